@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         Stats,
         StopWorker,
         Tracing,
-        UnsendableError,
         Worker,
         WorkerControl,
     )
@@ -160,7 +159,6 @@ __all__ = [
     "Topic",
     "Tracing",
     "UnansweredBatchError",
-    "UnsendableError",
     "UnsupportedKafkaPythonError",
     "Worker",
     "WorkerControl",

@@ -94,9 +94,7 @@ _COMMANDS: Mapping[str, _Command] = {
         "resume",
         "Lift holds of exactly these scopes; others stay, and are named.",
     ),
-    "run": _Command(
-        "run", "run", "Run a handler on every record of the topics, in this process."
-    ),
+    "run": _Command("run", "run", "Run a Worker of your program, as a process."),
     "status": _Command(
         "watching",
         "status",

@@ -17,7 +17,6 @@ from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
 from safeconsumer.cli.letters import Wanted
-from safeconsumer.cli.rates import rate_of
 from safeconsumer.cli.replaying import Replay, producer_of
 from safeconsumer.cli.saying import Listing, printable, printable_lines
 from safeconsumer.holds.explain import counted
@@ -31,6 +30,8 @@ _READING = (
     Status.REFUSED,
     Status.MISSING,
 )
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
@@ -42,10 +43,14 @@ def dead_letters() -> None:
 def _rate(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
-    try:
-        return None if text is None else rate_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    if text is None:
+        return None
+    match = _RATE.fullmatch(text)
+    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
+    if not 0 < rate < float("inf"):
+        message = f"{text[:30]!r} is not a rate: write 10/s, 300/m or 50/h"
+        raise click.BadParameter(message)
+    return rate
 
 
 def _letter(

@@ -48,7 +48,7 @@ MEANINGS = {
     Status.DONE: "Done; the output is correct.",
     Status.FAILED: "The outcome is bad: a record failed, a check did not pass, or a "
     "wait ended without success.",
-    Status.USAGE: "Wrong usage: a bad setting, handler, journal or scope, an unknown "
+    Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
     "group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time; trying again may help.",
     Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
@@ -58,7 +58,7 @@ MEANINGS = {
     Status.MISSING: "A given topic does not exist.",
     Status.LEFT: "Replayed, but some letters stay where they are; each is named.",
     Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
-    Status.NOT_PLAYED: "A scenario could not be played to its end.",
+    Status.NOT_PLAYED: "A situation could not be played to its end.",
     Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
     "or a system that refuses its output; no outcome is known. "
     "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka import TopicPartition
 
 from safeconsumer.cli.backlog import Backlog
+from safeconsumer.cli.saying import printable
 from safeconsumer.group import judging, report_wire
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Judge, Place, Seat
@@ -16,8 +17,8 @@ _MANY = 20
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Return rows as lines, each column as wide as its widest cell."""
-    rows = [tuple(row) for row in rows]
+    """Return rows as lines, each column as wide as its widest cell, all of it printable."""
+    rows = [tuple(map(printable, row)) for row in rows]
     if not rows:
         return []
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -78,10 +79,13 @@ def _over_text(picture: Picture, holds: Sequence[Standing]) -> str:
     return "" if by is None else f"over; members lift it until {utc(by)}"
 
 
-def _reporting_text(picture: Picture) -> str:
-    if picture.reporting is None:
-        return "which of them report is unknown"
-    return f"{picture.reporting} of them report"
+def _members_text(picture: Picture) -> str:
+    count, reporting = picture.facts.member_count, picture.reporting
+    if count is None:
+        return "members unknown"
+    if reporting is None:
+        return f"{counted(count, 'member')}, which of them report is unknown"
+    return f"{counted(count, 'member')}, {reporting} of them report"
 
 
 def status_lines(
@@ -90,11 +94,7 @@ def status_lines(
     """Return the whole status of a group for people."""
     facts, standing, reports = picture.facts, picture.standing, picture.reports
     judge = Judge(picture)
-    heading = (
-        f"group {picture.group}: {facts.state}, "
-        f"{counted(len(facts.members), 'member')}, {_reporting_text(picture)}"
-    )
-    lines = [heading]
+    lines = [f"group {picture.group}: {facts.state}, {_members_text(picture)}"]
     lines += [f"not read: {one}" for one in picture.unread]
     if picture.ends is None:
         lines += ["holds: unknown"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 from attrs import frozen
+from click.core import ParameterSource
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing
@@ -23,6 +24,7 @@ from safeconsumer.group.overtaking import Overtaken, overtaken, time_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
+from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Scope
 
 _FUTURE = "(use --future to lift it all the same)"
@@ -100,7 +102,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
         if sum(map(bool, (scopes, is_all, ids))) != 1:
             message = "nothing to lift: give SCOPE..., --all, or --id ID"
             raise CommandError(message)
-        default = "app" if source == GROUP and owner is None else owner
+        given = context.get_parameter_source("owner") is ParameterSource.COMMANDLINE
+        default = APP if source == GROUP and not given else owner
         asked = _Asked(
             group=group,
             source=source,
@@ -220,7 +223,7 @@ def _refuse_typos(
         picture = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return  # write first; report afterwards what could not be read
-    refusing.refuse_unknown(picture)
+    refusing.refuse_unknown(operator, picture)
     refusing.refuse_nothing(operator, picture, unheld, unless=_FUTURE)
 
 
@@ -289,12 +292,12 @@ def _is_in_vain(
     before: Sequence[Standing] | None,
     after: Picture,
 ) -> bool:
-    # A command that lifts nothing, while another owner holds the scope, was given the
-    # wrong owner: it has not succeeded.
+    # A command that lifts nothing while something holds the scope was given the wrong
+    # owner or scope: it has not succeeded.
     if before is None:
         return False
     were = {(one.source, one.key) for one in before}
     if any((asked.source, one.change.key) in were for one in done):
         return False
-    scopes = {one.change.key.scope for one in done}
-    return any(one.key.scope in scopes for one in after.standing)
+    scopes = _scopes(done)
+    return bool(_left(scopes, covered(scopes, partitions_of(after)), after))

@@ -17,7 +17,7 @@ TRACEBACK = "SAFECONSUMER_TRACEBACK"
 The environment variable with which an error that no command foresees is shown whole.
 """
 
-_NEEDED = ("click", "rich")
+_NEEDED = ("click",)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import click
 from attrs import frozen
 
-from safeconsumer.cli.saying import printable_lines
+from safeconsumer.cli.saying import printable
 
 TABLE, JSON, WIDE = "table", "json", "wide"
 _CUT = "…"
@@ -34,12 +34,12 @@ class Output:
         return self.kind == JSON
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Print lines, cut to the width of a terminal."""
+        """Print lines, cut to the width of a terminal; a line end in one is an escape."""
         width = None
         out: TextIO | None = sys.stdout  # None in a program without a standard output
         if self.kind == TABLE and out is not None and out.isatty():
             width = shutil.get_terminal_size().columns
-        shown = printable_lines("\n".join(lines)).split("\n")
+        shown = [printable(line) for line in lines]
         click.echo("\n".join(fitted(shown, width)))
 
     def document(self, document: object, *, is_one_line: bool = False) -> None:

@@ -5,10 +5,8 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from importlib import import_module
 from pathlib import Path
 
-from safeconsumer.errors import MissingExtraError
 from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.worker import Worker
 
@@ -51,15 +49,21 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
     The status is 200 if so, 503 if not; the body says why. ``/metrics`` is for
-    Prometheus; it answers 501 if prometheus-client is missing. Port 0 takes a free one.
+    Prometheus. Port 0 takes a free one.
 
     Raises:
+        MissingExtraError: prometheus-client is missing.
         OSError: the port is taken.
     """
     if port is None:
         yield None
         return
-    handler = _handler(worker, _metrics(worker))
+    from safeconsumer.metrics.prometheus import (  # noqa: PLC0415  an extra's
+        Collector,
+        answers_of,
+    )
+
+    handler = _handler(worker, answers_of(Collector(worker, is_labelled=False)))
     server = Answers(host, port, handler, "safeconsumer-probe-http")
     try:
         yield server.server_port
@@ -67,18 +71,8 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
         server.end()
 
 
-def _metrics(worker: Worker) -> Callable[[str], tuple[int, str, bytes]]:
-    try:
-        module = import_module("safeconsumer.metrics.prometheus")
-    except MissingExtraError as error:
-        said = f"{error}\n".encode()
-        return lambda _: (501, "text/plain; charset=utf-8", said)
-    answer = module.answers_of(module.Collector(worker, is_labelled=False))
-    return lambda accept: (200, *answer(accept))
-
-
 def _handler(
-    worker: Worker, metrics: Callable[[str], tuple[int, str, bytes]]
+    worker: Worker, metrics: Callable[[str], tuple[str, bytes]]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = PATIENCE
@@ -87,7 +81,7 @@ def _handler(
             """Answer one request."""
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(*metrics(self.headers.get("Accept", "")))
+                self._answer(200, *metrics(self.headers.get("Accept", "")))
                 return
             health = worker.healthy()
             answers = {"/live": health.is_alive, "/healthy": bool(health)}

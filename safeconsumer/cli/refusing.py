@@ -36,13 +36,15 @@ def refuse_nothing(
         raise CommandError(message)
 
 
-def refuse_unknown(picture: Picture) -> None:
+def refuse_unknown(operator: Operator, picture: Picture) -> None:
     """
     Check that the group exists, or has a hold.
 
     Raises:
-        CommandError: there is no such group, and no hold for it.
+        CommandError: there is no such group, and no hold for it; the message suggests
+            which was meant.
     """
     if not picture.is_known:
-        message = f"no group {picture.group!r} here, and no hold for it"
+        meant = scopes.near(picture.group, operator.groups())
+        message = f"no group {picture.group!r} here, and no hold for it{meant}"
         raise CommandError(message)

@@ -8,13 +8,13 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from attrs import frozen
-from kafka import KafkaProducer, TopicPartition
+from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer._kafka.fixes.producers import PatientClient
+from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.letters import Found, Letters, Wanted
-from safeconsumer.worker.letters_format import REPLAYED_FROM, OneTrace, StoredLetter
+from safeconsumer.worker.letters_format import REPLAYED_FROM, StoredLetter
 
 # Letters that are sent together, and then committed together.
 _WINDOW = 100
@@ -126,7 +126,7 @@ class Replay:
         if self._there.group is None:
             return begin
         committed = self._there.consumer.committed(tp)
-        # Behind the end it is of a topic that was deleted since, and made again.
+        # Out of range, as a consumer does with auto_offset_reset="earliest".
         return committed if committed and begin <= committed <= end else begin
 
     def chosen(self) -> Iterator[Letter]:
@@ -206,7 +206,7 @@ class Replay:
                 stored.topic,
                 key=stored.key,
                 value=stored.value,
-                headers=OneTrace(headers),
+                headers=headers,
                 partition=letter.partition,
                 timestamp_ms=stored.timestamp if self._keeps_timestamp else None,
             )
@@ -278,7 +278,7 @@ def _null_in(stored: StoredLetter) -> str:
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
     """Return a producer that writes each letter once, or reports that it is not known."""
-    return KafkaProducer(
+    return UntracedProducer(
         **base,
         acks="all",
         enable_idempotence=True,

@@ -98,6 +98,7 @@ def init(  # noqa: PLR0913 - one parameter per option
         if replicas > brokers:
             message = f"--replication {replicas}, but there are {brokers} brokers"
             raise CommandError(message)
+        _refuse_partitioned(operator)
         done = {
             name: _make(operator, name, settings, replicas)
             for name, settings in _wanted(operator.settings, replicas).items()
@@ -110,7 +111,16 @@ def init(  # noqa: PLR0913 - one parameter per option
         made = [f"{what} {name}" for name, what in done.items()]
         commands = [one.command() for one in found]
         # It is to be pasted into a shell, so it is never cut.
-        Output(WIDE).lines([*made, "", _heading(operator.settings), *commands])
+        Output(WIDE).lines([*made, "", *_heading(operator.settings), *commands])
+
+
+def _refuse_partitioned(operator: Operator) -> None:
+    # Before anything is changed: Kafka takes partitions away from no topic.
+    for facts in topics.ask(operator.admin, operator.settings.all_topics):
+        if facts.partitions and facts.partitions != 1:
+            (fault,) = topics.faults(facts)
+            message = f"{fault}; nothing was changed"
+            raise CommandError(message, Status.REFUSED)
 
 
 def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
@@ -140,12 +150,6 @@ def _make(
 
 def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     (facts,) = topics.ask(operator.admin, (name,))
-    if facts.partitions != 1:
-        message = (
-            f"{name} has {facts.partitions} partitions and must have 1: delete it, or "
-            "choose another name"
-        )
-        raise CommandError(message, Status.REFUSED)
     known = facts.settings or {}
     lacking = {key: value for key, value in settings.items() if known.get(key) != value}
     if not lacking:
@@ -184,7 +188,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
     if output.is_json:
         output.document([one.document() for one in found])
         return
-    lines = [_heading(settings), *(one.command() for one in found)]
+    lines = [*_heading(settings), *(one.command() for one in found)]
     Output(WIDE).lines(lines)  # to be pasted into a shell: never cut
 
 
@@ -204,9 +208,9 @@ def _grants(
     )
 
 
-def _heading(settings: Control) -> str:
+def _heading(settings: Control) -> tuple[str, str]:
+    why = "that is what makes an operator's hold one."
     return (
-        "# Set these for your principals, groups and topics. Members must not be able\n"
-        f"# to write {settings.operator_topic}: that is what makes an operator's hold "
-        "one."
+        "# Set these for your principals, groups and topics. Members must not be able",
+        f"# to write {settings.operator_topic}: {why}",
     )

@@ -153,15 +153,15 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if still or not wanted:
         shown = judging.partitions_text(still) or "any of it"
         whys = dict.fromkeys(_why(places[tp]) for tp in still)
-        return False, f"not flowing: {shown}{', '.join(whys)}"
+        return False, f"not flowing: {', '.join([shown, *whys])}"
     return True, f"flowing: {judging.partitions_text(wanted)}"
 
 
 def _why(place: Place) -> str:
     if place.answer is Answer.UNOWNED:
-        return ", which nobody owns"
+        return "which nobody owns"
     if place.answer is Answer.QUIET:
-        return f", held by {place.member} itself"
+        return f"kept quiet by {place.member} itself"
     if place.answer is Answer.FLOWING:
-        return f", though {place.member}, which has left or waits, delivers some"
-    return f", {place.why}"
+        return f"though {place.member}, which has left or waits, delivers some"
+    return place.why

@@ -21,9 +21,10 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
-from safeconsumer.cli.saying import printable_lines
+from safeconsumer.cli.saying import printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.scopes import checked_group, scopes_of
@@ -69,7 +70,7 @@ def status(
                     raise
                 _show_outage(output, group, said(error))
             else:
-                refusing.refuse_unknown(picture)
+                refusing.refuse_unknown(operator, picture)
                 _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
@@ -151,7 +152,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
     return {
         "group": picture.group,
         "state": picture.facts.state,
-        "members": len(picture.facts.members),
+        "members": picture.facts.member_count,
         "reporting": picture.reporting,
         "holds": None if picture.ends is None else len(picture.standing),
         "next_end": min(ends) if ends else None,
@@ -170,7 +171,7 @@ def _disobeying(picture: Picture) -> str | None:
 
 
 def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    members = str(one["members"])
+    members = "unknown" if one["members"] is None else str(one["members"])
     said = one["reporting"]
     # Also before the first hold: whoever is about to place it sees who will obey.
     if one["members"] and (one["holds"] or said):
@@ -228,7 +229,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
 
             def check(one: Operator, seen: Picture) -> None:
-                refusing.refuse_unknown(seen)
+                refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 
             reached = waiting.wait_until(
@@ -239,7 +240,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
-        click.echo(printable_lines(reached.sentence))
+        click.echo(printable(reached.sentence))
 
 
 def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
@@ -286,14 +287,14 @@ def history(
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
-            refusing.refuse_unknown(operator.look(group))
+            refusing.refuse_unknown(operator, operator.look(group))
         if output.is_json:
             output.document([documents.standing_document(one) for one in records])
             return
         rows = [
             (
                 "time unknown" if one.at is None else utc(one.at),
-                "resume" if one.hold is None else "pause",
+                _kind_of(one),
                 one.key.group,
                 one.key.scope,
                 f"{one.source}:{one.key.owner}",
@@ -302,3 +303,9 @@ def history(
             for one in records
         ]
         output.lines(group_text.columns(rows, "") or ["nothing"])
+
+
+def _kind_of(one: Standing) -> str:
+    if one.hold is None:
+        return "resume"
+    return "pause" if one.hold.since_ms is None else "pause again"

@@ -107,7 +107,7 @@ class GroupRow:
     """
     One group in a row: ``level`` is the worst level of its held partitions.
 
-    ``quiet`` is None if it is unknown.
+    ``members``, ``reporting``, ``quiet`` and ``lag`` are None if they are unknown.
     """
 
     group: str
@@ -115,7 +115,7 @@ class GroupRow:
     words: str
     sentence: str
     state: str
-    members: int
+    members: int | None
     reporting: int | None
     holds: tuple[Standing, ...]
     held: int
@@ -209,7 +209,7 @@ def _group(
         words=words,
         sentence=sentence,
         state=picture.facts.state,
-        members=len(picture.facts.members),
+        members=picture.facts.member_count,
         reporting=picture.reporting,
         holds=picture.standing,
         held=len(held),

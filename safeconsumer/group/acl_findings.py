@@ -45,10 +45,10 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
     """
     settings = operator.settings
     try:
-        found = {name: _acls(operator, name) for name in _names(operator)}
+        found = {name: _acls(operator, name) for name in settings.all_topics}
     except kafka_errors.SecurityDisabledError:
         yield Finding(
-            rank=BAD if expected else NOTE,
+            rank=NOTE,
             what="the broker has no authorizer: any client can write operators' holds",
             do="set up an authorizer and the ACLs of safeconsumer control acls",
         )
@@ -67,11 +67,6 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
             continue
         rights = _ON_OPERATORS if name == settings.operator_topic else _ON_OTHERS
         yield from judged(name, acls, rights, expected)
-
-
-def _names(operator: Operator) -> Sequence[str]:
-    status = operator.settings.status_topic
-    return [*operator.settings.topics, *([] if status is None else [status])]
 
 
 def _acls(operator: Operator, name: str) -> list[ACL]:

@@ -35,7 +35,7 @@ def status_document(picture: Picture) -> dict[str, Any]:
     return {
         "group": picture.group,
         "state": picture.facts.state,
-        "members": len(picture.facts.members),
+        "members": picture.facts.member_count,
         "now": picture.now,
         "unread": list(picture.unread),
         "ends": None if picture.ends is None else dict(picture.ends),

@@ -127,6 +127,11 @@ class GroupFacts:
     has_committed: bool = True
 
     @property
+    def member_count(self) -> int | None:
+        """How many members there are; None if the cluster does not list them."""
+        return None if self.state == UNKNOWN else len(self.members)
+
+    @property
     def assigned(self) -> frozenset[TopicPartition]:
         """The partitions that its members own."""
         return frozenset(tp for one in self.members for tp in one.assigned)

@@ -10,6 +10,8 @@ from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding, member_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.explain import counted, utc
 
+_INIT = "safeconsumer control init"
+
 
 def findings(
     operator: Operator, group: str | None, operators: Collection[str] = ()
@@ -29,7 +31,13 @@ def findings(
     broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
     yield _re2()
-    found = topics.ask(operator.admin, operator.settings.topics)
+    found = topics.ask(operator.admin, operator.settings.all_topics)
+    if not any(facts.partitions for facts in found):
+        named = ", ".join(facts.name for facts in found)
+        what = f"there are no control topics ({named}): no group can be held"
+        yield Finding(rank=BAD, what=what, do=_INIT)
+        return
+    found = found[: len(operator.settings.topics)]
     for facts in found:
         yield from _topic(facts)
     fit = not any(topics.faults(facts) for facts in found)
@@ -58,21 +66,26 @@ def _status_topic(operator: Operator) -> Iterator[Finding]:
     (facts,) = topics.ask(operator.admin, (name,))
     faults = topics.status_faults(facts)
     for fault in faults:
-        yield Finding(rank=BAD, what=fault, do="safeconsumer control init")
+        yield Finding(rank=BAD, what=fault, do=_mend(facts))
     if not faults:
         yield Finding(rank=GOOD, what=f"{name}: settings are right")
+
+
+def _mend(facts: topics.Facts) -> str:
+    # What has several partitions says itself what to do: init does not take them away.
+    return "" if facts.partitions and facts.partitions != 1 else _INIT
 
 
 def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
     for fault in faults:
-        yield Finding(rank=BAD, what=fault, do="safeconsumer control init")
+        yield Finding(rank=BAD, what=fault, do=_mend(facts))
     if faults:
         return
     for said in topics.advice(facts):
-        yield Finding(rank=NOTE, what=said, do="safeconsumer control init")
+        yield Finding(rank=NOTE, what=said, do=_INIT)
     for said in topics.shortcomings(facts):
-        yield Finding(rank=BAD, what=said, do="safeconsumer control init")
+        yield Finding(rank=BAD, what=said, do=_INIT)
     if not topics.advice(facts) and not topics.shortcomings(facts):
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 

@@ -30,13 +30,13 @@ from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import (
     GROUP,
+    NAMED_FOR,
     OPERATOR,
-    SILENT_AFTER,
     is_live,
     stopped_in_a_batch,
 )
 from safeconsumer.group.picture import Picture, skew_of
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.settings import Control
 
 log = logging.getLogger("safeconsumer.group")
@@ -53,8 +53,6 @@ _SURVEY_SHARE = 0.2
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
 _VIEWED = 30.0
-# Seconds for which a killed Spark stream is named; commands name it half as long.
-_NAMED = 4 * SILENT_AFTER
 _SILENCE = 5.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
@@ -174,7 +172,7 @@ class Follower:
         self._sources = sources
         self._fold = Fold(sources)
         self._reports: dict[str, _Heard] = {}
-        self._streams: dict[str, _Heard] = {}  # also those that have ended
+        self._lasts: dict[str, _Heard] = {}  # also of those that have ended
         self._records: deque[Standing] = deque(maxlen=_MOST_RECORDS)
         self._positions: dict[TopicPartition, int] = {}
         self._identities: dict[str, object] = {}
@@ -321,7 +319,7 @@ class Follower:
             )
             status = {tp: 0 for tp in partitions if tp.topic not in self._sources}
             self._positions.update(
-                whole.firsts_since(consumer, SILENT_AFTER, status, ends)
+                whole.firsts_since(consumer, NAMED_FOR, status, ends)
             )
         for tp in partitions:
             consumer.seek(tp, self._positions[tp])
@@ -387,9 +385,7 @@ class Follower:
             if report is not None:
                 offset = at - report.at_ms / 1000
                 heard = _Heard(at, evolve(report, clock_offset=offset))
-                self._reports[report.member] = heard
-                if report.kind == report_wire.STREAM:
-                    self._streams[report.member] = heard
+                self._reports[report.member] = self._lasts[report.member] = heard
 
     # ------------------------------------------------------------ the groups
 
@@ -479,21 +475,21 @@ class Follower:
 
     def _gone(self) -> list[Report]:
         """
-        Return the last reports of streams that were killed, or stopped in a batch.
+        Return the last reports of who reports no more, or was stopped in a batch.
 
         Call it after :meth:`_live`, and under the lock.
         """
-        if not self._streams or self._read_at is None or self._reading_trouble:
+        if not self._lasts or self._read_at is None or self._reading_trouble:
             return []
         now = self._clock.now(self._newest, lambda: None)
-        self._streams = {
+        self._lasts = {
             member: one
-            for member, one in self._streams.items()
-            if abs(now - one.at) <= _NAMED
+            for member, one in self._lasts.items()
+            if abs(now - one.at) <= NAMED_FOR
         }
         return [
             one.report
-            for member, one in self._streams.items()
+            for member, one in self._lasts.items()
             if stopped_in_a_batch(one.report)
             or (one.report.state != "stopped" and member not in self._reports)
         ]
@@ -556,8 +552,10 @@ class Follower:
         for report in sorted(reports, key=lambda one: (one.client_id, one.member)):
             said.setdefault(report.group, []).append(report)
         gone: dict[str, list[Report]] = {}
+        late: dict[str, list[Report]] = {}
         for report in self._gone():
-            gone.setdefault(report.group, []).append(report)
+            by_group = gone if report.kind == STREAM else late
+            by_group.setdefault(report.group, []).append(report)
         skews = {group: skew_of(own, several) for group, several in said.items()}
         standing: dict[str, list[Standing]] = {}
         for one in self._fold.standing():
@@ -587,6 +585,7 @@ class Follower:
                 commits=survey.commits.get(group, NOTHING_SEEN),
                 skew=skews.get(group, own),
                 gone=tuple(gone.get(group, ())),
+                late=tuple(late.get(group, ())),
             )
             for group in sorted({*survey.facts, *standing, *said, *gone})
         }

@@ -168,6 +168,7 @@ class Judge:
             (self._by_id[one].generation or -1 for one in known & set(self._by_id)),
             default=-1,
         )
+        self._late = {one.member_id: one for one in picture.late}
         self._old = {one.client_id for one in reports if one.member_id is None}
         self.members = tuple(map(self._seat, facts.members))
         # Members that assigned partitions themselves, and members that may not know yet
@@ -197,6 +198,8 @@ class Judge:
         if report is None:
             why = _SILENT if self.picture.is_heard else _UNHEARD
             why = _OLD if facts.client_id in self._old else why
+            if (late := self._late.get(facts.member_id)) is not None:
+                why = _late_text(late, self.picture.now)
             return Seat(facts=facts, report=None, obeys=None, why=why)
         if (report.generation or -1) < self._generation:
             why = f"its report is of generation {report.generation}, not of this one"
@@ -208,6 +211,14 @@ class Judge:
         obeys = None if ends is None else has_applied(report, ends)
         why = "" if obeys else obeys_text(report, ends)
         return Seat(facts=facts, report=report, obeys=obeys, why=why)
+
+    def is_late(self, seat: Seat) -> bool:
+        """Tell whether a member has reported, and does not any more."""
+        return (
+            seat.report is None
+            and seat.facts is not None
+            and (seat.facts.member_id in self._late)
+        )
 
     def place(self, tp: TopicPartition) -> Place:
         """Judge whether a member delivers records of a partition now."""
@@ -344,6 +355,13 @@ def _has(
     return any(one is report for one in told.get(tp, ()))
 
 
+def _late_text(report: Report, now: float | None) -> str:
+    for_ = ""
+    if now is not None:
+        for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"
+    return f"has not reported{for_}: it died, hangs, or cannot write its reports"
+
+
 def _in_hand(report: Report) -> str:
     return IN_BATCH if report.kind == STREAM else IN_HAND
 
@@ -449,7 +467,8 @@ class Quietness:
         said = ""
         silent = sum(one.why == _SILENT for one in self.missing)
         if silent:
-            said += f"; {silent} do not report: plain clients obey no hold"
+            said += f"; {silent} {'does' if silent == 1 else 'do'} not report: "
+            said += "plain clients obey no hold"
         if any(one.why == _UNHEARD for one in self.missing):
             said += "; reports cannot be read: whether members obey is unknown"
         known = {"", _SILENT, _UNHEARD}
@@ -500,13 +519,20 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         )
     judge = Judge(picture)
     yield from _unknown_findings(judge)
-    silent = [one for one in judge.members if one.report is None]
+    late = [one for one in judge.members if judge.is_late(one)]
+    for one in late:
+        yield Finding(
+            rank=BAD,
+            what=f"member {one.name} {one.why}",
+            do="look whether its process runs, and what its log says",
+        )
+    silent = [one for one in judge.members if one.report is None and one not in late]
     if silent and picture.is_heard:
         named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
         yield Finding(
             rank=BAD,
-            what=f"{len(silent)} of {len(facts.members)} members of {group} do not "
-            f"report: {named}",
+            what=f"of {counted(len(facts.members), 'member')} of {group} {len(silent)} "
+            f"{'does' if len(silent) == 1 else 'do'} not report: {named}",
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
         )

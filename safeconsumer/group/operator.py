@@ -33,6 +33,9 @@ GROUP = "group"
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
+# Seconds for which one that reports no more is named: Kafka lists a member that was
+# killed until its session ends, after 45 s by default.
+NAMED_FOR = 4 * SILENT_AFTER
 _WRITE_TIMEOUT = 10.0
 # Seconds to find a written record in the topic whose acknowledgement was lost.
 _FIND_SECONDS = 5.0
@@ -66,6 +69,7 @@ class _Times:
 
 _Told = tuple[tuple[Standing, ...], dict[str, int] | None]
 _Heard = tuple[tuple[Report, ...], _Times]
+_NOBODY: tuple[Report, ...] = ()
 _NOTHING_STANDS: _Told = ((), None)
 _NOTHING_HEARD: _Heard = ((), _Times())
 
@@ -343,6 +347,24 @@ class Operator:
             gone=(*(one for one in old if one.kind == report_wire.STREAM), *stopped),
         )
 
+    def _late(
+        self, reports: Iterable[Report], *groups: GroupFacts
+    ) -> tuple[Report, ...]:
+        # Read as far back as a session lasts, only if somebody does not report.
+        said = {one.member_id for one in reports}
+        silent = {one.member_id for facts in groups for one in facts.members} - said
+        if self.settings.status_topic is None or not silent:
+            return ()
+        found: dict[str | None, Report] = {}
+        for record in self._read((self.settings.status_topic,), since=NAMED_FOR)[0]:
+            report = report_wire.decode_report(record.value)
+            if report is not None and report.member_id in silent:
+                at = whole.time_of(record) or 0.0
+                found[report.member_id] = evolve(
+                    report, clock_offset=at - report.at_ms / 1000
+                )
+        return tuple(found.values())
+
     def broker_time(self) -> float:
         """
         Return the broker's time, or the time of the newest report if it is not known.
@@ -519,6 +541,7 @@ class Operator:
             is_heard=heard is not _NOTHING_HEARD,
             skew=skew,
             gone=times.gone,
+            late=_tried(lambda: self._late(reports, facts), _NOBODY, unread),
         )
 
     def look_again(self, picture: Picture) -> Picture:
@@ -563,6 +586,8 @@ class Operator:
         names = {*listed, *held, *(one.group for one in reports)}
         facts, missing = facts_of_groups(self.admin, sorted(names), listed, held)
 
+        late = _tried(lambda: self._late(reports, *facts.values()), _NOBODY, unread)
+
         def picture(name: str) -> Picture:
             said = tuple(one for one in reports if one.group == name)
             skew = skew_of(self.settings.clock_skew, said)
@@ -583,6 +608,7 @@ class Operator:
                 is_heard=heard is not _NOTHING_HEARD,
                 skew=skew,
                 gone=tuple(one for one in times.gone if one.group == name),
+                late=tuple(one for one in late if one.group == name),
             )
 
         return tuple(map(picture, sorted(names)))

@@ -43,6 +43,8 @@ class Picture:
         skew: seconds by which members lift holds late, the most of all members.
         gone: the last reports of Spark streams that reported lately, and do not any
             more, though they did not say that they stop.
+        late: the last reports of consumers that reported lately, and do not any more;
+            Kafka lists one that was killed until its session ends.
         commits: what this look and those before show of commits for unowned partitions.
     """
 
@@ -58,6 +60,7 @@ class Picture:
     is_heard: bool = True
     skew: float = 0.0
     gone: tuple[Report, ...] = ()
+    late: tuple[Report, ...] = ()
     commits: Commits = NOTHING_SEEN
 
     @property

@@ -10,10 +10,11 @@ from kafka import TopicPartition
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.picture import Picture
-from safeconsumer.holds.scope import Everything, Pattern, Scope
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
 
 # The most holds of one command; each is a separate record.
 _MOST = 1000
+_FEW = 5
 _NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
 # What begins with re: is a pattern, but for partitions of a topic that is called re.
 _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({_NUMBERS}(?:,{_NUMBERS})*)")
@@ -107,10 +108,27 @@ def mistakes(
         if not isinstance(one, Everything) and not covered([one], here)
     ]
     known = topics() if empty else ()
-    return "; ".join(
-        f"{one} covers nothing that {picture.group} consumes{_hint(one, here, known)}"
-        for one in empty[:5]
+    said: dict[tuple[object, str], list[Scope]] = {}
+    for one in empty:  # of all partitions of a topic the same is to be said
+        topic = one.topic if isinstance(one, Partition) else one
+        said.setdefault((topic, _hint(one, here, known)), []).append(one)
+    told = [
+        f"{_cover_nothing(several)} that {picture.group} consumes{hint}"
+        for (_, hint), several in said.items()
+    ]
+    more = [f"and {len(told) - _FEW} more scopes"] if len(told) > _FEW else []
+    return "; ".join([*told[:_FEW], *more])
+
+
+def _cover_nothing(several: Sequence[Scope]) -> str:
+    if len(several) == 1:
+        return f"{several[0]} covers nothing"
+    partitions = (
+        TopicPartition(one.topic, one.partition)
+        for one in several
+        if isinstance(one, Partition)
     )
+    return f"{judging.partitions_text(partitions)} cover nothing"
 
 
 def near(name: str, names: Iterable[str]) -> str:

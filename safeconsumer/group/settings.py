@@ -162,6 +162,12 @@ class Control:
         """The topics that hold state, the operators' first."""
         return self.operator_topic, self.group_topic
 
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The same, and the status topic if there is one."""
+        status = self.status_topic
+        return self.topics if status is None else (*self.topics, status)
+
     def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> "GroupControl":
         """
         Begin to control one consumer, which has nothing assigned yet.

@@ -154,8 +154,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
     if not facts.partitions:
         return (f"there is no topic {facts.name}: safeconsumer control init makes it",)
     if facts.partitions != 1:
-        found = f"{facts.name} has {facts.partitions} partitions"
-        return (f"{found}; it must have 1: safeconsumer control init",)
+        return (_too_many(facts),)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
     if policy != "compact":
         fault = (
@@ -164,6 +163,13 @@ def faults(facts: Facts) -> tuple[str, ...]:
         )
         return (fault,)
     return ()
+
+
+def _too_many(facts: Facts) -> str:
+    return (
+        f"{facts.name} has {facts.partitions} partitions and must have 1: delete it and "
+        "run safeconsumer control init, or choose other names"
+    )
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
@@ -208,7 +214,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
     if not facts.partitions:
         return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:
-        return (f"{facts.name} has {facts.partitions} partitions; it must have 1",)
+        return (_too_many(facts),)
     most = _number(facts.settings or {}, "max.message.bytes")
     if most is not None and most < _LEAST_BYTES:
         said = (

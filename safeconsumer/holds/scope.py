@@ -358,5 +358,9 @@ def _checked_topic(name: object) -> str:
             f"{name[:MAX_TOPIC_LENGTH]!r} is not a topic name: 1 to "
             f"{MAX_TOPIC_LENGTH} of a-z A-Z 0-9 . _ -, and not . or .."
         )
+        if "*" in name:
+            message += (
+                f"; a pattern is {_PATTERN}{name.replace('.*', '*').replace('*', '.*')}"
+            )
         raise ScopeSyntaxError(message)
     return name

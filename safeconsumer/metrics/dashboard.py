@@ -350,44 +350,6 @@ ROWS = (
             ),
         ),
     ),
-    Row(
-        "The demo: safeconsumer demo --metrics PORT",
-        (
-            Panel(
-                title="Delivered while paused, or twice",
-                about="The stock client delivers paused records; ours does not.",
-                queries=[
-                    ("sum by (client) ({p}demo_wrong_records)", "{{client}}"),
-                ],
-                is_alarming=True,
-            ),
-            Panel(
-                title="Partitions that forgot their pause",
-                about="The program has paused them, but they flow.",
-                queries=[
-                    (
-                        'sum by (client) ({p}demo_partitions{state="pause_lost"})',
-                        "{{client}}",
-                    )
-                ],
-                is_alarming=True,
-            ),
-            Panel(
-                title="Share of records delivered",
-                about="Reaches 100 % after the resume.",
-                queries=[
-                    (
-                        (
-                            "sum by (client) ({p}demo_delivered_records) / "
-                            "sum by (client) ({p}demo_produced_records)"
-                        ),
-                        "{{client}}",
-                    )
-                ],
-                unit="percentunit",
-            ),
-        ),
-    ),
 )
 
 

@@ -56,11 +56,6 @@ _SECTIONS: tuple[tuple[Source, str, str], ...] = (
             "held or whose members report."
         ),
     ),
-    (
-        "demo",
-        "The demo",
-        "`safeconsumer demo --metrics PORT` exports these while it runs.",
-    ),
 )
 _HEAD = f"""# Metrics
 
@@ -108,7 +103,7 @@ def _row(metric: Metric) -> str:
 
 
 def _instruments(metric: Metric) -> str:
-    if metric.source in {"console", "demo"}:
+    if metric.source == "console":
         return ""
     name, unit = name_of(metric), unit_of(metric)
     if metric.kind == "histogram":

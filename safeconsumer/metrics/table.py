@@ -26,7 +26,7 @@ The largest number of series of groups that a console shows; it counts the other
 """
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Source: TypeAlias = Literal["consumer", "control", "worker", "spark", "console", "demo"]
+Source: TypeAlias = Literal["consumer", "control", "worker", "spark", "console"]
 Unit: TypeAlias = Literal[
     "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
 ]
@@ -47,8 +47,6 @@ _WORKER_OWNERS = (
 MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")
 SOURCES = ("operator", "group")
-DEMO_CLIENTS = ("stock", "safe")
-DEMO_STATES = ("flowing", "paused", "pause_lost", "elsewhere")
 
 
 @frozen
@@ -74,7 +72,7 @@ class Metric:
         name: its name without the prefix; it ends in its unit, and in ``_total`` if it
             is a counter.
         source: the object that has it: a ``consumer``, one with ``control``, a
-            ``worker``, a query of ``spark``, the ``console`` or the ``demo``.
+            ``worker``, a query of ``spark`` or the ``console``.
         kind: Prometheus's name of its type.
         unit: the unit of its values; None for plain numbers, and for 0 and 1.
         meaning: describes it for people.
@@ -549,43 +547,12 @@ def _console() -> Iterator[Metric]:
     )
 
 
-def _demo() -> Iterator[Metric]:
-    labels = (Label("client", DEMO_CLIENTS), Label("scenario"))
-
-    def metric(name: str, unit: Unit, meaning: str, *more: Label) -> Metric:
-        return Metric(
-            name=f"demo_{name}",
-            source="demo",
-            kind="gauge",
-            unit=unit,
-            meaning=meaning,
-            labels=(*labels, *more),
-        )
-
-    yield metric(
-        "produced_records", "records", "Records that were written for a client."
-    )
-    yield metric("delivered_records", "records", "Records that a client has delivered.")
-    yield metric(
-        "wrong_records",
-        "records",
-        "Records that a client has delivered while they were paused, or twice.",
-    )
-    yield metric(
-        "partitions",
-        "partitions",
-        "Partitions of a client, by their state now.",
-        Label("state", DEMO_STATES),
-    )
-
-
 METRICS: tuple[Metric, ...] = (
     *_consumer(),
     *_control(),
     *_worker(),
     *_spark(),
     *_console(),
-    *_demo(),
 )
 """
 All metrics, in the order in which they are shown.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeconsumer.testing._connections import Request
     from safeconsumer.testing.clients import Clients
-    from safeconsumer.testing.embedded import EmbeddedBroker, Hold
+    from safeconsumer.testing.embedded import EmbeddedBroker, HeldAnswers
     from safeconsumer.testing.errors import (
         BrokerCommandError,
         BrokerTypeError,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from safeconsumer.testing.workers import (
         Call,
         DeadRecord,
-        RetriedRecord,
         WorkerRun,
         make_record,
         run_worker,
@@ -40,14 +39,13 @@ __all__ = [
     "EndlessRunError",
     "ExistingCluster",
     "Ghost",
-    "Hold",
+    "HeldAnswers",
     "Leak",
     "LeakError",
     "NoLeak",
     "NothingToCheckError",
     "PollTimeoutError",
     "Request",
-    "RetriedRecord",
     "WorkerRun",
     "broker_of",
     "make_record",
@@ -65,14 +63,13 @@ _WHERE = {
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
     "Ghost": "ghost",
-    "Hold": "embedded",
+    "HeldAnswers": "embedded",
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",
     "NothingToCheckError": "leaks",
     "PollTimeoutError": "polling",
     "Request": "_connections",
-    "RetriedRecord": "workers",
     "WorkerRun": "workers",
     "broker_of": "existing",
     "make_record": "workers",

@@ -53,7 +53,6 @@ class Batch:
 
         Raises:
             RefusedError: it is damaged, or of another version.
-
         """
         is_whole = self.header.size_in_bytes == len(self.data)
         crc = calc_crc32c(self.data[_AFTER_CRC:])
@@ -104,7 +103,6 @@ def split(data: bytes) -> list[Batch]:
 
     Raises:
         RefusedError: they are damaged, or there is none.
-
     """
     found: list[Batch] = []
     while data:

@@ -52,8 +52,9 @@ class Cluster:
         requests: the requests taken up, oldest first; the last 100,000 are kept.
         on_request: called for each of them, with its entry and what was asked.
         creates_topics: whether clients that may do so make topics by asking for them.
-        default_partitions: how many such a topic has.
-        acls: what DescribeAcls tells; None means that there is no authorizer.
+        create_topic: makes a topic; see :class:`Topics`, as of the next two.
+        delete_topic: deletes one with its records.
+        add_partitions: lets one have more partitions.
     """
 
     def __init__(
@@ -71,9 +72,6 @@ class Cluster:
         self.clock = clock or wall
         self.id = f"embedded-{self.random.getrandbits(64):016x}"
         self.creates_topics = True
-        self.default_partitions = 1
-        self.acls: Sequence[tuple[Mapping[str, object], Mapping[str, object]]] | None
-        self.acls = None
         self.requests: deque[Request] = deque(maxlen=LOG_LENGTH)
         self.on_request: Callable[[Request, _protocol.Message], None] = _no_one_looks
         self._connections: dict[int, Connection] = {}
@@ -81,6 +79,9 @@ class Cluster:
         self.nodes = Nodes(addresses)
         self.faults = Faults(self)
         self.topics = Topics(self)
+        self.create_topic = self.topics.create
+        self.delete_topic = self.topics.delete
+        self.add_partitions = self.topics.grow
         self.records = Records(self)
         self.fetches = Fetches(self)
         self.groups = Coordinator(self)
@@ -116,7 +117,6 @@ class Cluster:
 
         Raises:
             ConnectionRefusedError: the broker is down.
-
         """
         if not self.nodes.is_up(node):
             raise ConnectionRefusedError
@@ -171,38 +171,6 @@ class Cluster:
 
     # Topics and records
 
-    def create_topic(
-        self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
-    ) -> None:
-        """
-        Make a topic.
-
-        Raises:
-            RefusedError: it exists, or cannot be as asked.
-
-        """
-        self.topics.create(name, partitions, settings)
-
-    def delete_topic(self, name: str) -> None:
-        """
-        Delete a topic with its records.
-
-        Raises:
-            RefusedError: there is none.
-
-        """
-        self.topics.delete(name)
-
-    def add_partitions(self, name: str, total: int) -> None:
-        """
-        Let a topic have more partitions.
-
-        Raises:
-            RefusedError: there is none, or it has as many.
-
-        """
-        self.topics.grow(name, total)
-
     def append(
         self, topic: str, partition: int, values: int | Iterable[bytes | NewRecord] = 1
     ) -> int:
@@ -213,7 +181,6 @@ class Cluster:
             topic: its name.
             partition: its number.
             values: values, records, or how many records of the value ``b"value"``.
-
         """
         given = [b"value"] * values if isinstance(values, int) else values
         records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
@@ -243,23 +210,16 @@ class Cluster:
         a week deletes nothing here: a test may write records of long ago.
         """
         for topic in self.topics:
-            if topic.settings.keys() & {"retention.ms", "retention.bytes"}:
-                self._retain(topic, self.now_ms())
-            if "compact" in topic.setting("cleanup.policy"):
-                self._compact(topic, self.now_ms() - topic.number("segment.ms"))
+            policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()
+            if "retention.ms" in topic.settings and "delete" in policy:
+                self._retain(topic, now_ms - topic.number("retention.ms"))
+            if "compact" in policy:
+                self._compact(topic, now_ms - topic.number("segment.ms"))
 
-    def _retain(self, topic: Topic, now_ms: int) -> None:
-        kept_ms, kept_bytes = (
-            topic.number("retention.ms"),
-            topic.number("retention.bytes"),
-        )
-        if "delete" not in topic.setting("cleanup.policy"):
-            return
-        for log in topic.logs:
-            if kept_ms >= 0:
-                log.expire(now_ms - kept_ms)
-            if kept_bytes >= 0:
-                log.shrink(kept_bytes)
+    def _retain(self, topic: Topic, oldest: int) -> None:
+        if topic.number("retention.ms") >= 0:
+            for log in topic.logs:
+                log.expire(oldest)
 
     def _compact(self, topic: Topic, oldest_active: float) -> None:
         for log in topic.logs:
@@ -339,7 +299,6 @@ class Cluster:
         Args:
             api: Kafka's name, such as ``"Fetch"``; ``"*"`` for all.
             how: as for :class:`~safeconsumer.testing._faults.Fault`.
-
         """
         fault = Fault(api=api, **how)
         fault.begin(self)

@@ -35,7 +35,6 @@ FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
 MEMBER_ID_REQUIRED = 79
 FENCED_INSTANCE_ID = 82
-GROUP_SUBSCRIBED_TO_TOPIC = 86
 INVALID_RECORD = 87
 UNSTABLE_OFFSET_COMMIT = 88
 PRODUCER_FENCED = 90
@@ -56,7 +55,6 @@ def check(code: int, why: str = "") -> None:
 
     Raises:
         RefusedError: there is one.
-
     """
     if code:
         raise RefusedError(code, why)
@@ -68,7 +66,6 @@ def error_code(error: object) -> int:
 
     Raises:
         ValueError: no broker sends such an error.
-
     """
     if isinstance(error, int):
         return error

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._group import Group, GroupState
@@ -62,7 +60,6 @@ class Coordinator:
 
         Raises:
             RefusedError: another one does.
-
         """
         if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
@@ -79,14 +76,6 @@ class Coordinator:
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):
                 group.load()
-
-    def is_subscribed(self, name: str, topic: str) -> bool:
-        """Whether a member of a group has subscribed to a topic."""
-        return any(
-            topic in ConsumerProtocolSubscription.decode(metadata).topics
-            for _, request, _ in self.find(name).described()
-            for metadata in request.protocols.values()
-        )
 
     # What members ask
 

@@ -29,7 +29,6 @@ class Fault:
         client_id: only those of this client.
         node: only those to this broker.
         count: how many requests are left; each is taken from it.
-        chance: how likely each is met.
         on_keep: called when an answer is kept back.
     """
 
@@ -43,7 +42,6 @@ class Fault:
     client_id: str | None = None
     node: int | None = None
     count: float = float("inf")
-    chance: float = 1.0
     on_keep: Callable[[], None] = lambda: None
     kept: list[Callable[[], None]] = field(factory=list, init=False)
     _cluster: "Cluster | None" = field(default=None, init=False)
@@ -65,8 +63,6 @@ class Fault:
             and self.node in (None, connection.node)
         )
         if not is_meant or cluster is None:
-            return False
-        if self.chance < 1.0 and cluster.random.random() >= self.chance:
             return False
         self.count -= 1
         if not self.count and not self.is_held:

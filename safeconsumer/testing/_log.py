@@ -92,14 +92,6 @@ class Log:
                     return record.offset, record.timestamp, batch.header.leader_epoch
         return -1, -1, -1
 
-    def newest(self) -> tuple[int, int, int]:
-        """Return offset, time and epoch of the record with the highest time; or -1."""
-        batches = list(self._since(self.start))
-        if not batches:
-            return -1, -1, -1
-        best = max(batches, key=lambda one: one.header.max_timestamp)
-        return self.first_since(best.header.max_timestamp)
-
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the last epoch that is not above ``epoch``, and where its records end."""
         if epoch > self.epoch:
@@ -129,15 +121,6 @@ class Log:
         for batch in tuple(self.batches):
             if batch.header.max_timestamp >= oldest:
                 break
-            self.delete_before(batch.end)
-
-    def shrink(self, size: int) -> None:
-        """Delete batches at the start until the others have ``size`` bytes at most."""
-        excess = sum(len(one.data) for one in self.batches) - size
-        for batch in tuple(self.batches):
-            if excess <= 0:
-                break
-            excess -= len(batch.data)
             self.delete_before(batch.end)
 
     def compact(self, oldest_active: float, now: int, tombstones_ms: int) -> None:

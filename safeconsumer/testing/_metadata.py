@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 # What a principal may do to a topic; without an authorizer that is all: read, write,
 # create, delete, alter, describe, describe and alter settings.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
-_ANY = 1  # of ACL filters
 _SEVERAL_KEYS = 4  # from this version on FindCoordinator asks for several
 
 
@@ -30,8 +29,6 @@ class Metadata:
             "FindCoordinator": self._find_coordinator,
             "DescribeCluster": self._describe_cluster,
             "DescribeAcls": self._describe_acls,
-            "CreateAcls": self._change_acls,
-            "DeleteAcls": self._change_acls,
         }
 
     def _api_versions(self, exchange: Exchange) -> None:
@@ -84,7 +81,7 @@ class Metadata:
 
         def create() -> None:
             if cluster.topics.get(name) is None:
-                cluster.topics.create(name, cluster.default_partitions)
+                cluster.topics.create(name)
 
         if cluster.creates_topics:
             cluster.call_later(0.0, create)
@@ -141,24 +138,5 @@ class Metadata:
             brokers=self._brokers("broker_id"),
         )
 
-    # ACLs: none, unless a test gives some
-
-    def _describe_acls(self, exchange: Exchange) -> None:
-        if self._cluster.acls is None:
-            raise RefusedError(_codes.SECURITY_DISABLED)
-        body = exchange.body
-        found = [
-            {**resource, "acls": [acl]}
-            for resource, acl in self._cluster.acls
-            if body.resource_type_filter in {_ANY, resource["resource_type"]}
-            and body.resource_name_filter in {None, resource["resource_name"]}
-        ]
-        exchange.reply(error_message=None, resources=found)
-
-    def _change_acls(self, exchange: Exchange) -> None:
-        is_new = exchange.message.api == "CreateAcls"
-        told = {"error_code": exchange.error or _codes.SECURITY_DISABLED}
-        asked = exchange.body.creations if is_new else exchange.body.filters
-        exchange.reply(
-            **{"results" if is_new else "filter_results": [told for _ in asked]}
-        )
+    def _describe_acls(self, _exchange: Exchange) -> None:
+        raise RefusedError(_codes.SECURITY_DISABLED)

@@ -45,7 +45,6 @@ class Offsets:
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
             "OffsetFetch": self._fetch,
-            "OffsetDelete": self._delete,
             "TxnOffsetCommit": self._commit_in_transaction,
         }
 
@@ -185,17 +184,3 @@ class Offsets:
             "metadata": found.metadata,
             "error_code": error,
         }
-
-    def _delete(self, exchange: Exchange) -> None:
-        name, groups = exchange.body.group_id, self._cluster.groups
-        groups.check_here(exchange, name)
-        if not groups.is_there(name):
-            raise RefusedError(_codes.GROUP_ID_NOT_FOUND)
-
-        def delete(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
-            if groups.is_subscribed(name, topic):
-                raise RefusedError(_codes.GROUP_SUBSCRIBED_TO_TOPIC)
-            for kept in self._kept_of(name):
-                kept.pop((topic, asked.partition_index), None)
-
-        exchange.reply_by_partition(delete)

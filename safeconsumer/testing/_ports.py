@@ -24,7 +24,6 @@ def free_port(host: str = "127.0.0.1") -> int:
 
     Raises:
         OSError: none was found in 200 tries.
-
     """
     for _ in range(_TRIES):
         port = _random.randrange(_FROM, _TO)

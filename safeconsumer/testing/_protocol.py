@@ -32,7 +32,7 @@ _NEWEST = {
     "TxnOffsetCommit": 4,
 }
 # What goes wrong there is of a topic or of a partition, though there is a field for all.
-_OF_PARTS = {"Fetch", "Metadata", "OffsetDelete"}
+_OF_PARTS = {"Fetch", "Metadata"}
 # Older than kafka-python writes: librdkafka looks for them (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 
@@ -63,7 +63,6 @@ def api_key(api: str) -> int:
 
     Raises:
         ValueError: no such request; the message lists the known ones.
-
     """
     try:
         return API_KEYS[api]
@@ -107,7 +106,6 @@ class Message:
 
         Raises:
             UnreadableError: it cannot be read, or is of an unknown version.
-
         """
         try:
             key, version, correlation_id = _HEAD.unpack_from(data)

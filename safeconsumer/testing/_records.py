@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
 # What ListOffsets asks for instead of a time.
-_LATEST, _EARLIEST, _NEWEST, _EARLIEST_LOCAL = -1, -2, -3, -4
+_LATEST, _EARLIEST = -1, -2
 READ_COMMITTED = 1
 
 
@@ -42,7 +42,6 @@ class Records:
 
         Raises:
             RefusedError: there is none, or it is led by another.
-
         """
         log = self._cluster.topics.log(topic, partition)
         if log is None:
@@ -145,12 +144,10 @@ class Records:
 
 def _sought(log: Log, timestamp: int, *, is_committed: bool) -> tuple[int, int, int]:
     """Return offset, time and leader's epoch of what ListOffsets asks for, or -1."""
-    if timestamp in {_EARLIEST, _EARLIEST_LOCAL}:
+    if timestamp == _EARLIEST:
         return log.start, -1, log.epoch
     if timestamp == _LATEST:
         return log.stable_end if is_committed else log.end, -1, log.epoch
-    if timestamp == _NEWEST:
-        return log.newest()
     if timestamp < 0:
         return -1, -1, -1
     found = log.first_since(timestamp)

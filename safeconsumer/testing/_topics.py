@@ -16,8 +16,8 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
+_SET = 0  # of what IncrementalAlterConfigs can do
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs can do
 
 
 @define(kw_only=True, eq=False)
@@ -50,7 +50,6 @@ class Topics:
             "DeleteTopics": self._delete_topics,
             "CreatePartitions": self._create_partitions,
             "DescribeConfigs": self._describe_configs,
-            "AlterConfigs": self._alter_configs,
             "IncrementalAlterConfigs": self._alter_configs,
         }
 
@@ -78,7 +77,6 @@ class Topics:
 
         Raises:
             RefusedError: it cannot.
-
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -95,14 +93,13 @@ class Topics:
             raise RefusedError(_codes.INVALID_CONFIG, wrong)
 
     def create(
-        self, name: str, partitions: int, settings: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> Topic:
         """
         Make a topic.
 
         Raises:
             RefusedError: it exists, or cannot be as asked.
-
         """
         self.check(name, partitions, settings or {})
         id_ = UUID(int=self._cluster.random.getrandbits(128), version=4)
@@ -117,7 +114,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none, or it has as many.
-
         """
         topic = self.known(name)
         if total <= len(topic.logs):
@@ -135,7 +131,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none.
-
         """
         topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
@@ -148,7 +143,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none.
-
         """
         topic = self._by_name.get(name)
         if topic is None:
@@ -160,12 +154,12 @@ class Topics:
     # What admins ask
 
     def _create_topics(self, exchange: Exchange) -> None:
-        nodes, default = self._cluster.nodes, self._cluster.default_partitions
+        nodes = self._cluster.nodes
 
         def create(asked: Any) -> Fields:  # noqa: ANN401  not typed
             settings = {one.name: one.value for one in asked.configs}
             count = len(asked.assignments) or asked.num_partitions
-            count = default if count == -1 else count
+            count = 1 if count == -1 else count
             self.check(asked.name, count, settings)
             if asked.replication_factor > len(nodes.addresses):
                 why = (
@@ -231,7 +225,11 @@ class Topics:
                 why = "only topics have settings that can be changed"
                 raise RefusedError(_codes.INVALID_CONFIG, why)
             topic = self.known(asked.resource_name)
-            changed = _altered(exchange.message.api, topic.settings, asked.configs)
+            changed = dict(topic.settings)
+            for one in asked.configs:
+                if one.config_operation != _SET:
+                    raise RefusedError(_codes.INVALID_CONFIG, "settings are only set")
+                changed[one.name] = one.value
             wrong = _settings.problem(changed)
             if wrong:
                 raise RefusedError(_codes.INVALID_CONFIG, wrong)
@@ -273,20 +271,3 @@ def _described(kind: int, topic: Topic | None) -> list[dict[str, Any]]:
         }
         for name, value in every.items()
     ]
-
-
-def _altered(api: str, before: Mapping[str, str], configs: Any) -> dict[str, str]:  # noqa: ANN401  not typed
-    if api == "AlterConfigs":  # what is not named goes back to its default
-        return {one.name: one.value for one in configs}
-    after = dict(before)
-    for one in configs:
-        listed = [part for part in after.get(one.name, "").split(",") if part]
-        if one.config_operation == _DELETE:
-            after.pop(one.name, None)
-        elif one.config_operation == _APPEND:
-            after[one.name] = ",".join([*listed, one.value])
-        elif one.config_operation == _SUBTRACT:
-            after[one.name] = ",".join(p for p in listed if p != one.value)
-        else:
-            after[one.name] = one.value
-    return after

@@ -78,7 +78,6 @@ class Transactions:
 
         Raises:
             RefusedError: it has not, or is not the id's present producer.
-
         """
         if part not in self._present(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)

@@ -58,7 +58,6 @@ class Clients:
             topics: what to subscribe to; none leaves it to the test.
             group: the group's id; None means no group.
             config: wins over every default made here.
-
         """
         from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
         from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  0.2 s

@@ -11,14 +11,14 @@ from safeconsumer.testing import _codes, _ports, _protocol
 from safeconsumer.testing._cluster import Cluster
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._connections import Request
-from safeconsumer.testing._faults import ANY, Fault
+from safeconsumer.testing._faults import Fault
 from safeconsumer.testing._sockets import Sockets
 from safeconsumer.testing.errors import BrokerCommandError
 
 _T = TypeVar("_T")
 
 
-class Hold:
+class HeldAnswers:
     """
     Keeps the answers to some requests back until :meth:`release`.
 
@@ -47,7 +47,6 @@ class Hold:
 
         Raises:
             TimeoutError: it did not happen within ``timeout`` seconds.
-
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.count >= count, timeout):
@@ -103,7 +102,6 @@ class EmbeddedBroker:
     Args:
         brokers: how many, numbered from 1.
         port: where the first one listens, the others behind it; None finds free ones.
-
     """
 
     kind = "embedded"
@@ -120,7 +118,6 @@ class EmbeddedBroker:
         self._count = brokers
         self._port = port
         self._sockets: Sockets | None = None
-        self._slowness: dict[int, Fault] = {}
 
     def start(self) -> Self:
         """
@@ -128,7 +125,6 @@ class EmbeddedBroker:
 
         Raises:
             OSError: somebody else listens on a port that was asked for.
-
         """
         if self._sockets is None:
             ports = range(self._port, self._port + self._count) if self._port else ()
@@ -139,7 +135,6 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Cut all connections and drop everything; a second call does nothing."""
         sockets, self._sockets = self._sockets, None
-        self._slowness.clear()
         if sockets is not None:
             sockets.stop()
 
@@ -187,7 +182,6 @@ class EmbeddedBroker:
         Raises:
             BrokerCommandError: it exists, its name or a setting is illegal, or it would
                 have no partition.
-
         """
         _check_topic(name, partitions)
         self.command(lambda cluster: cluster.create_topic(name, partitions, settings))
@@ -198,7 +192,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic.
-
         """
         self.command(lambda cluster: cluster.delete_topic(name))
 
@@ -208,7 +201,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic, or it has as many.
-
         """
         self.command(lambda cluster: cluster.add_partitions(name, total))
 
@@ -221,14 +213,8 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic.
-
         """
         self.command(lambda cluster: cluster.compact(name))
-
-    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
-        """Make another broker the leader of one partition."""
-        node = self._known(broker_id)
-        self.command(lambda cluster: cluster.lead(topic, partition, node))
 
     def move_coordinator(self, group: str, broker_id: int) -> None:
         """Make another broker the coordinator of one group; its members stay in it."""
@@ -246,7 +232,6 @@ class EmbeddedBroker:
             error: Kafka's name, its code, kafka-python's class, or ``"DISCONNECT"``
                 to close the connection instead of answering.
             times: how many requests.
-
         """
         _protocol.api_key(api)
         if error == "DISCONNECT":
@@ -255,29 +240,21 @@ class EmbeddedBroker:
             code = _codes.error_code(error)
             self.command(lambda cluster: cluster.fail(api, error=code, count=times))
 
-    def hold(self, api: str, client_id: str | None = None) -> Hold:
+    def hold(self, api: str, client_id: str | None = None) -> HeldAnswers:
         """
-        Keep back the answers to requests of one kind until the hold is released.
+        Keep back the answers to requests of one kind until they are released.
 
         Args:
             api: Kafka's name, such as ``"Fetch"``.
             client_id: only this client's requests; None means every client's.
-
         """
-        hold = Hold(self, api, client_id)
-        hold.begin()
-        return hold
+        held = HeldAnswers(self, api, client_id)
+        held.begin()
+        return held
 
     def clear_faults(self) -> None:
-        """Forget errors that have not been used yet, and release every hold."""
-
-        def clear(cluster: Cluster) -> None:
-            slowness = self._slowness.values()
-            for fault in tuple(cluster.faults.active):
-                if fault not in slowness:
-                    fault.end()
-
-        self.command(clear)
+        """Forget errors that have not been used yet, and release all answers kept back."""
+        self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:
         """Cut one broker's connections and refuse new ones; None means every broker."""
@@ -299,18 +276,6 @@ class EmbeddedBroker:
         nodes = self._chosen(broker_id)
         self.command(lambda cluster: cluster.unfreeze(*nodes))
 
-    def set_rtt(self, seconds: float, broker_id: int | None = None) -> None:
-        """Let every answer take this long."""
-
-        def set_(cluster: Cluster) -> None:
-            for node in self._chosen(broker_id):
-                if node in self._slowness:
-                    self._slowness.pop(node).end()
-                if seconds:
-                    self._slowness[node] = cluster.fail(ANY, delay=seconds, node=node)
-
-        self.command(set_)
-
     def heal(self) -> None:
         """
         End every fault: brokers are up and answer, at once, and no error is left.
@@ -319,7 +284,6 @@ class EmbeddedBroker:
         """
         self.unfreeze()
         self.up()
-        self.set_rtt(0)
         self.clear_faults()
 
     # What it saw
@@ -355,7 +319,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: it cannot be done, or the broker does not run.
-
         """
         try:
             return self._running().call(what)

@@ -24,7 +24,6 @@ class ExistingCluster:
 
     Args:
         bootstrap: ``host:port``, or several separated by commas.
-
     """
 
     kind = "bootstrap"
@@ -125,7 +124,6 @@ def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
 
     Raises:
         BrokerTypeError: it is something else; the message says what is expected.
-
     """
     if set(dir(given)) >= _OF_A_BROKER:  # without asking for an address yet
         return given

@@ -15,7 +15,6 @@ class Ghost:
         topics: what it subscribes to: the group's own topics.
         others: the members to wait for; they are polled here meanwhile.
         timeout: seconds for joining and for leaving, each.
-
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class Ghost:
 
         Raises:
             PollTimeoutError: it did not happen in time.
-
         """
         self._consumer.subscribe(list(self._topics))
         return poll_until(
@@ -57,7 +55,6 @@ class Ghost:
 
         Raises:
             PollTimeoutError: it did not happen in time.
-
         """
         generation = self._consumer.group_metadata().generation_id
         self._consumer.close(autocommit=False)

@@ -49,7 +49,6 @@ class NoLeak:
         consumer: the consumer to check; it gets a subclass of its class meanwhile.
         targets: partitions, topic names or compiled patterns (whole name) that are to
             count as paused although this consumer did not pause them itself.
-
     """
 
     def __init__(self, consumer: Any, *targets: Any) -> None:  # noqa: ANN401

@@ -42,7 +42,6 @@ def poll_until(
             does not return within half a minute after its end.
         TypeError: one of them is no consumer, or the condition cannot be called.
         Exception: what a consumer's ``poll()`` raised.
-
     """
     consumers, silently = consumers_of(consumers), consumers_of(silently)
     if not callable(condition):

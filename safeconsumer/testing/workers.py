@@ -1,87 +1,55 @@
-"""Runs a worker's handler on records without a broker, while time is made to jump."""
+"""Runs a worker on records without a broker, while time is made to jump."""
 
 import asyncio
-import contextlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+import functools
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
+from typing import Any, Literal, ParamSpec
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, fields, frozen
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer import Deserializer
 from kafka.serializer.wrapper import DeserializeWrapper
 from kafka.structs import TopicPartition
 
+from safeconsumer._checks import positive_int
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import Event
-from safeconsumer.events.dispatch import Dispatcher, Hook
+from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
-from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.client import Others
-from safeconsumer.worker.dead_letters import (
-    Failure,
-    Sink,
-    letters_of,
-    sink_of,
-    wait_of,
-)
-from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.assembly import Surroundings
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
+from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import in_time
-from safeconsumer.worker.executors.lifespan import (
-    MakeLifespan,
-    check_lifespan,
-    enter,
-    enter_async,
-    not_left,
-)
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
 from safeconsumer.worker.handlers import (
     Context,
-    Reject,
+    Handler,
     Slot,
     call_batch,
     call_each,
     context_of,
     is_async,
-    refuse_coroutine,
 )
-from safeconsumer.worker.partition import Epoch, Held
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import (
-    Lanes,
-    Letter,
-    OnExhausted,
-    Outcome,
-    Policy,
-    Queue,
-    Task,
-    order_of,
-    record_key,
-)
-from safeconsumer.worker.records import Handle, HandleBatch, Record
+from safeconsumer.worker.options import Handling, WorkerOptions, show
+from safeconsumer.worker.queue import Letter, Outcome, Task
+from safeconsumer.worker.records import Handle, HandleBatch
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.routes import chosen
-from safeconsumer.worker.settings import (
-    DeadLetter,
-    Limits,
-    Retry,
-    check_breaker,
-    check_callable,
-    check_counts,
-    check_key,
-    check_kinds,
-    check_on_exhausted,
-)
-from safeconsumer.worker.throttle import check_throttles, check_timeout
+from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"
-# Seconds to wait for what a sink of dead letters returned, as a worker does.
+# Real seconds to wait for a future that a sink of dead letters returned.
 _PATIENCE = 30.0
-# Settings of a worker that change nothing here: one handler runs at a time, all records
-# are there at once, nothing is committed, and nobody takes a partition away.
-_NEEDLESS = frozenset({"concurrency", "topic_concurrency", "commit", "drain"})
+# So many waits without a call after the last, and what was not fetched never will be.
+_WAITS = 200
+
+_Given = ParamSpec("_Given")
 
 
 @frozen(kw_only=True)
@@ -90,7 +58,7 @@ class Call:
     One call of the handler.
 
     Attributes:
-        records: what it was given: one, or a batch.
+        records: of the call, as they were given: one, or a batch.
         attempt: of the records, from 1.
         at: when, in seconds since the run began; only the worker's waits count.
         error: what it raised; None if it returned.
@@ -100,22 +68,6 @@ class Call:
     attempt: int
     at: float
     error: BaseException | None = None
-
-
-@frozen(kw_only=True)
-class RetriedRecord:
-    """
-    A record that came again, or was to; of those of a batch that did, the first.
-
-    Attributes:
-        record: as it was given.
-        attempt: that failed.
-        delay: seconds it waited, unless something held it for longer.
-    """
-
-    record: Any
-    attempt: int
-    delay: float
 
 
 @frozen(kw_only=True)
@@ -137,45 +89,35 @@ class DeadRecord:
     letter: Mapping[str, Any] | None = None
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class WorkerRun:
     """
     What became of the records.
 
     Attributes:
-        calls: of the handler, in their order.
+        calls: of the handler, in their order; what failed and came again is there
+            twice, with its times.
         done: records that were handled, in the order in which they were done.
-        retried: what came again, in the order in which it failed.
         dead_letters: in the order in which they were acknowledged.
         skipped: records that failed for good and were passed over.
         left: records that are not complete: behind a stop, or behind one that blocks.
-        error: what :meth:`Worker.run` would have raised.
+        error: what :meth:`Worker.run` raised.
         is_stopped: whether the handler asked it to stop, by :class:`StopWorker`.
-        committed: by partition, the offset that would have been committed.
+        committed: by partition, the offset that the group has committed at the end.
         seconds: how long the worker's waits would have taken together.
-        events: the events that hooks would have got, in order.
+        events: the events that hooks get, in order.
     """
 
-    calls: tuple[Call, ...]
-    done: tuple[Any, ...]
-    retried: tuple[RetriedRecord, ...]
-    dead_letters: tuple[DeadRecord, ...]
-    skipped: tuple[Any, ...]
-    left: tuple[Any, ...]
-    error: BaseException | None
-    is_stopped: bool
-    committed: Mapping[TopicPartition, int]
-    seconds: float
-    events: tuple[Event, ...]
-
-    @property
-    def order(self) -> tuple[tuple[str, int, int], ...]:
-        """Topic, partition and offset of each record of each call, in order."""
-        return tuple(
-            (record.topic, record.partition, record.offset)
-            for call in self.calls
-            for record in call.records
-        )
+    calls: list[Call] = field(factory=list)
+    done: list[Any] = field(factory=list)
+    dead_letters: list[DeadRecord] = field(factory=list)
+    skipped: list[Any] = field(factory=list)
+    left: list[Any] = field(factory=list)
+    error: Exception | None = None
+    is_stopped: bool = False
+    committed: dict[TopicPartition, int] = field(factory=dict)
+    seconds: float = 0.0
+    events: list[Event] = field(factory=list)
 
 
 def make_record(  # noqa: PLR0913 - one keyword per field, all with defaults
@@ -224,125 +166,85 @@ def _size(data: object) -> int:
     return len(data) if isinstance(data, bytes) else -1
 
 
-def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
-    handler: Handle | HandleBatch | None = None,
-    records: Iterable[Any] = (),
-    *,
-    handlers: Mapping[str, Handle | HandleBatch] | None = None,
-    order: Literal["partition", "key", "unordered"] = "partition",
-    key: Callable[[Any], object] = record_key,
-    executor: object = None,
-    batch: int | None = None,
-    batch_within: float = 0.0,
-    rate: float | None = None,
-    handler_timeout: float | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
-    retry: Retry = Retry(),  # noqa: B008 - frozen
-    dead_letter: DeadLetter | Sink | Literal[True] | None = None,
-    on_exhausted: OnExhausted = "stop",
-    breaker: Breaker | None = None,
-    key_deserializer: object = None,
-    value_deserializer: object = None,
-    lifespan: MakeLifespan | None = None,
-    on_event: Hook | None = None,
-    max_calls: int = 10_000,
-    **others: object,
-) -> WorkerRun:
-    """
-    Handle the records as a :class:`Worker` with these settings would, and tell how.
+@frozen
+class RunOptions(Handling):
+    """The options of ``run_worker``."""
 
-    No broker, no threads and no waiting: the schedule and the policies are the
-    worker's, one handler runs at a time, in this thread, and its waits are jumped over.
-    The same records with the same settings give the same run. A wait within a handler
-    is a real one.
+    handler: Handle | HandleBatch | None = None
+    records: Iterable[Any] = ()
+    executor: ExecutorName | None = field(default=None, kw_only=True)  # type: ignore[assignment]  # what fits
+    dead_letter: DeadLetter | Sink | Literal[True] | None = field(  # type: ignore[assignment]  # True, too
+        default=None, kw_only=True
+    )
+    key_deserializer: Any = field(default=None, kw_only=True)
+    value_deserializer: Any = field(default=None, kw_only=True)
+    max_calls: int = field(default=10_000, kw_only=True, validator=positive_int)
+
+
+def _one_by_one(
+    options: Callable[_Given, RunOptions],
+) -> Callable[[Callable[[RunOptions], WorkerRun]], Callable[_Given, WorkerRun]]:
+    def around(
+        run: Callable[[RunOptions], WorkerRun],
+    ) -> Callable[_Given, WorkerRun]:
+        @functools.wraps(run)
+        def take(*args: _Given.args, **given: _Given.kwargs) -> WorkerRun:
+            return run(options(*args, **given))
+
+        return show(take, options)
+
+    return around
+
+
+@_one_by_one(RunOptions)
+def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by one
+    """
+    Run a :class:`Worker` with these options on the records, and tell what became of them.
+
+    It is the worker itself; but its consumer has these records and no broker, its clock
+    jumps over what the worker waits for, and one handler runs at a time, in this thread.
+    The same records with the same options give the same run. A wait within a handler is
+    a real one, and a function that takes longer than ``handler_timeout`` is not seen.
+
+    All options of a worker are taken, under the same names; what ``jitter`` draws is
+    always three quarters.
 
     Args:
         handler: as the worker's ``handle``.
         records: :func:`make_record`'s, or kafka-python's; in order within their
-            partition.
-        handlers: as the worker's, instead of ``handler``.
-        order: as the worker's.
-        key: as the worker's.
-        executor: ``"thread"`` or ``"asyncio"``; None for what fits the handler.
-        batch: as the worker's.
-        batch_within: as the worker's. All records are there from the beginning, so only
-            the last batch of a partition waits, and in vain.
-        rate: as the worker's.
-        handler_timeout: as the worker's: a coroutine is cancelled after so many
-            seconds, which it really takes. No function is: a thread that takes longer
-            is only reported by a worker, and nothing comes of it here.
-        limits: only its ``span`` matters.
-        retry: as the worker's; what ``jitter`` draws is always three quarters.
+            partition. All are there from the beginning.
+        executor: as the worker's; None for what fits the handler. Whatever it is, calls
+            are in this thread.
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
-            nothing; True for only noting them. A callable is called.
-        on_exhausted: as the worker's.
-        breaker: as the worker's.
+            nothing; True for only noting them. A callable is called, and what it raises
+            means what it does to a worker: it is called again later.
         key_deserializer: as the consumer's; None: records have what handlers get.
         value_deserializer: the same.
-        lifespan: as the worker's, entered once around the run.
-        on_event: takes every event.
-        max_calls: of the handler, at most; ``key`` may fail as often.
-        others: settings of a worker that change nothing here: ``concurrency``,
-            ``topic_concurrency``, ``commit`` and ``drain``.
+        max_calls: of the handler, at most; the worker may also wait so often in a row
+            without a call.
 
     Returns:
         What became of each record; see :class:`WorkerRun`. What the worker's ``run()``
         would raise is its ``error``.
 
     Raises:
-        WorkerSettingError: a setting is impossible, or one that this cannot do, such
-            as ``executor="process"``; or the records are missing or out of order.
-        LifespanError: the lifespan could not be entered, or left.
-        EndlessRunError: the handler was called ``max_calls`` times, or ``key`` failed
-            more often.
-        BaseException: what is no ``Exception`` and came out of the handler; what
-            ``dead_letter`` raised, or its future, but for :class:`Reject`.
+        WorkerSettingError: an option is impossible; or the records are missing or out
+            of order; or an event loop runs here, and the handler is a coroutine.
+        EndlessRunError: the handler was called ``max_calls`` times, or ``key`` or
+            ``dead_letter`` failed more often.
+        BaseException: what is no ``Exception`` and came out of the handler.
     """
-    _refuse_unknown(others)
-    check_kinds(limits=limits, retry=retry)
-    check_key(key, order)
-    check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
-    check_throttles(batch, batch_within, rate)
-    check_timeout(handler_timeout)
-    check_on_exhausted(on_exhausted)
-    check_breaker(breaker)
-    bench = _Bench(max_calls, on_event)
-    readers = Readers(_reader(key_deserializer), _reader(value_deserializer))
-    policy = Policy(
-        retry=retry,
-        on_exhausted=on_exhausted,
-        post=None if dead_letter is None else bench.letters.append,
-        max_ratio=getattr(dead_letter, "max_ratio", None),
-        max_consecutive=getattr(dead_letter, "max_consecutive", None),
-        span=limits.span,
-        quantum=batch or 1,
-        is_batch=batch is not None,
-        within=batch_within,
-        rate=rate,
-        draw=lambda: 0.5,
-    )
-    keys = bench.counting(readers.key_of(key))
-    bench.set_up(Lanes(order_of(order), keys), policy, breaker)
-    bench.sink = _sink(dead_letter, bench)
-    called = chosen(handler, handlers, _executor(executor, handler, handlers))
-    check_lifespan(lifespan, executor)
-    with _called_here(called, lifespan, handler_timeout) as (here, bench.state):
-        noting = bench.noting(here, is_batch=batch is not None)
-        bench.handle = readers.before(noting, is_batch=batch is not None)
-        bench.admit(records)
-        bench.run()
-    return bench.report()
+    bench = _Bench(options)
+    given = {one.name: getattr(options, one.name) for one in fields(Handling)}
+    given["executor"] = options.executor or _fitting(options)
+    given["dead_letter"], given["on_event"] = bench.sink, bench.note
+    return bench.play(WorkerOptions(bench.consumer, options.handler, **given))
 
 
-def _refuse_unknown(others: Mapping[str, object]) -> None:
-    unknown = sorted(others.keys() - _NEEDLESS)
-    if unknown:
-        message = (
-            f"run_worker has no broker, no group and no time, so it cannot do "
-            f"{', '.join(unknown)}: try that with a Worker on a broker, for example "
-            f"safeconsumer.testing.EmbeddedBroker"
-        )
-        raise WorkerSettingError(message)
+def _fitting(options: RunOptions) -> ExecutorName:
+    many = options.handlers if isinstance(options.handlers, Mapping) else {}
+    are_async = map(is_async, [options.handler, *many.values()])
+    return "asyncio" if any(are_async) else "thread"
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
@@ -352,318 +254,356 @@ def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes i
     return DeserializeWrapper(check_callable(deserializer, "a deserializer"))
 
 
-def _executor(executor: object, handler: object, handlers: object) -> object:
-    if executor is None:
-        many = handlers if isinstance(handlers, Mapping) else {"": handler}
-        return "asyncio" if any(map(is_async, many.values())) else "thread"
-    if executor not in ("thread", "asyncio"):
-        message = (
-            f"run_worker calls handlers in this thread, one at a time: leave executor "
-            f"out, or try {executor!r} with a Worker on a broker"
-        )
-        raise WorkerSettingError(message)
-    return executor
+class _Consumer:
+    """
+    A consumer and its membership, as far as a worker asks; its log is some records.
 
+    Attributes:
+        now: the time in seconds.
+        log: the records, by partition.
+        committed: what the group has committed.
+        meanwhile: called by a poll that has no records, with its seconds.
+    """
 
-@contextlib.contextmanager
-def _called_here(
-    handle: Callable[..., Any], lifespan: MakeLifespan | None, seconds: float | None
-) -> Iterator[tuple[Callable[..., Any], Any]]:
-    # What is called in this thread, and the value of the lifespan around all calls.
-    if not is_async(handle):
-        stack = contextlib.ExitStack()
-        state = enter(stack, lifespan)
-        with _leaving(stack.close):
-            yield handle, state
+    is_logged = is_taken = is_cooperative = False
+    losses = gone = 0
+    meanwhile: Callable[[float], None]
+
+    def __init__(self, options: RunOptions) -> None:
+        self.now = 0.0
+        self.log = _log(options.records)
+        self.committed = {tp: some[0].offset for tp, some in self.log.items()}
+        self.config = {
+            "group_id": _GROUP,
+            "client_id": None,
+            "enable_auto_commit": False,
+            "max_poll_records": options.limits.records,
+            "max_partition_fetch_bytes": 1,
+            "max_poll_interval_ms": math.inf,
+        }
+        self._readers = options.key_deserializer, options.value_deserializer
+        self._at = dict.fromkeys(self.log, 0)
+        self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
+        self.ledger.assign(list(self.log))
+        self.consumed = self
+
+    def clock(self) -> float:
+        return self.now
+
+    # ------------------------------------------------------------ a consumer
+
+    def poll(self, timeout_ms: float, max_records: int) -> dict[TopicPartition, Any]:
+        quiet = self.ledger.view().quiet
+        polled: dict[TopicPartition, Any] = {}
+        for tp in self.lagging():
+            at = self._at[tp]
+            some = [] if tp in quiet else self.log[tp][at : at + max_records]
+            if some:
+                polled[tp] = some
+                self._at[tp] += len(some)
+                max_records -= len(some)
+        if not polled:
+            self.meanwhile(timeout_ms / 1000)
+        return polled
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._at[tp] = bisect_left(self.log[tp], offset, key=lambda one: one.offset)
+
+    def pause(self, target: Any, **hold: Any) -> None:  # noqa: ANN401 - our consumer's
+        self.ledger.place([scope.of(target)], **hold)
+
+    def pause_all(self, **hold: Any) -> None:  # noqa: ANN401 - our consumer's
+        self.pause(scope.ALL, **hold)
+
+    def resume(self, target: Any, owner: str) -> None:  # noqa: ANN401 - our consumer's
+        self.ledger.remove([(scope.of(target), owner)])
+
+    def resume_all(self, owner: str) -> None:
+        self.ledger.remove_owner(owner)
+
+    def holds(self) -> tuple[Any, ...]:
+        return tuple(self.ledger.view().holds)
+
+    def commit(self, offsets: Mapping[Any, Any], **_limit: float) -> None:
+        self.committed.update((tp, one.offset) for tp, one in offsets.items())
+
+    def commit_async(
+        self, offsets: Mapping[Any, Any], callback: Callable[..., None]
+    ) -> None:
+        self.commit(offsets)
+        callback(offsets, None)
+
+    # ------------------------------------------------------------ its membership
+
+    def epochs(self) -> Mapping[Any, int]:
+        return self.ledger.ownership().epochs
+
+    def position(self, tp: TopicPartition) -> int:
+        at, records = self._at[tp], self.log[tp]
+        return int(records[at].offset if records[at:] else records[-1].offset + 1)
+
+    def lagging(self) -> list[TopicPartition]:
+        return [tp for tp, some in self.log.items() if self._at[tp] < len(some)]
+
+    def deserializers(self) -> tuple[Any, Any]:
+        key, value = map(_reader, self._readers)
+        return key, value
+
+    def has_any(self) -> bool:
+        return False  # what is consumed besides is not known
+
+    def has(self, topic: str) -> bool:
+        return any(tp.topic == topic for tp in self.log)
+
+    def _nothing(self, *_given: object, **_named: object) -> None:
+        # Without a broker there is nothing to tell, or to do.
         return
-    with contextlib.suppress(RuntimeError):
+
+    why_nothing = read_with = refuse_commits = ask_before_join = lag = _nothing
+    pass_over_nothing = is_lost = is_joining = _nothing
+    lacks_commit = reset_number = revokes_on_join = close = _nothing
+
+
+class _Here:
+    """Runs handlers in this thread: what there is to do, whenever it is asked to."""
+
+    def __init__(self, bench: "_Bench", schedule: Schedule, calls: Calls) -> None:
+        self.slots = [Slot(_GROUP)]
+        self._bench, self._schedule, self._calls = bench, schedule, calls
+        self._handle = bench.noting(calls.around(calls.handle))
+        self._around = ExitStack()
+        self._state: Any = None
+
+    def start(self) -> None:
+        calls, stack = self._calls, self._around
+        if not is_async(calls.handle):
+            self._state = enter(stack, calls.lifespan)
+            return
+        _refuse_loop()
+        loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
+        stack.callback(lambda: loop.run(around.aclose()))
+        call = calls.around(in_time(calls.handle, calls.timeout))
+        self._handle = self._bench.noting(lambda *given: loop.run(call(*given)))
+        self._state = loop.run(enter_async(around, calls.lifespan))
+
+    def wait_ready(self, _seconds: float) -> bool:
+        return True
+
+    def recall(self) -> None:
+        """Do nothing: what is claimed is done."""
+
+    def stop(self, _seconds: float = 0.0) -> None:
+        try:
+            self._around.close()
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._schedule.fail(not_left(error))
+
+    def work(self) -> bool:
+        """Call the handler for what can be claimed; tell whether there was any."""
+        tasks = self._schedule.queue.claim()
+        for task in tasks:
+            self._schedule.complete([self._call(task)])
+        return bool(tasks)
+
+    def _call(self, task: Task) -> Outcome:
+        if self._bench.is_endless():
+            return Outcome(task=task, left=task.indexes)
+        context = context_of(task, self._calls.deadline, self._state)
+        given = {index: task.chunk.records[index] for index in task.indexes}
+        if self._calls.is_batch:
+            outcome = call_batch(self._handle, task, self.slots[0], context)
+        else:
+            outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
+        self._bench.run.done += [given[index] for index in outcome.finished]
+        return outcome
+
+
+def _refuse_loop() -> None:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
         message = (
             "an event loop runs in this thread, so coroutines cannot be run to their "
             "end: call run_worker in a plain test, or by asyncio.to_thread()"
         )
         raise WorkerSettingError(message)
-    with asyncio.Runner() as runner:
-        around = contextlib.AsyncExitStack()
-        state = runner.run(enter_async(around, lifespan))
-        call = in_time(handle, seconds)
-        with _leaving(lambda: runner.run(around.aclose())):
-            yield lambda *args: runner.run(call(*args)), state
-
-
-@contextlib.contextmanager
-def _leaving(leave: Callable[[], None]) -> Iterator[None]:
-    # As a worker does: it is not told what ended the run.
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):
-            leave()
-        raise
-    try:
-        leave()
-    except BaseException as error:
-        raise not_left(error) from error
-
-
-def _sink(dead_letter: object, bench: "_Bench") -> Sink | None:
-    if dead_letter is None or dead_letter is True:
-        return None
-    letters_of(dead_letter, Retry(), _GROUP, bench.emit)  # type: ignore[arg-type]  # it checks
-    if isinstance(dead_letter, DeadLetter):
-        return sink_of(evolve(dead_letter, producer=bench), _GROUP)
-    return dead_letter  # type: ignore[return-value]  # it was checked
 
 
 class _Bench:
     """
-    A worker without threads, whose clock jumps to what is due next.
+    Runs one worker, lets its time pass, and takes notes.
 
     Attributes:
-        letters: records that failed for good, on their way.
-        sink: takes them; None for nobody.
-        state: the lifespan's value.
-        handle: what is called for a task's records.
+        sink: where dead letters go, for the worker's options.
+        run: the notes.
     """
 
-    handle: Callable[..., Any]
-
-    def __init__(self, max_calls: int, on_event: Hook | None) -> None:
-        self._max_calls = max_calls
-        self._now = 0.0
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self.consumer = _Consumer(options)
+        self.consumer.meanwhile = self._meanwhile
+        self.sink: Any = options.dead_letter
+        if options.dead_letter is True:
+            self.sink = lambda _record, _failure: None
+        elif isinstance(options.dead_letter, DeadLetter):
+            self.sink = evolve(options.dead_letter, producer=self)
+        self.run = WorkerRun(committed=self.consumer.committed)
         self._sent: Mapping[str, Any] | None = None
-        self._calls: list[Call] = []
-        self._done: list[Any] = []
-        self._dead: list[DeadRecord] = []
-        self._events: list[Event] = []
-        self._given: dict[Chunk, list[Any]] = {}
-        self._epochs: list[Epoch] = []
-        self._keyless = 0
-        self._dispatcher = Dispatcher(() if on_event is None else (on_event,))
-        self.letters: deque[Letter] = deque()
-        self.sink: Sink | None = None
-        self.state: Any = None
+        self._waits = 0
+        self._is_over = False
 
-    def _clock(self) -> float:
-        return self._now
+    def play(self, options: WorkerOptions) -> WorkerRun:
+        """Run the worker until nothing is left that would ever come."""
+        consumer: Any = self.consumer
+        around = Surroundings(
+            clock=consumer.clock,
+            wall=consumer.clock,
+            choose=self._choose,
+            policy={"quantum": options.batch or 1, "draw": _middle},
+        )
+        self._worker = worker = Worker.__new__(Worker)
+        worker._build(options, ConsumerClient(consumer, consumer), around)  # noqa: SLF001 - as its __init__ does
+        self._letters = worker._letters  # noqa: SLF001 - they get no thread here
+        if self._letters is not None:
+            self._letters.begin, self._letters.draw = lambda: None, _middle
+            self._letters.then = self._acknowledged
+        try:
+            worker.run()
+        except (EndlessRunError, WorkerSettingError):
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told
+            self.run.error = error
+        self._conclude()
+        return self.run
 
-    def emit(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """Take note of an event."""
-        ids = {"client_id": None, "group_id": _GROUP}
-        event = kind(at=self._now, **ids, **fields)
-        self._events.append(event)
-        self._dispatcher.dispatch(event)
+    def _choose(self, _name: object, schedule: Schedule, calls: Calls, _: int) -> _Here:
+        self._schedule = schedule
+        self._runner = _Here(self, schedule, calls)
+        return self._runner
 
-    def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
-        """Take note of what a producer would send."""
-        self._sent = letter
+    # ------------------------------------------------------------ while a poll waits
 
-    # ------------------------------------------------------------ before the run
+    def _meanwhile(self, seconds: float) -> None:
+        if not self._is_over:
+            self.run.seconds = self.consumer.now
+        next_letter = math.inf if self._letters is None else self._letters.step()
+        if self._runner.work():
+            self._waits = 0
+            return
+        ledger, queue = self.consumer.ledger, self._schedule.queue
+        soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry(), next_letter)
+        if queue.ready and not queue.seconds_to_room():
+            return
+        self._waits += 1
+        if self._waits > self._options.max_calls:
+            self._fail(f"the worker waits again and again: {self.run.events[-1]}")
+        if soon == math.inf:
+            soon = seconds
+            self._look_for_the_end()
+        self.consumer.now += max(0.0, soon)
 
-    def set_up(self, lanes: Lanes, policy: Policy, breaker: Breaker | None) -> None:
-        """Make the schedule."""
-        self._held = Held(self._clock)
-        self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
-        queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
-        self._schedule = Schedule(queue, self.emit, self._hold, breaker)
-        self._ledger.lookers.append(queue.obey)
+    def _look_for_the_end(self) -> None:
+        # What is not fetched yet may have no room, and get it by and by.
+        if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
+            return
+        if self._letters is not None and self._letters.in_flight():
+            self._letters.step(_PATIENCE)
+            if not self._letters.in_flight():
+                return
+        self._is_over = True
+        self._worker.stop()
 
-    def _hold(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
-        self._ledger.place([scope], owner=owner, reason=reason, for_=seconds)
+    def is_endless(self) -> bool:
+        """Tell whether the handler was called as often as it may be, and end the run."""
+        is_endless = len(self.run.calls) >= self._options.max_calls
+        if is_endless:
+            self._fail(f"the handler was called {self._options.max_calls} times")
+        return is_endless
 
-    def noting(self, handle: Callable[..., Any], *, is_batch: bool) -> Any:  # noqa: ANN401 - a handler
-        """Return the handler, with each of its calls noted."""
+    def _fail(self, what: str) -> None:
+        message = f"{what}, and records still come: give max_calls if that is meant"
+        self._schedule.fail(EndlessRunError(message))
 
-        def note(records: Any, context: Context) -> Any:  # noqa: ANN401 - a handler
-            at, error = self._now, None
+    # ------------------------------------------------------------ notes
+
+    def note(self, event: Any) -> None:  # noqa: ANN401 - any of a worker's
+        """Note an event, and pass it on."""
+        self.run.events.append(event)
+        if self._options.on_event is not None:
+            self._options.on_event(event)
+
+    def noting(self, handle: Handler) -> Handler:
+        """Return the handler, with a note of each of its calls."""
+
+        def call(given: Any, context: Context) -> Any:  # noqa: ANN401 - a handler
+            records = (given,) if self._options.batch is None else tuple(given)
+            note = Call(records=records, attempt=context.attempt, at=self.consumer.now)
             try:
-                return handle(records, context)
-            except BaseException as raised:
-                error = raised
+                return handle(given, context)
+            except BaseException as error:
+                note = evolve(note, error=error)
                 raise
             finally:
-                given = tuple(records) if is_batch else (records,)
-                self._calls.append(
-                    Call(records=given, attempt=context.attempt, at=at, error=error)
-                )
+                self.run.calls.append(note)
 
-        return note
+        return call
 
-    def counting(self, key: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Return the key, with each of its failures counted."""
+    def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
+        """Note what a producer would send."""
+        self._sent = letter
 
-        def key_of(record: Any) -> object:  # noqa: ANN401 - a record
-            try:
-                return key(record)
-            except BaseException:
-                self._keyless += 1
-                raise
-
-        return key if key is record_key else key_of
-
-    def admit(self, records: Iterable[Any]) -> None:
-        """Take the records, as one poll would return them."""
-        found: dict[TopicPartition, list[Any]] = {}
-        for record in records:
-            _add(found, record)
-        if not found:
-            message = "run_worker needs records: see safeconsumer.testing.make_record"
-            raise WorkerSettingError(message)
-        self._ledger.assign(list(found))
-        for tp, some in found.items():
-            epoch = self._held.open(tp, 1, 0, some[0].offset)
-            self._epochs.append(epoch)
-            chunk = self._held.admit(epoch, some)
-            self._given[chunk] = some
-            self._schedule.admit(epoch, chunk)
-
-    # ------------------------------------------------------------ the run
-
-    def run(self) -> None:
-        """Work until nothing is left that would ever come."""
-        while not self._is_over():
-            self._refuse_endless(self._keyless - 1, "key failed more than")
-            tasks = self._schedule.queue.claim()
-            for task in tasks:
-                self._schedule.complete([self._call(task)])
-            self._post_all()
-            if not tasks and not self._jump():
-                break
-        fatal = self._schedule.fatal
-        if fatal is not None and not isinstance(fatal, Exception):
-            raise fatal
-
-    def _is_over(self) -> bool:
-        return self._schedule.is_stop_asked or self._schedule.fatal is not None
-
-    def _call(self, task: Task) -> Outcome:
-        self._refuse_endless(len(self._calls), "the handler was called")
-        context = context_of(task, lambda: None, self.state)
-        call = call_batch if self._schedule.queue.policy.is_batch else _call_one
-        given = {index: task.chunk.records[index] for index in task.indexes}
-        outcome = call(self.handle, task, Slot(), context)
-        self._done += [given[index] for index in outcome.finished]
-        return outcome
-
-    def _refuse_endless(self, count: int, what: str) -> None:
-        if count >= self._max_calls:
-            message = (
-                f"{what} {self._max_calls} times and records still come again; give "
-                f"max_calls if that is meant"
-            )
-            raise EndlessRunError(message)
-
-    def _jump(self) -> bool:
-        soon = min(self._schedule.turn(), self._ledger.seconds_to_next_expiry())
-        queue = self._schedule.queue
-        if queue.ready and not queue.seconds_to_room():
-            return True
-        if soon == float("inf"):
-            return False
-        self._now += max(0.0, soon)
-        self._schedule.turn()
-        return True
-
-    def _post_all(self) -> None:
-        while self.letters and not self._is_over():
-            letter = self.letters.popleft()
-            failure = Failure(error=letter.error, attempts=letter.attempt)
-            self._sent = None
-            try:
-                if self.sink is not None:
-                    answer = self.sink(letter.record, failure)
-                    refuse_coroutine(answer)
-                    wait = wait_of(answer)
-                    if wait is not None:
-                        wait(timeout=_PATIENCE)
-            except Reject as why:
-                self._schedule.letter_refused(letter, why)
-                continue
-            dead = DeadRecord(
+    def _acknowledged(self, letter: Letter) -> None:
+        self.run.dead_letters.append(
+            DeadRecord(
                 record=letter.record,
                 error=letter.error,
                 attempts=letter.attempt,
                 letter=self._sent,
             )
-            self._dead.append(dead)
-            self._schedule.letter_acknowledged(letter)
-
-    # ------------------------------------------------------------ afterwards
-
-    def report(self) -> WorkerRun:
-        """Tell what became of everything."""
-        marks = self._held.watermarks()
-        return WorkerRun(
-            calls=tuple(self._calls),
-            done=tuple(self._done),
-            retried=tuple(self._retried()),
-            dead_letters=tuple(self._dead),
-            skipped=tuple(self._skipped()),
-            left=tuple(self._left()),
-            error=self._schedule.fatal,
-            is_stopped=self._schedule.is_stop_asked,
-            committed={tp: mark.offset for tp, mark in marks.items()},
-            seconds=self._now,
-            events=tuple(self._events),
         )
+        self._sent = None
+        self._schedule.letter_acknowledged(letter)
 
-    def _left(self) -> Iterator[Any]:
-        for epoch in self._epochs:
-            for chunk, index in epoch.progress.incomplete():
-                yield self._given[chunk][index]
+    def _conclude(self) -> None:
+        run, log = self.run, self.consumer.log.values()
+        every = {_place(one): one for some in log for one in some}
+        for event in run.events:
+            if getattr(event, "then", None) == "skip":
+                run.skipped.append(every[event.partition, event.offset])  # type: ignore[attr-defined]  # a record's
+        dead = [one.record for one in run.dead_letters]
+        ended = {_place(one) for one in (*run.done, *dead, *run.skipped)}
+        run.left += [one for place, one in every.items() if place not in ended]
+        run.is_stopped = self._schedule.is_stop_asked
 
-    def _retried(self) -> Iterator[RetriedRecord]:
-        at = self._by_place()
-        for event in self._events:
-            match event:
-                case worker_events.RecordRetried(delay=delay):
-                    pass
-                case worker_events.WorkPaused(seconds=delay):
-                    pass
-                case _:
-                    continue
-            yield RetriedRecord(
-                record=at[event.partition, event.offset],
-                attempt=event.attempt,
-                delay=delay,
+
+def _middle() -> float:
+    return 0.5
+
+
+def _place(record: Any) -> tuple[str, int]:  # noqa: ANN401 - upstream's
+    return f"{record.topic}:{record.partition}", record.offset
+
+
+def _log(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
+    log: dict[TopicPartition, list[Any]] = {}
+    for record in records:
+        if not isinstance(record, ConsumerRecord):
+            message = (
+                f"a record is one of kafka-python's, as safeconsumer.testing."
+                f"make_record makes them, not {record!r:.200}"
             )
-
-    def _skipped(self) -> Iterator[Any]:
-        at = self._by_place()
-        kinds = (worker_events.RecordExhausted, worker_events.DeadLetterRefused)
-        for event in self._events:
-            if isinstance(event, kinds) and event.then == "skip":
-                yield at[event.partition, event.offset]
-
-    def _by_place(self) -> dict[tuple[str, int], Any]:
-        return {
-            (f"{one.topic}:{one.partition}", one.offset): one
-            for some in self._given.values()
-            for one in some
-        }
-
-
-def _call_one(
-    handle: Callable[..., Any], task: Task, slot: Slot, context: Context
-) -> Outcome:
-    return call_each(handle, task, slot, context, 0.0)
-
-
-def _add(found: dict[TopicPartition, list[Record[Any, Any]]], record: Any) -> None:  # noqa: ANN401 - to be checked
-    if not isinstance(record, ConsumerRecord):
-        message = (
-            f"a record is one of kafka-python's, as safeconsumer.testing.make_record "
-            f"makes them, not {record!r:.200}"
-        )
+            raise WorkerSettingError(message)
+        some = log.setdefault(TopicPartition(record.topic, record.partition), [])
+        after = some[-1].offset + 1 if some else 0
+        offset = after if record.offset is None else record.offset
+        if offset < after:
+            message = (
+                f"{record.topic}:{record.partition} has offset {offset} behind "
+                f"{after - 1}: records of a partition stand in the order of their "
+                f"offsets"
+            )
+            raise WorkerSettingError(message)
+        some.append(record._replace(offset=offset))
+    if not log:
+        message = "run_worker needs records: see safeconsumer.testing.make_record"
         raise WorkerSettingError(message)
-    some = found.setdefault(TopicPartition(record.topic, record.partition), [])
-    after = some[-1].offset + 1 if some else 0
-    if record.offset is None:
-        record = record._replace(offset=after)
-    if record.offset < after:
-        message = (
-            f"{record.topic}:{record.partition} has offset {record.offset} behind "
-            f"{after - 1}: records of a partition stand in the order of their offsets"
-        )
-        raise WorkerSettingError(message)
-    some.append(record)
+    return log

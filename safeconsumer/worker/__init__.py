@@ -1,7 +1,7 @@
 """Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop."""
 
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.dead_letters import Failure, UnsendableError
+from safeconsumer.worker.dead_letters import Failure
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -65,7 +65,6 @@ __all__ = [
     "Stats",
     "StopWorker",
     "Tracing",
-    "UnsendableError",
     "Worker",
     "WorkerControl",
 ]

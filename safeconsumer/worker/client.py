@@ -112,9 +112,13 @@ class ConsumerClient:
         others: shows the holds that are not a worker's.
     """
 
-    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - upstream has no types
+        membership: Membership | None = None,
+    ) -> None:
         self._consumer = consumer
-        self.membership = Membership(consumer)
+        self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.others = Others(self.membership.ledger)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]

@@ -4,19 +4,19 @@ Applies a consumer's deserializers where its worker's handler is called.
 Their exceptions are therefore failures of the record, and not of the poll.
 """
 
-import pickle
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from attrs import frozen
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     DeserializationError,
+    Handler,
     is_async,
     misfit,
     refuse_undone,
@@ -24,8 +24,6 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.queue import KeyOf, record_key
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
-
-Handler: TypeAlias = Callable[[Any, Any], Any]
 
 # Errors which show that the data is wrong. Any other error may pass, for example if a
 # schema registry cannot be reached.
@@ -90,30 +88,8 @@ class Readers:
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""
-        kinds = (
-            (_ReadBatchAsync, _ReadAsync) if is_async(handle) else (_ReadBatch, _Read)
-        )
-        return kinds[not is_batch](self, handle)
-
-    def check_executor(self, executor: object) -> None:
-        """
-        Refuse an executor to which the deserializers cannot be sent.
-
-        Raises:
-            WorkerSettingError: it runs in another process, and they cannot be sent
-            there.
-        """
-        if executor != "process":
-            return
-        try:
-            pickle.dumps(self)
-        except Exception as error:
-            message = (
-                f"deserializers are sent to the handler's process by name, and these "
-                f"cannot be imported ({shown(error)}): define them at the top "
-                f"of a module, or deserialize in the handler"
-            )
-            raise WorkerSettingError(message) from error
+        kind = _ReadingAsync if is_async(handle) else _Reading
+        return kind(self, handle, _each if is_batch else _one)
 
 
 def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # noqa: ANN401 - any of them
@@ -126,71 +102,51 @@ def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # n
 
 
 @frozen
-class _Read:
+class _Reading:
+    """A handler that takes raw records; it can be pickled if the readers can."""
+
     readers: Readers
     handle: Handler
+    read: Callable[[Readers, Any], AbstractContextManager[Any]]
 
-    def __call__(self, record: Any, context: Any) -> Any:  # noqa: ANN401 - the handler's
-        return self.handle(self.readers.read(record), context)
-
-
-@frozen
-class _ReadAsync(_Read):
-    async def __call__(self, record: Any, context: Any) -> Any:  # noqa: ANN401 - the handler's
-        return await self.handle(self.readers.read(record), context)
+    def __call__(self, given: Any, context: Any) -> Any:  # noqa: ANN401 - records
+        with self.read(self.readers, given) as ready:
+            if ready:
+                refuse_undone(self.handle(ready, context))
 
 
 @frozen
-class _ReadBatch:
-    readers: Readers
-    handle: Handler
-
-    def __call__(self, records: Sequence[Any], context: Any) -> Any:  # noqa: ANN401 - the handler's
-        good, bad = self._split(records)
-        answer: Any = None
-        if good:
-            try:
-                answer = self.handle([record for _, record in good], context)
-            except BatchFailure as failure:
-                bad.update(_moved(failure, good))
-        refuse_undone(answer)
-        if bad:
-            raise BatchFailure(bad)
-
-    def _split(
-        self, records: Sequence[Any]
-    ) -> tuple[list[tuple[int, Any]], dict[int, Exception]]:
-        good: list[tuple[int, Any]] = []
-        bad: dict[int, Exception] = {}
-        for index, record in enumerate(records):
-            try:
-                good.append((index, self.readers.read(record)))
-            except Exception as error:  # noqa: BLE001 - it is this record's failure
-                bad[index] = error
-        return good, bad
+class _ReadingAsync(_Reading):
+    async def __call__(self, given: Any, context: Any) -> Any:  # noqa: ANN401 - records
+        with self.read(self.readers, given) as ready:
+            if ready:
+                refuse_undone(await self.handle(ready, context))
 
 
-@frozen
-class _ReadBatchAsync(_ReadBatch):
-    async def __call__(self, records: Sequence[Any], context: Any) -> Any:  # noqa: ANN401 - the handler's
-        good, bad = self._split(records)
-        answer: Any = None
-        if good:
-            try:
-                answer = await self.handle([record for _, record in good], context)
-            except BatchFailure as failure:
-                bad.update(_moved(failure, good))
-        refuse_undone(answer)
-        if bad:
-            raise BatchFailure(bad)
+@contextmanager
+def _one(readers: Readers, record: Any) -> Iterator[Any]:  # noqa: ANN401 - upstream's record
+    yield readers.read(record)
 
 
-def _moved(
-    failure: BatchFailure, good: Sequence[tuple[int, Any]]
-) -> dict[int, Exception]:
-    # The handler is part of the failed batch's positions. An index that does not fit
-    # there would fit the longer, whole batch, so it is refused here.
-    wrong = misfit(failure.errors, len(good))
-    if wrong is not None:
-        raise wrong from failure
-    return {good[at][0]: error for at, error in failure.errors.items()}
+@contextmanager
+def _each(readers: Readers, records: Sequence[Any]) -> Iterator[list[Any]]:
+    # Lends the records that can be read; fails with the others, and with what a handler
+    # says of those that it got.
+    good: list[tuple[int, Any]] = []
+    bad: dict[int, Exception] = {}
+    for index, record in enumerate(records):
+        try:
+            good.append((index, readers.read(record)))
+        except Exception as error:  # noqa: BLE001 - it is this record's failure
+            bad[index] = error
+    try:
+        yield [record for _, record in good]
+    except BatchFailure as failure:
+        # An index that does not fit those that the handler got would fit the longer,
+        # whole batch, so it is refused here.
+        wrong = misfit(failure.errors, len(good))
+        if wrong is not None:
+            raise wrong from failure
+        bad.update({good[at][0]: error for at, error in failure.errors.items()})
+    if bad:
+        raise BatchFailure(bad)

@@ -37,6 +37,21 @@ class PartitionStarted(WorkerEvent):
     is_committed: bool
     is_reset: bool = False
 
+    @property
+    def advice(self) -> str | None:
+        """That ``auto_offset_reset`` has chosen; None where that passes over nothing."""
+        if self.is_committed or not self.offset:
+            return None
+        if self.is_reset:
+            return (
+                "the committed offset is out of range, so auto_offset_reset has chosen; "
+                "under latest, records up to here may have been deleted"
+            )
+        return (
+            "the group has no committed offset here, so auto_offset_reset has chosen; "
+            "earliest has a new group read what is there already"
+        )
+
 
 @event
 class NothingConsumed(WorkerEvent):

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextvars
-import functools
 import inspect
-import logging
 import math
 import threading
 import time
@@ -284,7 +282,6 @@ class Slot:
         ask: asks where the handler is, without waiting for the answer.
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
-        trace: the attempt that ended there last, if spans are made in another thread.
         name: its name, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
@@ -303,7 +300,6 @@ class Slot:
         "stack",
         "task",
         "told",
-        "trace",
     )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
@@ -317,7 +313,6 @@ class Slot:
         self.ask: Callable[[], None] = _nobody_knows
         self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
-        self.trace: Any = None
 
 
 def context_of(
@@ -416,7 +411,7 @@ def blamed(error: BaseException) -> BaseException:
 
 def refuse_undone(answer: object) -> None:
     """
-    Refuse a handler's return value that shows that nothing was done yet.
+    Refuse what a handler or dead-letter sink returns if it shows that nothing is done.
 
     Raises:
         HandlersFailError: it is a coroutine, a generator, or another awaitable or
@@ -424,7 +419,11 @@ def refuse_undone(answer: object) -> None:
     """
     if answer is None:
         return
-    refuse_coroutine(answer)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        _refuse(answer, "awaits")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        _refuse(answer, "iterates over")
     if inspect.isawaitable(answer):
         _refuse(answer, "awaits")
     if isinstance(answer, Future):
@@ -434,20 +433,6 @@ def refuse_undone(answer: object) -> None:
     ):
         message = f"{shown(answer)} was returned, which has no effect: raise it"
         raise HandlersFailError(message)
-
-
-def refuse_coroutine(answer: object) -> None:
-    """
-    Refuse a return value of a handler or dead-letter sink that has not begun to run.
-
-    Raises:
-        HandlersFailError: it is a coroutine or a generator.
-    """
-    if inspect.iscoroutine(answer):
-        answer.close()
-        _refuse(answer, "awaits")
-    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
-        _refuse(answer, "iterates over")
 
 
 def _refuse(answer: object, does: str) -> NoReturn:
@@ -592,7 +577,9 @@ def call_in_process(  # noqa: PLR0913 - called by name
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if carrier is not None:
-        handle = _in_trace(handle, carrier)
+        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
+
+        handle = within(carrier, handle)
     apart = contextvars.copy_context().copy
     begin(0)
     for count, given in enumerate([records] if is_batch else records):
@@ -607,23 +594,6 @@ def call_in_process(  # noqa: PLR0913 - called by name
         if time.monotonic() > until:
             return finished, None
     return len(records), None
-
-
-def _in_trace(handle: Handler, carrier: Mapping[str, str]) -> Handler:
-    try:
-        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
-
-        return within(carrier, handle)
-    except Exception as error:  # noqa: BLE001 - a missing package is no record's failure
-        _tell_untraced(shown(error))
-        return handle
-
-
-@functools.cache
-def _tell_untraced(why: str) -> None:
-    logging.getLogger("safeconsumer").error(
-        "in this process handlers are called without their span: %s", why
-    )
 
 
 def outcome_of(

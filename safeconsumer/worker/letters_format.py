@@ -1,9 +1,14 @@
 """Writes dead letters into the headers of their records, and reads them."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+
+from safeconsumer.worker.tracebacks import cut, message, stack
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.dead_letters import Failure
 
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
@@ -18,37 +23,57 @@ _MAX_DIGITS = 19
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# The header names of W3C for tracing.
-_TRACE = frozenset({"traceparent", "tracestate", "baggage"})
+
+def written(
+    record: Any,  # noqa: ANN401 - upstream's
+    failure: "Failure",
+    group: str,
+) -> tuple[bytes | None, list[tuple[str, bytes]]]:
+    """Return value and headers of the letter about a record that failed in a group."""
+    own = [one for one in record.headers or () if one[0] not in failure.trace]
+    own += [one for one in failure.trace.items() if one[1] is not None]
+    value, headers = _fitting(record, own)
+    headers += [
+        (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
+        for name, text in _told(record, failure, group).items()
+    ]
+    return value, headers
 
 
-class OneTrace(list[tuple[str, bytes | None]]):
-    """
-    A list of headers with only one trace, also if the producer adds its own.
+def _fitting(
+    record: Any,  # noqa: ANN401 - upstream's
+    had: Headers,
+) -> tuple[bytes | None, list[tuple[str, bytes]]]:
+    # Kafka has null headers, and records with neither key nor value; kafka-python's
+    # producer (3.0.12) accepts neither.
+    value = record.value
+    headers = [(name, b"" if one is None else one) for name, one in had]
+    null = [name for name, one in had if one is None]
+    if null:
+        names = cut(",".join(null), 256)
+        headers.append((NULL_HEADERS, names.encode()))
+    if value is None and record.key is None:
+        value = b""
+        headers.append((NULL_VALUE, b"true"))
+    return value, headers
 
-    OpenTelemetry's instrumentor of kafka-python (0.66b1) appends to the headers that
-    ``send`` is given; of two with the same name some readers take the first, and others
-    the last.
 
-    Args:
-        headers: the headers to be sent.
-        replaces: names whose appended header wins. Of W3C's other names the header that
-            is here already wins: it says where the record came from, which a producer
-            that is called outside of that context does not know.
-    """
-
-    def __init__(self, headers: Headers, replaces: Collection[str] = ()) -> None:
-        super().__init__(headers)
-        self._replaces = replaces
-
-    def append(self, header: tuple[str, bytes | None]) -> None:
-        """Add a header, unless it is a second one for tracing; it may replace the first."""
-        name = header[0]
-        names = [one for one, _ in self]
-        if name not in names or not (name in self._replaces or name in _TRACE):
-            super().append(header)
-        elif name in self._replaces:
-            self[names.index(name)] = header
+def _told(record: Any, failure: "Failure", group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
+    error = failure.error
+    kind = type(error)
+    told = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+        "group": group,
+        "attempts": str(failure.attempts),
+        "exception": cut(f"{kind.__module__}.{kind.__qualname__}", 256),
+        "message": message(error),
+    }
+    if failure.is_brief:
+        return {**told, "message": cut(told["message"], 128)}
+    return {**told, "stack": stack(error)}
 
 
 class NotALetterError(ValueError):

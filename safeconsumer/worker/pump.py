@@ -7,44 +7,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from attrs import evolve
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import (
-    JournalError,
-    UnansweredBatchError,
-    WorkerSettingError,
-    WorkerStateError,
-)
-from safeconsumer.events.dispatch import Hook
-from safeconsumer.worker.assembly import Settings, assembled
-from safeconsumer.worker.breaker import Breaker
+from safeconsumer.errors import JournalError, UnansweredBatchError, WorkerStateError
+from safeconsumer.worker.assembly import Surroundings, assembled
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
+from safeconsumer.worker.options import PumpOptions, taking
 from safeconsumer.worker.partition import Epoch, record_at
 from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import (
-    OnExhausted,
-    Order,
-    Outcome,
-    Task,
-    order_of,
-    record_key,
-)
+from safeconsumer.worker.queue import Outcome, Task, record_key
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.settings import (
-    Commit,
-    DeadLetter,
-    Drain,
-    Limits,
-    Retry,
-    refuse_circle,
-)
+from safeconsumer.worker.settings import refuse_circle
 
 
 class _Ticket:
@@ -398,44 +377,17 @@ class Pump:
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """
 
-    def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
-        self,
-        consumer: Any,  # noqa: ANN401 - upstream has no types
-        *,
-        order: Literal["unordered", "partition"] = "unordered",
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        retry: Retry = Retry(),  # noqa: B008 - frozen
-        dead_letter: DeadLetter | Sink | None = None,
-        on_exhausted: OnExhausted = "stop",
-        drain: Drain = Drain(),  # noqa: B008 - frozen
-        commit: Commit = Commit(),  # noqa: B008 - frozen
-        breaker: Breaker | None = None,
-        on_event: Hook | None = None,
-    ) -> None:
-        settings = Settings(
-            consumer=consumer,
-            limits=limits,
-            retry=retry,
-            dead_letter=dead_letter,
-            on_exhausted=on_exhausted,
-            drain=drain,
-            commit=commit,
-            breaker=breaker,
-            on_event=on_event,
-        )
-        if order_of(order) is Order.KEY:
-            message = "a Pump's order must be 'unordered' or 'partition', not 'key'"
-            raise WorkerSettingError(message)
-        self._client = client = ConsumerClient(consumer)
-        self._dead_letter = dead_letter
-        refuse_circle(client.membership.consumed.has, dead_letter)
+    @taking(PumpOptions)
+    def __init__(self, options: PumpOptions) -> None:
+        self._client = client = ConsumerClient(options.consumer)
+        self._options = options
+        refuse_circle(client.membership.consumed.has, options.dead_letter)
         cut = {"is_batch": True, "quantum": client.most}
-        parts = assembled(settings, client, order, record_key, **cut)
+        parts = assembled(options, client, record_key, Surroundings(), **cut)
         self._engine, self._letters = parts.engine, parts.letters
         self._schedule, self._emit = parts.schedule, parts.emit
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
-        self._drain = drain
         self._is_stop_asked = False
         self._is_open = False
         self._was_open = False
@@ -457,7 +409,7 @@ class Pump:
         if self._client.membership.is_taken:
             message = "another Worker or Pump uses this consumer: give each its own"
             raise WorkerStateError(message)
-        refuse_circle(self._client.membership.consumed.has, self._dead_letter)
+        refuse_circle(self._client.membership.consumed.has, self._options.dead_letter)
         self._is_open = self._was_open = True
         others, queue = self._client.others, self._schedule.queue
         others.report_busy(self._engine.held.busy)
@@ -478,7 +430,7 @@ class Pump:
         self._is_open = False
         if error is not None:
             self._out.abandon_last(error)
-        self._leave_by = time.monotonic() + self._drain.shutdown
+        self._leave_by = time.monotonic() + self._options.drain.shutdown
         self._leaving.set()
         try:
             self._thread.join()

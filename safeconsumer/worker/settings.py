@@ -4,9 +4,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from attrs import field, frozen
+from attrs.validators import optional
 
 from safeconsumer._checks import (
     is_number,
@@ -16,24 +18,21 @@ from safeconsumer._checks import (
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.handlers import is_async, is_generator
-from safeconsumer.worker.queue import Order, order_of, record_key
+from safeconsumer.worker.handlers import is_async
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits
 
-__all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry", "Tracing"]
+__all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry", "Tracing"]
 
 
-def _optional_int(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
-    if value is not None:
-        positive_int(self, attribute, value)
-
-
-def _optional_share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
-    if value is not None and not (is_number(value) and value == 1):
+def _share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+    if not (is_number(value) and value == 1):
         share_of_one(self, attribute, value)
+
+
+_share_or_none: Any = optional(_share)
+_count_or_none: Any = optional(positive_int)
 
 
 @frozen(kw_only=True)
@@ -52,7 +51,7 @@ class Commit:
     """
 
     every: float = field(default=5.0, validator=positive)
-    records: int | None = field(default=None, validator=_optional_int)
+    records: int | None = field(default=None, validator=_count_or_none)
     timeout: float = field(default=5.0, validator=positive)
 
 
@@ -112,6 +111,15 @@ class Tracing:
             )
 
 
+trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
+"""Whether workers that are made now make spans, too, if they are given no ``trace``."""
+
+
+def traced(value: bool | Tracing) -> bool | Tracing:  # noqa: FBT001 - an option's value
+    """Return a worker's ``trace``; True instead of False if ``trace_all`` says so."""
+    return trace_all.get() if value is False else value
+
+
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -148,11 +156,9 @@ class DeadLetter:
 
     producer: Any = field()
     topic: str = field()
-    max_ratio: float | None = field(
-        default=0.1, kw_only=True, validator=_optional_share
-    )
+    max_ratio: float | None = field(default=0.1, kw_only=True, validator=_share_or_none)
     max_consecutive: int | None = field(
-        default=100, kw_only=True, validator=_optional_int
+        default=100, kw_only=True, validator=_count_or_none
     )
     timeout: float = field(default=30.0, kw_only=True, validator=positive)
 
@@ -196,77 +202,6 @@ def _check_producer(config: dict[str, Any]) -> None:
             "the producer of dead letters must have no transactional_id: what it sends "
             "is not written before its transaction is committed"
         )
-
-
-# The methods of our consumer that a worker needs and kafka-python's does not have.
-_OURS = ("config", "holds", "pause_all")
-
-
-def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa: ANN401 - upstream's
-    """
-    Refuse a consumer on which a worker cannot run with these settings.
-
-    Raises:
-        WorkerSettingError: the message names the setting, and what is allowed.
-    """
-    is_class = isinstance(consumer, type)
-    if is_class or not all(hasattr(consumer, name) for name in _OURS):
-        kind = consumer if is_class else type(consumer)
-        _refuse(
-            f"the consumer must be a safeconsumer.SafeConsumer, not "
-            f"{'the class ' if is_class else ''}{kind.__module__}."
-            f"{kind.__qualname__}: make it with safeconsumer.KafkaConsumer(...), which "
-            f"takes all arguments of kafka.KafkaConsumer"
-        )
-    config = consumer.config
-    if config["group_id"] is None:
-        _refuse("the consumer has no group_id, so nothing can be committed: set one")
-    if config["enable_auto_commit"]:
-        _refuse(
-            "the consumer commits by itself what it returned, finished or not: make "
-            "it with enable_auto_commit=False"
-        )
-    if limits.records < config["max_poll_records"]:
-        _refuse(
-            f"limits.records {limits.records} is below one poll "
-            f"(max_poll_records={config['max_poll_records']}): raise one or lower "
-            f"the other"
-        )
-    one_fetch = config["max_partition_fetch_bytes"]
-    if limits.bytes < one_fetch:
-        _refuse(
-            f"limits.bytes {limits.bytes} is below one fetch "
-            f"(max_partition_fetch_bytes={one_fetch}): raise one or lower the other"
-        )
-    half = config["max_poll_interval_ms"] / 2000
-    if drain.revoke >= half:
-        _refuse(
-            f"drain.revoke {drain.revoke:g} s must be less than half of "
-            f"max_poll_interval_ms ({half:g} s), or a drain gets the member evicted"
-        )
-
-
-def check_on_exhausted(value: object) -> None:
-    """
-    Refuse an unknown policy for records that failed for good.
-
-    Raises:
-        WorkerSettingError: it is not one of the policies.
-    """
-    if value not in ("stop", "skip", "block"):
-        _refuse(f"on_exhausted must be 'stop', 'skip' or 'block', not {value!r}")
-
-
-def check_counts(**counts: object) -> None:
-    """
-    Refuse a count that is not a whole number, 1 or more.
-
-    Raises:
-        WorkerSettingError: the message names the count.
-    """
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            _refuse(f"{name} must be a whole number, 1 or more, not {value!r}")
 
 
 def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
@@ -340,66 +275,6 @@ def refuse_class(value: object, what: str) -> None:
             f"{what} is the class {called.__qualname__}, and calling it makes an "
             f"object and does nothing else: give an object of it"
         )
-
-
-def check_key(key: object, order: str) -> None:
-    """
-    Refuse a key function that cannot make keys, or that is not used.
-
-    Raises:
-        WorkerSettingError: the message says what is wrong with it.
-    """
-    check_callable(key, "key", "record")
-    if is_async(key) or is_generator(key):
-        _refuse(
-            f"key must return the key of a record, and {shown(key)} does not: make it "
-            f"a plain function"
-        )
-    if key is not record_key and order_of(order) is not Order.KEY:
-        _refuse(f"key is for order='key', and is not used with order={order!r}")
-
-
-_KINDS = {
-    "limits": Limits,
-    "retry": Retry,
-    "drain": Drain,
-    "commit": Commit,
-}
-
-
-def check_kinds(**settings: object) -> None:
-    """
-    Refuse settings whose type is not the one that belongs to their name.
-
-    Raises:
-        WorkerSettingError: the message names the setting.
-    """
-    for name, value in settings.items():
-        kind = _KINDS[name]
-        if not isinstance(value, kind):
-            _refuse(f"{name} must be a {kind.__name__}, not {value!r}")
-
-
-def check_breaker(value: object) -> None:
-    """
-    Refuse a value that is neither a breaker nor None.
-
-    Raises:
-        WorkerSettingError: it is neither.
-    """
-    if value is not None and not isinstance(value, Breaker):
-        _refuse(f"breaker must be a Breaker, or None, not {value!r}")
-
-
-def check_trace(value: object) -> None:
-    """
-    Refuse a value that is neither a bool nor a :class:`Tracing`.
-
-    Raises:
-        WorkerSettingError: it is neither.
-    """
-    if not isinstance(value, (bool, Tracing)):
-        _refuse(f"trace must be True, False or a Tracing, not {value!r}")
 
 
 def _refuse(message: str) -> None:

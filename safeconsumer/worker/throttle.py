@@ -122,35 +122,3 @@ def _scope(text: object) -> object:
     except (ScopeSyntaxError, AttributeError) as error:
         message = f"{text!r} names no topic: {error}"
         raise WorkerSettingError(message) from error
-
-
-def check_throttles(batch: int | None, within: object, rate: object) -> None:
-    """
-    Refuse settings that a worker cannot have together.
-
-    Raises:
-        WorkerSettingError: a setting is impossible; the message says why.
-    """
-    if not is_number(within) or within < 0:  # type: ignore[operator]  # it is a number
-        message = f"batch_within must be seconds, 0 or more, not {within!r}"
-        raise WorkerSettingError(message)
-    if within and batch is None:
-        message = "batch_within needs batch: without it no record waits for others"
-        raise WorkerSettingError(message)
-    if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
-        message = f"rate must be records per second, above 0, or None, not {rate!r}"
-        raise WorkerSettingError(message)
-
-
-def check_timeout(seconds: object) -> None:
-    """
-    Refuse a time limit that a handler cannot have; None means no limit.
-
-    Raises:
-        WorkerSettingError: it is not a number above 0.
-    """
-    if seconds is None:
-        return
-    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
-        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
-        raise WorkerSettingError(message)

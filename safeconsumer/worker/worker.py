@@ -5,45 +5,31 @@ import contextlib
 import enum
 import signal as signals_module
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import WorkerStateError
-from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
-from safeconsumer.worker.assembly import Handling, Settings, assembled
-from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.assembly import (
+    Surroundings,
+    assembled,
+    calls_of,
+    policy_of,
+    tracer_of,
+)
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
-from safeconsumer.worker.queue import (
-    OnExhausted,
-    record_key,
-)
-from safeconsumer.worker.records import Handle, HandleBatch
+from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.routes import Routes
-from safeconsumer.worker.settings import (
-    Commit,
-    DeadLetter,
-    Drain,
-    Limits,
-    Retry,
-    Tracing,
-    refuse_circle,
-)
+from safeconsumer.worker.settings import refuse_circle
 from safeconsumer.worker.tracebacks import shown
-
-OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 
 
 class State(enum.Enum):
@@ -141,82 +127,30 @@ class Worker:
     in a signal handler too.
     """
 
-    def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
-        self,
-        consumer: Any,  # noqa: ANN401 - upstream has no types
-        handle: Handle | HandleBatch | None = None,
-        *,
-        handlers: Mapping[str, Handle | HandleBatch] | None = None,
-        order: OrderName = "partition",
-        key: Callable[[Any], object] = record_key,
-        executor: ExecutorName = "thread",
-        concurrency: int = 8,
-        batch: int | None = None,
-        batch_within: float = 0.0,
-        rate: float | None = None,
-        topic_concurrency: Mapping[str, int] | None = None,
-        handler_timeout: float | None = None,
-        lifespan: MakeLifespan | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        retry: Retry = Retry(),  # noqa: B008 - frozen
-        dead_letter: DeadLetter | Sink | None = None,
-        on_exhausted: OnExhausted = "stop",
-        drain: Drain = Drain(),  # noqa: B008 - frozen
-        commit: Commit = Commit(),  # noqa: B008 - frozen
-        breaker: Breaker | None = None,
-        on_event: Hook | None = None,
-        trace: bool | Tracing = False,
-    ) -> None:
-        handling = Handling(
-            handle=handle,
-            handlers=handlers,
-            order=order,
-            key=key,
-            executor=executor,
-            concurrency=concurrency,
-            batch=batch,
-            batch_within=batch_within,
-            rate=rate,
-            topic_concurrency=topic_concurrency,
-            handler_timeout=handler_timeout,
-            lifespan=lifespan,
-            trace=trace,
-        )
-        settings = Settings(
-            consumer=consumer,
-            limits=limits,
-            retry=retry,
-            dead_letter=dead_letter,
-            on_exhausted=on_exhausted,
-            drain=drain,
-            commit=commit,
-            breaker=breaker,
-            on_event=on_event,
-        )
-        self._assemble(settings, handling)
+    @taking(WorkerOptions)
+    def __init__(self, options: WorkerOptions) -> None:
+        self._build(options, ConsumerClient(options.consumer), Surroundings())
 
-    def _assemble(self, settings: Settings, handling: Handling) -> None:
-        self._settings, self._called = settings, handling.called
-        self._client = ConsumerClient(settings.consumer)
+    def _build(
+        self, options: WorkerOptions, client: ConsumerClient, around: Surroundings
+    ) -> None:
+        self._options, self._called = options, options.called
+        self._client, self._clock = client, around.clock
         self._check_topics()
-        called, key = handling.called, handling.key
-        readers = Readers(*self._client.membership.deserializers())
+        called, key = options.called, options.key
+        readers = Readers(*client.membership.deserializers())
         if readers:
-            readers.check_executor(handling.executor)
-            called = readers.before(called, is_batch=handling.is_batch)
+            called = readers.before(called, is_batch=options.is_batch)
             key = readers.key_of(key)
-        parts = assembled(
-            settings, self._client, handling.order, key, **handling.policy()
-        )
+        parts = assembled(options, client, key, around, **policy_of(options))
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
-        self._tracer = handling.tracer(settings.consumer.config)
-        calls = handling.calls(called, parts, settings.limits.age, self._tracer)
-        self._runner = choose(
-            handling.executor, self._schedule, calls, handling.concurrency
+        self._tracer = tracer_of(options)
+        calls = calls_of(options, called, parts, self._tracer)
+        self._runner = around.choose(
+            options.executor, self._schedule, calls, options.concurrency
         )
-        self._is_batch = handling.is_batch
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
@@ -342,7 +276,7 @@ class Worker:
     def _wait_ready(self) -> None:
         # It has not joined yet, so no member waits for it, and it is alive.
         while not self._stops and not self._runner.wait_ready(_LOOK_SECONDS):
-            self._engine.polled_at = time.monotonic()
+            self._engine.polled_at = self._clock()
 
     def stop(
         self, *, drain: bool = True, timeout: float | None = None
@@ -364,7 +298,7 @@ class Worker:
         """
         # Plain assignments: a signal handler may have interrupted this very call.
         if self._asked_at is None:
-            self._asked_at = time.monotonic()
+            self._asked_at = self._clock()
         self._stops += 1 if drain else 2
         if timeout is not None and self._state is not State.NEW:
             self._closed.wait(timeout)
@@ -385,7 +319,7 @@ class Worker:
             return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        age = self._settings.limits.age
+        age = self._options.limits.age
         broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
         return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
@@ -412,7 +346,7 @@ class Worker:
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
         """The consumer that the worker was given."""
-        return self._settings.consumer
+        return self._options.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """
@@ -422,7 +356,7 @@ class Worker:
         handed over to a process several at a time, all that it may still begin with are
         among them.
         """
-        return health.at_work(self._runner.slots, is_batch=self._is_batch)
+        return health.at_work(self._runner.slots, is_batch=self._options.is_batch)
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
@@ -450,7 +384,7 @@ class Worker:
 
     def _check_topics(self) -> None:
         membership = self._client.membership
-        refuse_circle(membership.consumed.has, self._settings.dead_letter)
+        refuse_circle(membership.consumed.has, self._options.dead_letter)
         if isinstance(self._called, Routes) and membership.consumed.has_any():
             self._called.refuse_uncovered(membership.consumed.known_topics())
 
@@ -491,9 +425,9 @@ class Worker:
             return
         self._state = State.DRAINING
         # The stop may have been asked for while a commit was waited for.
-        now = time.monotonic()
+        now = self._clock()
         self._stop_at = now if self._asked_at is None else self._asked_at
-        self._engine.stop(max(0.0, self._stop_at + self._settings.drain.shutdown - now))
+        self._engine.stop(max(0.0, self._stop_at + self._options.drain.shutdown - now))
         self._runner.recall()
 
     def _turn(self) -> None:
@@ -501,7 +435,7 @@ class Worker:
         self._engine.turn()
         if self._letters is not None:
             self._letters.turn(self._engine.held.closed)
-        health.tell_stalls(self._runner.slots, self._settings.limits.age, self._emit)
+        health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
         why = self._error or self._schedule.fatal
@@ -515,20 +449,22 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = health.given_up(self._runner.slots, is_batch=self._is_batch)
+        self._given_up = health.given_up(
+            self._runner.slots, is_batch=self._options.is_batch
+        )
         end = self._end_by()
         try:
-            left = end - 2 * _LEAVE_SECONDS - time.monotonic()
+            left = end - 2 * _LEAVE_SECONDS - self._clock()
             committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             self._stop_obeying()
-            left = end - _LEAVE_SECONDS - time.monotonic()
+            left = end - _LEAVE_SECONDS - self._clock()
             self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # the error was reported before
                 self._client.lift_outages()
-                left = max(_LEAVE_SECONDS, end - time.monotonic())
+                left = max(_LEAVE_SECONDS, end - self._clock())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)
         return report
@@ -537,13 +473,13 @@ class Worker:
         # Handlers that are not waited for leave their time to the last commit and
         # leaving.
         if self._stop_at is None or self._stops > 1:
-            return time.monotonic() + _END_SECONDS
-        return self._stop_at + self._settings.drain.shutdown + _END_SECONDS
+            return self._clock() + _END_SECONDS
+        return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> Report:
         schedule, engine = self._schedule, self._engine
         error = self._error or schedule.fatal
-        since = time.monotonic() if self._stop_at is None else self._stop_at
+        since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,
             dropped=engine.departures.dropped,
@@ -552,7 +488,7 @@ class Worker:
             skipped=schedule.skipped,
             gone=engine.gone,
             committed=committed,
-            seconds=time.monotonic() - since,
+            seconds=self._clock() - since,
         )
         self._state = State.CLOSED
         self._emit(

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from safeconsumer._kafka.installed import SUPPORTED
+from safeconsumer.demo.situations import SITUATIONS
 from safeconsumer.testing.cases.catalogue import CASES
-from safeconsumer.testing.scenarios import SCENARIOS
 from tests.bench.options import parsed
 from tests.broker.conformance.expected import STOCK
 from tests.harness.brokers.settings import USUAL_VERSION
@@ -18,7 +18,7 @@ from tests.harness.conformance.clients import CLIENTS
 from tests.harness.docs.pages import PAGES, ROOT
 
 _NOT_ABOUT_PAUSING = {"a-join-outlasts-its-poll"}
-_COUNTS = {8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
+_COUNTS = {4: "four", 5: "five", 6: "six"}
 
 
 def findings() -> Iterator[str]:
@@ -74,15 +74,29 @@ def _name(page: Path) -> str:
 
 
 def _demo() -> Iterator[str]:
-    readme, count = _read("README.md"), len(SCENARIOS)
-    if f"`safeconsumer demo` shows {_COUNTS[count]} such situations" not in readme:
-        yield f"README.md: the demo has {count} scenarios"
-    if f"in {count} scenarios; KafkaConsumer failed in" not in readme:
-        yield f"README.md: the demo's last line names {count} scenarios"
-    shown = re.findall(r"^(\S+) +KafkaConsumer +\d", readme, re.MULTILINE)
-    for name in (*shown, *re.findall(r"--scenario ([\w-]+)", readme)):
-        if name not in {one.name for one in SCENARIOS}:
-            yield f"README.md: the demo has no scenario {name}"
+    readme, count = _read("README.md"), len(SITUATIONS)
+    counted = sum(one.is_counted for one in SITUATIONS)
+    rows = re.findall(
+        r"^(\S*) +(\S.{12}) +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +[\d.]+ ",
+        readme,
+        re.MULTILINE,
+    )
+    if [row[0] for row in rows if row[0]] != [one.name for one in SITUATIONS]:
+        yield "README.md: the demo's table has other situations"
+    if any(int(row[2]) != int(row[3]) + int(row[4]) + int(row[5]) for row in rows):
+        yield "README.md: the columns of the demo's table do not add up"
+    leaked = sum(int(row[3]) for row in rows)
+    for text in (
+        f"`safeconsumer demo` plays {_COUNTS[count]} such situations",
+        f"in each of the {counted} that it has a call for",
+        f"it delivered {leaked:,} records while they were paused; this one 0",
+        f"KafkaConsumer failed in {counted} of {counted}: it delivered {leaked:,} ",
+    ):
+        if text not in readme:
+            yield f"README.md: lacks {text!r}"
+    for name in re.findall(r"--situation ([\w-]+)", readme):
+        if name not in {one.name for one in SITUATIONS}:
+            yield f"README.md: the demo has no situation {name}"
 
 
 def _cases() -> Iterator[str]:

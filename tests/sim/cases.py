@@ -14,8 +14,8 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing.cases import lab as cases
-from safeconsumer.testing.cases.absent import AbsentError
 from safeconsumer.testing.cases.member import answer, found
+from safeconsumer.testing.cases.outcomes import AbsentError
 from safeconsumer.testing.cases.process import ClientError, Launch
 from tests.broker.conformance.adapters import strict as conformance
 from tests.sim.lab import Lab
@@ -58,12 +58,12 @@ class Process:
         """Whether every call that was begun was waited for."""
         return not self._awaited
 
-    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401 - the adapter's
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - the adapter's
         """Do one call and return what it returned."""
-        self.begin(name, **args)
+        self.begin(name, *args)
         return self.answer(name)
 
-    def begin(self, name: str, **args: object) -> None:
+    def begin(self, name: str, *args: object) -> None:
         """Let the adapter begin a call."""
         self._awaited += 1
         self._requests.put({"call": name, "with": args})

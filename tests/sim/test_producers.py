@@ -21,7 +21,7 @@ def for_control(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
 
 
 def for_letters(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
-    """Make what ``safeconsumer run`` writes letters with."""
+    """Make what letters are sent back with, without transactions and idempotence."""
     wish = {"acks": "all", "kafka_client": PatientClient}
     return KafkaProducer(**lab.connection, **wish)
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener, TopicPartition
 
-from safeconsumer.testing.cases.absent import (
+from safeconsumer.testing.cases.member import found
+from safeconsumer.testing.cases.outcomes import (
     ONE_CONSUMER,
     ONLY_PARTITIONS,
     AbsentError,
 )
-from safeconsumer.testing.cases.member import found
 
 _STEP_MS = 100
 
@@ -39,7 +39,6 @@ class Adapter:
     Args:
         consumer: the class, as ``module:Class``; a function that takes the same keys
             does as well.
-
     """
 
     consumer: Any
@@ -89,9 +88,9 @@ class Adapter:
         """Close it as the client does by default."""
         self.consumer.close()
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, *topics: str) -> None:
         """Subscribe to topics."""
-        self.consumer.subscribe(topics, listener=self._listener)
+        self.consumer.subscribe(list(topics), listener=self._listener)
 
     def subscribe_pattern(self, pattern: str) -> None:
         """Subscribe to the topics that match."""

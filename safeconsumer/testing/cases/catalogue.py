@@ -35,7 +35,6 @@ class Case:
         rule: the first line of its docstring.
         run: raises what :mod:`safeconsumer.testing.cases.outcomes` has if a client does
             something else.
-
     """
 
     name: str

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from safeconsumer.testing.cases import options, test_one_consumer
-from safeconsumer.testing.cases.absent import AbsentError
 from safeconsumer.testing.cases.lab import Lab
-from safeconsumer.testing.cases.outcomes import DiffersError, NotReachedError
+from safeconsumer.testing.cases.outcomes import (
+    AbsentError,
+    DiffersError,
+    NotReachedError,
+)
 from safeconsumer.testing.cases.process import ClientError, HangsError, launch_of
 from safeconsumer.testing.embedded import EmbeddedBroker
 from safeconsumer.testing.existing import ExistingCluster

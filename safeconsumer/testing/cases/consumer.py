@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from kafka.structs import TopicPartition
@@ -39,32 +40,43 @@ class Record(NamedTuple):
 
 
 class Consumer:
-    """A consumer in another process. ``log`` has every record it gave, in order."""
+    """
+    A consumer in another process; ``log`` has every record it gave, in order.
+
+    What is not here is a call of the adapter in that process, under the same name: see
+    :class:`safeconsumer.testing.cases.adapter.Adapter`.
+    """
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.log: list[Record] = []
         self.is_open = True
 
-    def subscribe(self, *topics: str) -> None:
-        """Subscribe to topics."""
-        self.process.call("subscribe", topics=topics)
-
-    def subscribe_pattern(self, pattern: str) -> None:
-        """Subscribe to the topics that match, present and future ones."""
-        self.process.call("subscribe_pattern", pattern=pattern)
-
-    def unsubscribe(self) -> None:
-        """Subscribe to nothing."""
-        self.process.call("unsubscribe")
-
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign partitions by hand."""
-        self.process.call("assign", partitions=list(partitions))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(self.process.call, name)
 
     def assignment(self) -> set[TopicPartition]:
         """Return what is assigned to it."""
         return _tps(self.process.call("assignment"))
+
+    def owns(
+        self, wanted: Iterable[TopicPartition], what: str, limit: int = 500
+    ) -> None:
+        """Read until these partitions are assigned to it and no others."""
+        own = set(wanted)
+        until([self], lambda: self.assignment() == own, what, JOINING, limit)
+
+    def pause(
+        self, partitions: Iterable[TopicPartition], how: How = "assigned"
+    ) -> None:
+        """Pause partitions."""
+        self.process.call("pause", partitions, how)
+
+    def paused(self) -> set[TopicPartition]:
+        """Return what it calls paused."""
+        return _tps(self.process.call("paused"))
 
     def poll(self, timeout: float = ROUND, limit: int = 500) -> list[Record]:
         """Read once; return at most ``limit`` records."""
@@ -73,7 +85,7 @@ class Consumer:
 
     def begin_poll(self, timeout: float = ROUND, limit: int = 500) -> None:
         """Let it begin to read; :meth:`end_poll` waits for the records."""
-        self.process.begin("poll", timeout=timeout, limit=limit)
+        self.process.begin("poll", timeout, limit)
 
     def end_poll(self) -> list[Record]:
         """Return what the poll that was begun gave."""
@@ -95,72 +107,6 @@ class Consumer:
         self.log += taken
         return taken
 
-    def pause(
-        self, partitions: Iterable[TopicPartition], how: How = "assigned"
-    ) -> None:
-        """Pause partitions."""
-        self.process.call("pause", partitions=list(partitions), how=how)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions."""
-        self.process.call("resume", partitions=list(partitions))
-
-    def paused(self) -> set[TopicPartition]:
-        """Return what it calls paused."""
-        return _tps(self.process.call("paused"))
-
-    def pause_topic(self, topic: str) -> None:
-        """Pause a topic."""
-        self.process.call("pause_topic", topic=topic)
-
-    def pause_pattern(self, pattern: str) -> None:
-        """Pause the topics that match, present and future ones."""
-        self.process.call("pause_pattern", pattern=pattern)
-
-    def pause_all(self) -> None:
-        """Pause whatever is assigned, now and later."""
-        self.process.call("pause_all")
-
-    def resume_topic(self, topic: str) -> None:
-        """Resume a topic."""
-        self.process.call("resume_topic", topic=topic)
-
-    def resume_pattern(self, pattern: str) -> None:
-        """Resume the topics that match."""
-        self.process.call("resume_pattern", pattern=pattern)
-
-    def resume_all(self) -> None:
-        """Resume whatever :meth:`pause_all` paused."""
-        self.process.call("resume_all")
-
-    def position(self, tp: TopicPartition) -> int | None:
-        """Return the offset of the next record."""
-        position: int | None = self.process.call("position", partition=tp)
-        return position
-
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at this offset."""
-        self.process.call("seek", partition=tp, offset=offset)
-
-    def commit(self) -> None:
-        """Commit where it is."""
-        self.process.call("commit")
-
-    def committed(self, tp: TopicPartition) -> int | None:
-        """Return what its group committed."""
-        committed: int | None = self.process.call("committed", partition=tp)
-        return committed
-
-    def events(self) -> list[str]:
-        """Return what the group gave and took since the last call: "assigned", "revoked"."""
-        events: list[str] = self.process.call("events")
-        return events
-
-    def cpu(self) -> float:
-        """Return the seconds of CPU that its process has used."""
-        seconds: float = self.process.call("cpu")
-        return seconds
-
     def close(self) -> None:
         """Close it as the client does by default."""
         self.begin_close()
@@ -178,10 +124,6 @@ class Consumer:
     def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
         """Return the offsets that came of a partition, in order."""
         return [one.offset for one in self.log[since:] if one.tp == tp]
-
-    def has_more_than(self, count: int) -> bool:
-        """Tell whether it gave more than ``count`` records, of whatever partition."""
-        return len(self.log) > count
 
     def count(self, partitions: Iterable[TopicPartition], since: int = 0) -> int:
         """Count the records that came of these partitions."""

@@ -33,7 +33,6 @@ class Lab:
         launch: how a process with one of the client's consumers is started.
         protocol: how its groups share partitions: an assignor's name.
         log: what the client's processes write to stderr.
-
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Lab:
             "carries": False,
             **settings,
         }
-        process.call("open", settings=wanted)
+        process.call("open", wanted)
         return consumer
 
     def assigned(

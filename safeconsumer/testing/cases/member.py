@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from safeconsumer.testing.cases.absent import AbsentError
+from safeconsumer.testing.cases.outcomes import AbsentError
 
 
 def _private_stdout() -> TextIO:
@@ -31,7 +31,7 @@ def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa:
     if request["call"] == "cpu":
         return {"result": time.process_time()}
     try:
-        return {"result": getattr(adapter, request["call"])(**request["with"])}
+        return {"result": getattr(adapter, request["call"])(*request["with"])}
     except AbsentError as error:
         return {"absent": str(error)}
     except Exception as error:  # noqa: BLE001  sent to the case, which may expect it
@@ -50,7 +50,6 @@ def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
     Raises:
         ImportError: there is no such module, or its import failed.
         AttributeError: it has no such name.
-
     """
     module, _, name = spec.partition(":")
     where: Any = importlib.import_module(module)

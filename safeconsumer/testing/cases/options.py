@@ -1,37 +1,18 @@
 """The options of the cases, known to pytest only where the cases are what it runs."""
 
-import importlib
-import inspect
 import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from safeconsumer.testing.cases.member import found
 from safeconsumer.testing.errors import BrokerTypeError
 from safeconsumer.testing.existing import broker_of
 
 PACKAGE = __package__ or ""
 EXAMPLE = "safeconsumer:SafeConsumer"
-
-METHODS = (
-    "assign",
-    "assignment",
-    "close",
-    "commit",
-    "committed",
-    "pause",
-    "paused",
-    "poll",
-    "position",
-    "resume",
-    "seek",
-    "subscribe",
-    "unsubscribe",
-)
-"""What a class must have for the cases to say anything about it."""
 
 _ANSWERS_WITHIN_MS = 10_000
 
@@ -43,7 +24,6 @@ def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
     Args:
         arguments: what stands on it beside options.
         folder: where pytest was started.
-
     """
     here = Path(__file__).parent
     for argument in arguments:
@@ -56,32 +36,18 @@ def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
 
 
 def add(parser: pytest.Parser) -> None:
-    """
-    Add ``--consumer`` and ``--bootstrap``.
-
-    Raises:
-        pytest.UsageError: a conftest.py or another plugin has an option of that name.
-
-    """
+    """Add ``--consumer`` and ``--bootstrap``."""
     group = parser.getgroup("safeconsumer", "safeconsumer's cases")
-    try:
-        group.addoption(
-            "--consumer",
-            metavar="MODULE:CLASS",
-            help="the class to try, or a function that takes the same keys",
-        )
-        group.addoption(
-            "--bootstrap",
-            metavar="HOST:PORT",
-            help="a running broker (default: the embedded one, in this process)",
-        )
-    except ValueError as error:
-        message = (
-            f"a conftest.py or another plugin has --consumer or --bootstrap, too; run "
-            f"{PACKAGE} from another folder, or without that plugin (-p no:NAME): "
-            f"{error}"
-        )
-        raise pytest.UsageError(message) from error
+    group.addoption(
+        "--consumer",
+        metavar="MODULE:CLASS",
+        help="the class to try, or a function that takes the same keys",
+    )
+    group.addoption(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="a running broker (default: the embedded one, in this process)",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -95,9 +61,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     Refuse what no case could say anything about, before the first one.
 
     Raises:
-        pytest.UsageError: no class, one that cannot be imported or lacks methods, or
-            no broker.
-
+        pytest.UsageError: no class, one that cannot be imported, or no broker.
     """
     config = session.config
     folder = str(config.invocation_params.dir)
@@ -117,7 +81,6 @@ def consumer_of(config: pytest.Config) -> str:
 
     Raises:
         pytest.UsageError: the cases were found, but not named on the command line.
-
     """
     spec: str | None = config.getoption("--consumer", None)
     if spec is None:
@@ -128,49 +91,27 @@ def consumer_of(config: pytest.Config) -> str:
 
 def check_consumer(spec: str | None) -> None:
     """
-    Return if a class of that name is here and has kafka-python's methods.
+    Return if a class of that name can be imported here.
 
     Raises:
-        pytest.UsageError: it is not; the message says what is missing.
-
+        pytest.UsageError: it cannot; the message says why.
     """
     if spec is None:
         message = (
             f"--consumer MODULE:CLASS is missing: the class to try, such as {EXAMPLE}"
         )
         raise pytest.UsageError(message)
-    made = _imported(spec)
+    try:
+        made = found(spec)
+    except Exception as error:
+        message = (
+            f"--consumer {spec}: it is MODULE:CLASS, such as {EXAMPLE}, and importing "
+            f"it raised {type(error).__name__}: {error}"
+        )
+        raise pytest.UsageError(message) from error
     if not callable(made):
         message = f"--consumer {spec}: that is neither a class nor a function"
         raise pytest.UsageError(message)
-    missing = [name for name in METHODS if not callable(getattr(made, name, None))]
-    if inspect.isclass(made) and missing:
-        message = (
-            f"--consumer {spec}: the class has no {', '.join(missing)}; the cases "
-            "need the methods of kafka-python's KafkaConsumer"
-        )
-        raise pytest.UsageError(message)
-
-
-def _imported(spec: str) -> Any:  # noqa: ANN401  whatever it names
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        message = f"--consumer {spec}: write MODULE:CLASS, such as {EXAMPLE}"
-        raise pytest.UsageError(message)
-    try:
-        where: Any = importlib.import_module(module)
-    except Exception as error:
-        message = (
-            f"--consumer {spec}: {module} cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        )
-        raise pytest.UsageError(message) from error
-    for part in name.split("."):
-        if not hasattr(where, part):
-            message = f"--consumer {spec}: {module} has no {name}"
-            raise pytest.UsageError(message)
-        where = getattr(where, part)
-    return where
 
 
 def check_broker(bootstrap: str) -> None:
@@ -179,7 +120,6 @@ def check_broker(bootstrap: str) -> None:
 
     Raises:
         pytest.UsageError: none does within ten seconds, or it is no address.
-
     """
     from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
     from kafka.errors import KafkaError  # noqa: PLC0415  likewise

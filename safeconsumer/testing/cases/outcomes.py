@@ -1,4 +1,8 @@
-"""Errors that a case raises if a client does something else than its rule says."""
+"""
+Errors that a case raises if a client does something else than its rule says.
+
+Adapters import it where there is nothing else: standard library only.
+"""
 
 
 class DiffersError(AssertionError):
@@ -11,6 +15,14 @@ class LeakedError(DiffersError):
 
 class StarvedError(DiffersError):
     """What was resumed gave no more, or not all."""
+
+
+ONLY_PARTITIONS = "only partitions can be paused"
+ONE_CONSUMER = "a pause belongs to one consumer"
+
+
+class AbsentError(Exception):
+    """The client has no such call; no statement about what it does."""
 
 
 class NotReachedError(Exception):
@@ -31,7 +43,6 @@ def expect(
         holds: whether it does.
         otherwise: what was seen if it does not.
         error: what to raise then.
-
     """
     __tracebackhide__ = True
     if not holds:

@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.testing.cases.absent import AbsentError
+from safeconsumer.testing.cases.outcomes import AbsentError
 
 _LONG = 30.0
 """Seconds after which a call that should have ended long ago counts as hanging."""
@@ -34,7 +34,6 @@ class ClientError(Exception):
     Attributes:
         kind: the class of the error.
         is_own: whether the client defined that class, rather than Python.
-
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -58,7 +57,6 @@ class Launch:
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
         arguments: what the adapter is made with.
         path: folders for the ``PYTHONPATH`` of the process.
-
     """
 
     python: Path
@@ -84,7 +82,6 @@ def launch_of(consumer: str) -> Launch:
 
     Args:
         consumer: ``module:Class``.
-
     """
     return Launch(
         python=Path(sys.executable),
@@ -101,7 +98,6 @@ class Process:
     Args:
         launch: what to start.
         log: what the process writes to stderr is appended to this file.
-
     """
 
     def __init__(self, launch: Launch, log: Path) -> None:
@@ -129,7 +125,7 @@ class Process:
         """Whether every call that was begun was waited for."""
         return not self._awaited
 
-    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401  a JSON value
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
         """
         Do one call and return what it returned.
 
@@ -137,17 +133,17 @@ class Process:
             ClientError: the client raised.
             AbsentError: it has no such call.
             HangsError: it did not answer.
-
         """
-        self.begin(name, **args)
+        self.begin(name, *args)
         return self.answer(name)
 
-    def begin(self, name: str, **args: object) -> None:
+    def begin(self, name: str, *args: object) -> None:
         """Let the client begin a call; :meth:`answer` waits for it."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._awaited += 1
         with contextlib.suppress(BrokenPipeError):  # answer() reports it
-            self._process.stdin.write(json.dumps({"call": name, "with": args}) + "\n")
+            request = json.dumps({"call": name, "with": args}, default=list)
+            self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
 
     def answer(self, name: str) -> Any:  # noqa: ANN401  a JSON value

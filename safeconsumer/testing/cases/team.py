@@ -95,12 +95,7 @@ class Team:
 
     def regain(self) -> None:
         """Read until the consumer owns the whole topic again, and its own."""
-        until(
-            [self.consumer],
-            lambda: self.consumer.assignment() == {*self.tps, self.witness},
-            "everything is back",
-            timeout=JOINING,
-        )
+        self.consumer.owns({*self.tps, self.witness}, "everything is back")
 
     def reads_one_more(self) -> None:
         """Read one record; many more have come with it, and are buffered."""
@@ -137,13 +132,7 @@ def team(
     consumer = lab.consumer(group, **settings)
     consumer.subscribe(tps[0].topic, witness.topic)
     made = Team(lab=lab, group=group, tps=tps, witness=witness, consumer=consumer)
-    until(
-        [consumer],
-        lambda: consumer.assignment() == {*tps, witness},
-        "the first assignment",
-        timeout=JOINING,
-        limit=1,
-    )
+    consumer.owns({*tps, witness}, "the first assignment", limit=1)
     if taking:
         take(consumer, tps, taking)
         consumer.commit()

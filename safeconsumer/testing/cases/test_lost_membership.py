@@ -86,7 +86,7 @@ def test_a_join_outlasts_its_poll(lab: Lab) -> None:
     old = lab.topic(4, f"{stem}-old")
     quick = lab.consumer(group)
     quick.subscribe_pattern(f"{stem}.*")
-    until([quick], lambda: quick.assignment() == set(old), "joined", timeout=JOINING)
+    quick.owns(old, "joined")
     slow = lab.consumer(group)
     slow.subscribe_pattern(f"{stem}.*")
     both = [quick, slow]

@@ -87,9 +87,9 @@ def test_resume_around_fetches(lab: Lab) -> None:
     consumer = lab.assigned([p0, p1], fetch_wait=0.3)
     consumer.poll()
     for _ in range(5):
-        before = len(consumer.log)
+        some = note(lab, consumer, [p1])
         lab.produce(p1, 200)
-        until([consumer], partial(consumer.has_more_than, before), "some", limit=3)
+        until([consumer], partial(consumer.count, [p1], some.since), "some", limit=3)
         paused = pause(lab, consumer, [p0, p1])  # p1 half read, p0's fetch in flight
         lab.produce(p0, 5)
         for _ in range(2):

@@ -53,12 +53,7 @@ def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     here = team(lab)
     paused = here.pause(how="named")
     added = lab.add_partition(here.tps)
-    until(
-        [here.consumer],
-        lambda: added in here.consumer.assignment(),
-        "the new partition",
-        timeout=JOINING,
-    )
+    here.consumer.owns({*here.tps, added, here.witness}, "the new partition")
     lab.beat(here.consumer, added)
     paused.prove()
 

@@ -1,8 +1,5 @@
 """Changed subscriptions, and topics that go and come."""
 
-from kafka.structs import TopicPartition
-
-from safeconsumer.testing.cases.consumer import JOINING, until
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import pause
 from safeconsumer.testing.cases.team import team
@@ -37,12 +34,7 @@ def test_another_topic_and_back(lab: Lab) -> None:
     here = team(lab)
     paused = here.pause()
     here.consumer.subscribe(here.witness.topic)
-    until(
-        [here.consumer],
-        lambda: here.consumer.assignment() == {here.witness},
-        "only the other topic",
-        timeout=JOINING,
-    )
+    here.consumer.owns({here.witness}, "only the other topic")
     here.beat()
     here.consumer.subscribe(here.topic, here.witness.topic)
     here.regain()
@@ -63,16 +55,12 @@ def test_topic_created_again(lab: Lab) -> None:
     (witness,) = lab.topic(1, f"{stem}-stays")
     consumer = lab.consumer(lab.name("g"))
     consumer.subscribe_pattern(f"{stem}.*")
-
-    def owns(wanted: set[TopicPartition], what: str) -> None:
-        until([consumer], lambda: consumer.assignment() == wanted, what, JOINING)
-
-    owns({*tps, witness}, "the first assignment")
+    consumer.owns({*tps, witness}, "the first assignment")
     paused = pause(lab, consumer, tps)
     lab.drop(tps)
-    owns({witness}, "the topic is gone")
+    consumer.owns({witness}, "the topic is gone")
     lab.topic(len(tps), tps[0].topic)
-    owns({*tps, witness}, "the new topic")
+    consumer.owns({*tps, witness}, "the new topic")
     lab.produce(tps, 20)
     lab.beat(consumer, witness)
     paused.prove()

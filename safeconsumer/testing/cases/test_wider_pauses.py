@@ -1,6 +1,6 @@
 """Pauses of more than the partitions that are assigned now."""
 
-from safeconsumer.testing.cases.consumer import JOINING, until
+from safeconsumer.testing.cases.consumer import JOINING
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import Pause, note
 from safeconsumer.testing.cases.team import team
@@ -19,12 +19,7 @@ def test_topic_with_later_partitions(lab: Lab) -> None:
     added = lab.add_partition(here.tps)
     paused = note(lab, here.consumer, [*here.tps, added])
     lab.produce(added, 20)
-    until(
-        [here.consumer],
-        lambda: added in here.consumer.assignment(),
-        "the new partition",
-        timeout=JOINING,
-    )
+    here.consumer.owns({*here.tps, added, here.witness}, "the new partition")
     here.beat()
     paused.expect_nothing()
     here.consumer.resume_topic(here.topic)
@@ -43,21 +38,11 @@ def test_pattern_with_later_topics(lab: Lab) -> None:
     consumer = lab.consumer(lab.name("g"))
     consumer.pause_pattern(f"{stem}-(old|new)")
     consumer.subscribe_pattern(f"{stem}.*")
-    until(
-        [consumer],
-        lambda: consumer.assignment() == {*old, free},
-        "joined",
-        timeout=JOINING,
-    )
+    consumer.owns({*old, free}, "joined")
     new = lab.topic(2, f"{stem}-new")
     paused = note(lab, consumer, [*old, *new])
     lab.produce(paused.partitions, 20)
-    until(
-        [consumer],
-        lambda: set(new) <= consumer.assignment(),
-        "the new topic",
-        timeout=JOINING,
-    )
+    consumer.owns({*old, *new, free}, "the new topic")
     lab.beat(consumer, free)
     paused.expect_nothing()
     consumer.resume_pattern(f"{stem}-(old|new)")
@@ -75,9 +60,7 @@ def test_starts_paused(lab: Lab) -> None:
     consumer.pause_all()
     paused = note(lab, consumer, tps)
     consumer.subscribe(tps[0].topic)
-    until(
-        [consumer], lambda: consumer.assignment() == set(tps), "joined", timeout=JOINING
-    )
+    consumer.owns(tps, "joined")
     for _ in range(3):
         consumer.poll(JOINING)
     paused.expect_nothing()

@@ -7,6 +7,8 @@ import functools
 import threading
 import time
 from collections import deque
+from collections.abc import Awaitable
+from types import CoroutineType
 from typing import Any, Self
 
 from safeconsumer.worker import tracebacks
@@ -175,8 +177,6 @@ class Coroutines:
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
         assert self._main is not None  # noqa: S101 - likewise
-        if self._calls.trace is not None:
-            self._calls.trace.gives_up = True
         for task in self._tasks:
             task.cancel()
         if not self._entered.is_set():
@@ -344,8 +344,9 @@ class Apart:
     def __init__(self, call: Handler, *given: object) -> None:
         self._run = contextvars.copy_context().run
         awaitable = self._run(call, *given)
-        has_steps = hasattr(awaitable, "send")  # a coroutine
-        self._steps: Any = awaitable if has_steps else awaitable.__await__()
+        is_coroutine = type(awaitable) is CoroutineType
+        # What another awaitable gives may have no send(), throw() and close().
+        self._steps: Any = awaitable if is_coroutine else _awaited(awaitable)
 
     def __await__(self) -> Self:
         return self
@@ -371,12 +372,16 @@ class Apart:
     @property
     def cr_frame(self) -> Any:  # noqa: ANN401 - a frame
         """The frame of the call."""
-        return getattr(self._steps, "cr_frame", None)
+        return self._steps.cr_frame
 
     @property
     def cr_await(self) -> object:
         """What the call waits for."""
-        return getattr(self._steps, "cr_await", None)
+        return self._steps.cr_await
+
+
+async def _awaited(awaitable: Awaitable[object]) -> object:
+    return await awaitable
 
 
 def in_time(handle: Handler, limit: float | None) -> Handler:

@@ -1,7 +1,6 @@
 """Enters and leaves the context manager of a worker's ``lifespan`` where handlers run."""
 
 import inspect
-import pickle
 import threading
 from collections.abc import Callable
 from contextlib import (
@@ -13,6 +12,7 @@ from contextlib import (
 from typing import Any, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import LifespanError
 from safeconsumer.worker.tracebacks import shown
 
@@ -42,18 +42,7 @@ def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
         )
         raise WorkerSettingError(message)
     if executor == "process":
-        _check_picklable(lifespan)
-
-
-def _check_picklable(lifespan: MakeLifespan) -> None:
-    try:
-        pickle.dumps(lifespan)
-    except Exception as error:
-        message = (
-            f"executor='process' sends lifespan by name, and {lifespan!r} cannot be "
-            f"imported: define it at the top of a module"
-        )
-        raise WorkerSettingError(message) from error
+        check_picklable("lifespan", lifespan)
 
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own

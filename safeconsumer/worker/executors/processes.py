@@ -5,7 +5,6 @@ import contextlib
 import functools
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -14,17 +13,16 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.sharedctypes import RawArray
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors.travel import check_picklable, sendable
 from safeconsumer.worker.handlers import (
     About,
     Answer,
@@ -42,6 +40,9 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.tracing import Attempt
 
 # Shared by a child and its parent: how many records of the hand-over are finished, and
 # when the next one was begun, by the clock that all processes share.
@@ -119,23 +120,6 @@ def _tell_stack(questions: Connection, thread: int) -> None:
             questions.send(tracebacks.of_thread(thread))
 
 
-def check_picklable(handle: Handler) -> None:
-    """
-    Refuse a handler that cannot be sent to another process.
-
-    Raises:
-        WorkerSettingError: it cannot be sent.
-    """
-    try:
-        pickle.dumps(handle)
-    except Exception as error:
-        message = (
-            f"the handler is sent to another process by name, and {handle!r} cannot "
-            f"be imported: define it at the top of a module"
-        )
-        raise WorkerSettingError(message) from error
-
-
 # Seconds for a process to end after it was killed or has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait for a stack; the polling thread may be the one that asks.
@@ -209,6 +193,11 @@ class _Child:
         return float(self.progress[_BEGAN])
 
 
+def _about(task: Task, attempt: "Attempt | None") -> About:
+    epoch, carrier = task.epoch, None if attempt is None else attempt.carrier()
+    return epoch.tp, task.attempt, epoch.number, carrier
+
+
 class NotBegunError(Exception):
     """Records that were handed over are back: none of them was begun or has failed."""
 
@@ -230,7 +219,7 @@ class Processes(Threads):
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         super().__init__(schedule, evolve(calls, lifespan=None), count)
-        check_picklable(calls.handle)
+        check_picklable("the handler, with its deserializers,", calls.handle)
         self._lifespan_there = calls.lifespan
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"
@@ -289,16 +278,16 @@ class Processes(Threads):
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         records = [task.chunk.records[index] for index in task.indexes]
-        slot.trace = None
-        began = time.monotonic()
+        began, attempt = time.monotonic(), None
         try:
             self._prepare(slot)
             slot.index, slot.began = task.indexes[0], (began := time.monotonic())
             slot.task = task
             if task.epoch.is_held:  # held since it was claimed
                 return Outcome(task=task, left=task.indexes)
-            answer = self._ask_traced(task, slot, records)
-        except NotBegunError:
+            attempt = self._attempt(task, records)
+            answer = self._ask(slot, records, _about(task, attempt))
+        except NotBegunError:  # a span that is not ended is never exported
             return Outcome(task=task, left=task.indexes)
         except BaseException as error:  # noqa: BLE001 - the error of the other side
             answer = (0, blamed(error))
@@ -306,8 +295,9 @@ class Processes(Threads):
             slot.task = None
         now = time.monotonic()
         last = min(now - began, max(0.0, now - slot.began))
-        if answer[1] is not None and slot.trace is not None:
-            task = evolve(task, trace=slot.trace)
+        if attempt is not None:
+            attempt.end(answer[1])
+            task = task if answer[1] is None else evolve(task, trace=attempt)
         return outcome_of(
             task,
             answer,
@@ -316,25 +306,12 @@ class Processes(Threads):
             last=last,
         )
 
-    def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
-        # The span lives here, and its context is sent along. A span that is not ended
-        # is never exported.
-        epoch, tracer = task.epoch, self._calls.trace
-        about: About = (epoch.tp, task.attempt, epoch.number, None)
-        if tracer is None:
-            return self._ask(slot, records, about)
+    def _attempt(self, task: Task, records: list[Any]) -> "Attempt | None":
+        # The span lives here, and its context is sent along.
+        if self._calls.trace is None:
+            return None
         given = records if self._calls.is_batch else records[0]
-        carrier = tracer.carrier(given, epoch.tp, task.attempt)
-        try:
-            count, error = answer = self._ask(slot, records, (*about[:3], carrier))
-        except NotBegunError:
-            raise
-        except BaseException as wrong:
-            slot.trace = carrier.end(wrong)
-            raise
-        if count or error is not None:
-            slot.trace = carrier.end(error)
-        return answer
+        return self._calls.trace.begin(given, task.epoch.tp, task.attempt)
 
     def _look(self, slot: Slot) -> str | None:
         child = self._children.get(id(slot))

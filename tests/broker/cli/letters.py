@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import dead_letters
 from safeconsumer.cli.commands import safeconsumer
@@ -78,10 +79,12 @@ class Post:
         offset: int | None = consumer.committed(TopicPartition(self.dead, 0))
         return offset
 
-    def make_again(self) -> None:
-        """Delete the topic of dead letters, and make it anew."""
-        self.broker.delete_topic(self.dead)
-        self.broker.create_topic(self.dead, 1)
+    def commit(self, offset: int) -> None:
+        """Set the group's offset, as Kafka's own tools do."""
+        consumer = self._make_consumer(KafkaConsumer, group=self.group)
+        tp = TopicPartition(self.dead, 0)
+        consumer.assign([tp])
+        consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
     def back(self, topic: str | None = None) -> list[Any]:
         """Return the records of the topic that letters go back to."""

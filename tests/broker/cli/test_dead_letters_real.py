@@ -52,9 +52,8 @@ def test_from_a_worker_and_back_to_it(
     program = Program(tmp_path, post.broker, post.topic, producer)
     for n in range(count):
         producer.send(post.topic, b"%d" % n, key=b"%d" % (n % 3)).get(SECONDS)
-    failing = program.start(
-        "handlers:refuse", f"--dead-letter={post.dead}", "--attempts=1"
-    )
+    (tmp_path / "letters").write_text(post.dead)
+    failing = program.start("handlers:refusing")
     wait_for(
         lambda: len(post.back(post.dead)) == count, "all are dead letters", SECONDS * 2
     )
@@ -78,7 +77,7 @@ def test_from_a_worker_and_back_to_it(
     # At two a second a window is two letters.
     assert len(places) <= count + (2 if number == signal.SIGKILL else 0)
     (tmp_path / "seen").unlink()
-    handling = program.start("handlers:note")
+    handling = program.start("handlers:noting")
     program.wait_seen(len(places))
     told = stopped(handling)
     assert f"{len(places)} handled" in told

@@ -2,8 +2,6 @@
 
 import json
 import os
-import pty
-import re
 import signal
 import socket
 import subprocess
@@ -14,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
 from kafka.net.selector import NetworkSelector
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import login
-from safeconsumer.cli import cluster
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.run import run
-from tests.broker.cli.test_program import Drain, launched
+from tests.broker.cli.test_program import launched
 from tests.harness.waiting import wait_for
 
 SECONDS = 60
 HANDLERS = """
+import threading
 import time
+from pathlib import Path
+
+from kafka import KafkaProducer
+from safeconsumer import DeadLetter, Drain, Retry, Worker
 
 def note(record, context):
     with open("seen", "a") as file:
@@ -38,14 +36,6 @@ def note(record, context):
         time.sleep(3600)
     if record.value == b"bad":
         raise ValueError("planted")
-
-def say(record, context):
-    print("handled", record.offset, flush=True)
-    note(record, context)
-
-def hook(event):
-    with open("events", "a") as file:
-        file.write(f"{event.name}\\n")
 
 class Invalid(Exception):
     pass
@@ -57,8 +47,30 @@ def refuse(record, context):
 async def wait(record, context):
     note(record, context)
 
-def leave(record, context):
-    raise SystemExit(3)
+def noting(consumer):
+    return Worker(consumer, note)
+
+def waiting(consumer):
+    return Worker(consumer, wait, executor="asyncio", retry=Retry(attempts=1))
+
+def refusing(consumer):
+    producer = KafkaProducer(bootstrap_servers=consumer.config["bootstrap_servers"])
+    letters = DeadLetter(producer, Path("letters").read_text())
+    return Worker(consumer, refuse, retry=Retry(attempts=1), dead_letter=letters)
+
+def hasty(consumer):
+    return Worker(consumer, note, drain=Drain(shutdown=0.1))
+
+def patient(consumer):
+    worker = Worker(consumer, note, drain=Drain(shutdown=3600))
+
+    def tell():
+        while worker.stats().state != "draining":
+            time.sleep(0.01)
+        Path("draining").touch()
+
+    threading.Thread(target=tell, daemon=True).start()
+    return worker
 """
 
 
@@ -80,15 +92,11 @@ class Program:
         ]
 
     def start(
-        self,
-        handler: str = "handlers:note",
-        *more: str,
-        stdout: int = subprocess.PIPE,
-        stderr: int = subprocess.PIPE,
+        self, target: str = "handlers:noting", *more: str
     ) -> subprocess.Popen[str]:
         arguments = [
             "run",
-            handler,
+            target,
             self.topic,
             *self.connection,
             "--group",
@@ -97,7 +105,7 @@ class Program:
             *self._settings,
             *more,
         ]
-        process = launched(self.folder, *arguments, stdout=stdout, stderr=stderr)
+        process = launched(self.folder, *arguments)
         self.started.append(process)
         return process
 
@@ -120,13 +128,7 @@ class Program:
         )
 
     def seen(self) -> list[str]:
-        return self._lines("seen")
-
-    def events(self) -> list[str]:
-        return self._lines("events")
-
-    def _lines(self, name: str) -> list[str]:
-        path = self.folder / name
+        path = self.folder / "seen"
         return path.read_text().splitlines() if path.exists() else []
 
 
@@ -182,12 +184,11 @@ def test_sigterm_drains_and_commits(
 def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     """With the status that says so, however long the handler sleeps."""
     program.produce(b"a", b"slow")
-    process = program.start("handlers:note", "--watch", "--drain=3600")
-    assert process.stderr is not None
+    process = program.start("handlers:patient")
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
-    assert any(line.startswith("draining") for line in process.stderr)
+    wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
     stopped(process, Status.GIVEN_UP)
 
 
@@ -195,7 +196,7 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
 def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
     """And one line that names the record."""
     program.produce(b"a", b"bad")
-    process = program.start("handlers:wait", "--attempts=1")
+    process = program.start("handlers:waiting")
     told = ended(process, Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in told
 
@@ -203,17 +204,12 @@ def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
 @pytest.mark.embedded_suffices
 def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> None:
     """The file is there and fresh, both paths answer, and the file goes at the end."""
-    from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
-
     program.produce(b"a", b"slow")
-    port, file = free_port(), tmp_path / "alive"
-    process = program.start(
-        "handlers:note",
-        f"--probe-port={port}",
-        f"--probe-file={file}",
-        "--watch",
-        "--drain=0.1",
-    )
+    file = tmp_path / "alive"
+    process = program.start("handlers:hasty", "--probe-port=0", f"--probe-file={file}")
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "probes at" in line)
+    port = int(said.rpartition(":")[2])
     program.wait_seen(2)
     well = (200, {"alive": True, "reasons": []})
     for path in ("live", "healthy"):
@@ -225,8 +221,7 @@ def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> Non
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
     os.utime(file, (0, 0))
     wait_for(lambda: file.stat().st_mtime > 0, "the file to be touched", SECONDS)
-    told = stopped(process, Status.GIVEN_UP)
-    assert "/s lag=" in told
+    stopped(process, Status.GIVEN_UP)
     assert not file.exists()
 
 
@@ -240,100 +235,26 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
         return answer.status, json.load(answer)
 
 
-@pytest.mark.embedded_suffices
-def test_what_was_skipped_was_not_handled(program: Program) -> None:
-    """The last line counts each record once."""
-    program.produce(b"bad", b"a")
-    process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
-    program.wait_seen(2)
-    assert "1 handled, 0 dead letters, 1 skipped" in stopped(process)
-
-
-@pytest.mark.embedded_suffices
-def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
-    """Not a record that failed."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = program.start(
-            "handlers:note", f"--probe-port={taken.getsockname()[1]}"
-        )
-        told = ended(process, Status.USAGE)
-    assert "a probe cannot be set up: " in told
-
-
-@pytest.mark.embedded_suffices
-def test_a_hook_gets_every_event(program: Program) -> None:
-    """Those of the worker and those of its consumer."""
-    program.produce(b"v")
-    process = program.start("handlers:note", "--hook=handlers:hook")
-    program.wait_seen(1)
-    stopped(process)
-    assert {"rebalance_completed", "worker_stopped"} <= set(program.events())
-
-
 @pytest.mark.any_broker
 def test_it_says_where_each_partition_starts(program: Program) -> None:
-    """A committed offset, or where ``auto_offset_reset`` has put it."""
+    """As a line of its log, which it writes where the program has not set up its own."""
     said = []
     for count in (1, 2):
         program.produce(b"v")
         process = program.start()
         program.wait_seen(count)
         told = stopped(process)
-        said.append([line for line in told.splitlines() if " starts at " in line])
-    reset = "the group has no committed offset, auto_offset_reset=earliest"
-    assert [sorted(lines) for lines in said] == [
-        [f"safeconsumer: {program.topic}:{n} starts at 0: {reset}" for n in (0, 1)],
-        [
-            f"safeconsumer: {program.topic}:0 starts at 1: committed",
-            f"safeconsumer: {program.topic}:1 starts at 0: committed",
-        ],
+        said.append([line for line in told.splitlines() if "partition_started" in line])
+    assert [sorted(map(_start, lines)) for lines in said] == [
+        [(f"{program.topic}:{n}", "0", "False") for n in (0, 1)],
+        [(f"{program.topic}:0", "1", "True"), (f"{program.topic}:1", "0", "True")],
     ]
 
 
-@pytest.mark.any_broker
-def test_it_says_how_to_read_what_it_leaves_out(program: Program) -> None:
-    """A new group begins behind what is there already, unless told otherwise."""
-    program.produce(b"v")
-    process = program.start("handlers:note", "--set=auto_offset_reset=latest")
-    assert process.stderr is not None
-    said: dict[int, str] = {}
-    while len(said) < 2:
-        line = process.stderr.readline()
-        if found := re.search(rf"{program.topic}:(\d) starts at", line):
-            said[int(found[1])] = line.rstrip()
-    stopped(process)
-    reset = "the group has no committed offset, auto_offset_reset=latest"
-    more = (
-        "; a new group with --set auto_offset_reset=earliest "
-        "reads what is there already"
-    )
-    assert said[0].endswith(f":0 starts at 1: {reset}{more}")
-    assert said[1].endswith(f":1 starts at 0: {reset}")
-    new = program.start("handlers:note", f"--group=new-{program.topic}")
-    program.wait_seen(1)
-    stopped(new)
-
-
-@pytest.mark.any_broker
-def test_it_says_so_when_what_is_committed_is_out_of_range(
-    program: Program, make_consumer: Callable[..., Any]
-) -> None:
-    """Where it really starts is the last that it says."""
-    from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
-
-    program.produce(b"v")
-    tp = TopicPartition(program.topic, 0)
-    asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
-    asking.assign([tp])
-    asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
-    asking.close(autocommit=False)
-    process = program.start()
-    program.wait_seen(1)
-    told = stopped(process)
-    lines = [line for line in told.splitlines() if f"{tp.topic}:0 starts" in line]
-    assert lines[-1].endswith(
-        ":0 starts at 0: the committed offset is out of range, "
-        "auto_offset_reset=earliest"
+def _start(line: str) -> tuple[str, ...]:
+    fields = dict(one.split("=", 1) for one in line.split() if "=" in one)
+    return tuple(
+        fields[one].strip("'") for one in ("partition", "offset", "is_committed")
     )
 
 
@@ -347,56 +268,13 @@ def test_a_topic_that_does_not_exist(program: Program) -> None:
         assert f"topic does not exist: {missing};" in told
 
 
-@pytest.mark.any_broker
-def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
-    """Rather than with the first record that fails."""
-    missing = f"{program.topic}-missing"
-    process = program.start("handlers:note", f"--dead-letter={missing}")
-    told = ended(process, Status.MISSING)
-    assert f"topic does not exist: {missing};" in told
-
-
-@pytest.mark.embedded_broker
-def test_a_letter_without_an_answer_does_not_hold_up_the_end(
-    program: Program,
-    kafka_topic: Callable[..., str],
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-) -> None:
-    """Nor does it take the place of the report, and of its status."""
-    program.produce(b"bad")
-    dead = kafka_topic(partitions=1)
-    with kafka_broker.hold("Produce") as hold:
-        process = program.start(
-            "handlers:note",
-            f"--dead-letter={dead}",
-            "--drain=1",
-            "--attempts=1",
-        )
-        hold.wait(1, SECONDS)
-        process.send_signal(signal.SIGTERM)
-        # A letter is waited for twice as long, by kafka-python's default.
-        _, said = process.communicate(timeout=SECONDS)
-    assert "KafkaTimeoutError" not in said
-    assert "committed" in said.splitlines()[-1]
-    assert process.returncode == 0
-
-
-@pytest.mark.embedded_suffices
-def test_a_handler_that_exits_has_no_status_of_its_own(program: Program) -> None:
-    """3 would say that no broker answers, and nothing was committed."""
-    program.produce(b"a")
-    process = program.start("handlers:leave")
-    told = ended(process, Status.FAILED)
-    assert "safeconsumer: a handler ended the worker: SystemExit(3)" in told
-
-
 def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     """130, as of every command."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        asking = ("run", "handlers:note", "t", "--group=g", "--bootstrap", server)
+        asking = ("run", "handlers:noting", "t", "--group=g", "--bootstrap", server)
         process = launched(tmp_path, *asking)
         asked, _ = silent.accept()
         with asked:
@@ -420,84 +298,9 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
         login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
 
 
-@pytest.mark.embedded_suffices
-@pytest.mark.parametrize("options", [(), ("--watch",)])
-def test_a_handlers_output_goes_to_stdout(
-    program: Program, options: tuple[str, ...]
-) -> None:
-    """Also while the screen is drawn on."""
-    program.produce(b"a", b"b")
-    ours, its = pty.openpty()
-    process = program.start("handlers:say", *options, stderr=its)
-    os.close(its)
-    drawn = Drain(ours)
-    program.wait_seen(2)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=SECONDS)
-    told = drawn.text()
-    assert process.returncode == Status.DONE, told
-    assert output == "handled 0\nhandled 1\n"
-    assert "handled 0" not in told
-
-
-@pytest.mark.embedded_suffices
-def test_a_handlers_output_on_the_terminal_that_is_drawn_on(program: Program) -> None:
-    """Above the drawing, where it stays to be read."""
-    program.produce(b"a", b"b")
-    ours, its = pty.openpty()
-    process = program.start("handlers:say", "--watch", stdout=its, stderr=its)
-    os.close(its)
-    drawn = Drain(ours)
-    program.wait_seen(2)
-    process.send_signal(signal.SIGTERM)
-    process.wait(SECONDS)
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", drawn.text()).split()
-    assert (process.returncode, lines.count("handled")) == (Status.DONE, 2)
-
-
 def test_no_broker(tmp_path: Path) -> None:
     """Status 3."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
-    asking = ("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g")
+    asking = ("run", "handlers:noting", "t", "--bootstrap=127.0.0.1:1", "--group=g")
     told = ended(launched(tmp_path, *asking), Status.UNREACHABLE)
-    assert "no Kafka broker answers" in told
-
-
-@pytest.mark.embedded_suffices
-def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    """Status 3, too: the worker has not begun."""
-
-    def silent(*_: object) -> None:
-        error = "no answer in 30 s"
-        raise KafkaTimeoutError(error)
-
-    (tmp_path / "quietly.py").write_text(HANDLERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(cluster, "existing", silent)
-    where = f"--bootstrap={kafka_broker.bootstrap}"
-    ended = CliRunner().invoke(run, ["quietly:note", "t", where, "--group=g"])
-    assert ended.exit_code == Status.UNREACHABLE, ended.output
-    assert "no answer in 30 s" in ended.stderr
-
-
-@pytest.mark.embedded_suffices
-def test_metrics_without_their_package(program: Program, tmp_path: Path) -> None:
-    """The probes answer, at a free port that is told; the metrics say what to install."""
-    (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")
-    program.produce(b"a")
-    process = program.start("handlers:note", "--probe-port=0")
-    assert process.stderr is not None
-    said = next(line for line in process.stderr if "probes at" in line)
-    port = int(said.rpartition(":")[2])
-    program.wait_seen(1)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
-    with refused.value as answer:
-        assert answer.code == 501
-        assert b"pip install 'safeconsumer[metrics]'" in answer.read()
-    wait_for(lambda: probed(port, "live?now=1")[1]["alive"], "it to be alive", SECONDS)
-    stopped(process)
+    assert "no answer from the broker" in told

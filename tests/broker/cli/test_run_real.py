@@ -21,7 +21,7 @@ pytestmark = pytest.mark.any_broker
 )
 def test_a_wrong_password_is_named(tmp_path: Path) -> None:
     """Status 4, and one line with the user; the password is in none."""
-    (tmp_path / "handlers.py").write_text("def note(record, context): pass\n")
+    (tmp_path / "handlers.py").write_text("def noting(consumer): pass\n")
     with SecuredBroker() as broker:
         (tmp_path / "client.properties").write_text(
             f"bootstrap.servers={broker.bootstrap}\n"
@@ -29,7 +29,13 @@ def test_a_wrong_password_is_named(tmp_path: Path) -> None:
             "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
             f'required username="member" password="{PASSWORDS["operator"]}";\n'
         )
-        asked = ("run", "handlers:note", "t", "--group=g", "--config=client.properties")
+        asked = (
+            "run",
+            "handlers:noting",
+            "t",
+            "--group=g",
+            "--config=client.properties",
+        )
         told = ended(launched(tmp_path, *asked), Status.REFUSED)
     assert "refuses the login" in told
     assert "the user is member" in told
@@ -61,7 +67,7 @@ def test_an_operators_hold_is_obeyed(
     done("control", "init")
     program.connection = where
     program.produce(b"v")
-    process = program.start("handlers:note", "--control")
+    process = program.start("handlers:noting", "--control")
     program.wait_seen(1)
     group = f"--group=g-{program.topic}"
     done("pause", program.topic, "--reason=test", group)
@@ -82,10 +88,10 @@ def test_what_an_added_partition_has_already_is_read(
     program.produce(b"old")
     for settings in (["--set=auto_offset_reset=latest"], []):
         process = program.start(
-            "handlers:note", "--set=metadata_max_age_ms=1000", *settings
+            "handlers:noting", "--set=metadata_max_age_ms=1000", *settings
         )
         assert process.stderr is not None
-        start = f"{program.topic}:0 starts at 1"
+        start = f"partition='{program.topic}:0' offset=1"
         next(line for line in process.stderr if start in line)
         if not settings:
             kafka_broker.add_partitions(program.topic, 2)

@@ -1,6 +1,7 @@
 """``safeconsumer console`` as it is typed: what it says where it cannot serve."""
 
 import errno
+import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from click.testing import CliRunner, Result
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.console.harness import commanded
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.harness.processes import begun
 
 
 def run(*arguments: str) -> Result:
@@ -124,6 +127,18 @@ def test_the_demo_is_not_of_your_cluster() -> None:
     )
     assert ends(result) == (Status.USAGE, 1)
     assert "safeconsumer console --bootstrap" in result.stderr
+
+
+def test_the_demo_serves_a_fleet_until_ctrl_c() -> None:
+    """Also where its usual port is taken: the link says which one it is."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    asking = command("demo", "--console", first=HEARS_CTRL_C)
+    with begun(asking, **pipes) as process:
+        link = process.stdout.readline().split()[-1]
+        page = httpx.get(link, follow_redirects=True)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (page.status_code, process.returncode, errors) == (200, Status.DONE, "")
 
 
 def test_a_journal_is_for_who_changes_something(tmp_path: Path) -> None:

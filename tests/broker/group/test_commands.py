@@ -89,7 +89,9 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
     consumer = team.subscribed()
     team.settled(consumer)
     consumer.pause_group(team.topic, reason="stuck")
-    ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
+        ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
     assert f"resumed {team.topic} group:app" in ended.stdout
     poll_until(consumer, lambda: not consumer.paused())
 
@@ -119,8 +121,12 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
 )
 def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
     """A typing error must not look like a group that is quiet, or resumed."""
+    team.settled(team.subscribed())
     status, line = bad(team, *command, "--group", f"{team.group}x")
-    assert (status, "no group" in line) == (Status.USAGE, True)
+    assert (status, f"mean {team.group} " in line.replace("?", " ")) == (
+        Status.USAGE,
+        True,
+    )
     ended = run(team, "history")
     assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
@@ -157,6 +163,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("orders",), "no group"),
         (("orders", "a b", "--new-group"), "is not a topic name"),
         (("orders:x",), "write it as topic:number"),
+        (("orders*",), "; a pattern is re:orders.*"),
         (("re:(",), "not an RE2 pattern"),
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "is not longer than 0"),
@@ -317,6 +324,27 @@ def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
     assert placed.exit_code == Status.DONE
 
 
+def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) -> None:
+    """Kafka takes no partition away: nothing is changed, and doctor says the same."""
+    wide, new = f"wide-{team.group}", f"new-{team.group}"
+    team.broker.create_topic(wide, 3)
+    team.settings = team.with_settings(operator_topic=new, group_topic=wide)
+    status, line = bad(team, "control", "init")
+    assert (status, "must have 1: delete it" in line) == (Status.REFUSED, True)
+    ended = run(team, "doctor")
+    assert f"there is no topic {new}" in ended.stdout
+    assert "must have 1: delete it" in ended.stdout
+
+
+def test_one_cause_is_one_problem(team: Team) -> None:
+    """Without control topics nothing else can be right or wrong."""
+    names = ("operator_topic", "group_topic", "status_topic")
+    team.settings = team.with_settings(**{one: f"{one}-{team.group}" for one in names})
+    ended = run(team, "doctor", "--group", team.group)
+    assert ended.exit_code == Status.FAILED
+    assert ended.stdout.count("PROBLEM") == 1
+
+
 def test_doctor_finds_what_is_wrong(team: Team) -> None:
     """And says what to do; the status tells a script."""
     plain = team.subscribed("plain", control=None)
@@ -331,7 +359,7 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
     assert ended.exit_code == Status.FAILED
     assert "settings are right" in ended.stdout
     assert "new:kind:y operator:x" in ended.stdout
-    assert "1 of 1 members" in ended.stdout
+    assert "of 1 member of" in ended.stdout
     assert "plain clients obey no hold" in ended.stdout
 
 

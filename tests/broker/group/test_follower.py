@@ -91,6 +91,19 @@ def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
         assert (seen.facts.is_known, seen.unread) == (False, ())
 
 
+def test_who_reports_no_more_is_named(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last report is kept as long as Kafka may list it."""
+    members = settled(team, "a")
+    with Polled(*members), follower(team) as following:
+        until(following, is_well, "the group")
+        team.silence(*members)
+        monkeypatch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
+        seen = until(following, lambda one: one.pictures[team.group].late, "its end")
+    assert [one.client_id for one in seen.pictures[team.group].late] == ["a"]
+
+
 def test_a_hold_that_is_over_is_gone(team: Team) -> None:
     """By the broker's clock, which members' reports tell, and late by the skew."""
     members = settled(team, "a")

@@ -129,6 +129,9 @@ def test_an_operator_with_a_wrong_clock_sees_who_is_there(
             poll_until(consumer, lambda: look() == {"alive"})
             team.silence(consumer)
             poll_until(consumer, lambda: not look())
+            pictures = operator.look(team.group), *operator.survey()
+        said = [one.late for one in pictures if one.group == team.group]
+        assert [[one.client_id for one in late] for late in said] == [["alive"]] * 2
 
 
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:

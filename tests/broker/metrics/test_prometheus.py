@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the demo, a worker, members and the console."""
+"""A real Prometheus scrapes a worker, members and the console."""
 
 import json
 import os
@@ -18,7 +18,6 @@ from safeconsumer import Worker, metrics
 from safeconsumer.metrics import dashboard
 from safeconsumer.metrics.alerts import ALERTS
 from safeconsumer.testing._ports import free_port
-from tests.broker.metrics.test_demo import demo
 from tests.broker.metrics.test_monitoring import filled
 from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.harness import (
@@ -133,11 +132,7 @@ def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa
     from safeconsumer.metrics import alerts  # noqa: PLC0415 - its text, only here
 
     (tmp_path / "alerts.yml").write_text(alerts.rules())
-    with fleet(kafka_broker) as targets, ExitStack() as closing:
-        scenarios = ("--scenario=ticket-loop", "--scenario=moved-away")
-        port = closing.enter_context(demo(*scenarios))
-        targets["demo"] = at(port)
-        address = closing.enter_context(prometheus(tmp_path, targets))
+    with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in dashboard.queries())
 
         def is_all_there() -> bool:
@@ -147,11 +142,6 @@ def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa
             return not left
 
         wait_for(is_all_there, "data for every query", SECONDS, seen=lambda: list(left))
-        # The demo may be over by now.
-        wrong = 'safeconsumer_demo_wrong_records{client="%s"}'
-        leaked = f"max_over_time({wrong}[5m]) > 0"
-        wait_for(lambda: has_data(address, leaked % "stock"), "the leak", SECONDS)
-        assert not has_data(address, leaked % "safe")
         rules = ask(address, "rules")["groups"][0]["rules"]
         assert {one["name"] for one in rules} == {one.name for one in ALERTS}
         assert {one["health"] for one in rules} <= {"ok", "unknown"}

@@ -47,7 +47,7 @@ def launch(tmp_path: Path) -> Launch:
 def test_one_that_hangs_ends_with_the_session(launch: Launch, tmp_path: Path) -> None:
     """A pytest that was killed closes its stdin, and can do no more."""
     process = Process(launch, tmp_path / "log")
-    process.call("open", settings={"group": None})
+    process.call("open", {"group": None})
     process.begin("commit")
     try:
         process._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe

@@ -16,10 +16,6 @@ CLASSES = """
 from kafka import KafkaConsumer
 
 
-class Half:
-    def poll(self): ...
-
-
 class Refusing(KafkaConsumer):
     def pause(self, *partitions):
         raise RuntimeError("not today")
@@ -185,12 +181,8 @@ def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
     ("arguments", "said"),
     [
         ([], "--consumer MODULE:CLASS is missing*safeconsumer:SafeConsumer"),
-        (["--consumer=kafka"], "*write MODULE:CLASS*"),
-        (["--consumer=:X"], "*write MODULE:CLASS*"),
-        (["--consumer=nope:X"], "*nope cannot be imported: ModuleNotFoundError*"),
-        (["--consumer=broken:X"], "*broken cannot be imported: RuntimeError: oh"),
-        (["--consumer=mine:Nope"], "*mine has no Nope"),
-        (["--consumer=mine:Half"], "*the class has no assign, *unsubscribe; *"),
+        (["--consumer=kafka"], "*it is MODULE:CLASS*AttributeError*"),
+        (["--consumer=broken:X"], "*importing it raised RuntimeError: oh"),
         (["--consumer=mine:number"], "*neither a class nor a function"),
         (
             ["--consumer=kafka:KafkaConsumer", "--bootstrap=localhost"],
@@ -231,13 +223,10 @@ def test_both(pytestconfig):
 
 
 def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
-    """Theirs work; and next to the cases it is said whose they are."""
+    """Theirs work."""
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
-    done = pytester.runpytest_inprocess(*CASES)
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: a conftest.py or another plugin has*"])
 
 
 def test_elsewhere_there_are_no_such_options(pytester: pytest.Pytester) -> None:

@@ -39,8 +39,6 @@ def test_several_brokers_share_the_partitions() -> None:
     """Each broker of a cluster leads partitions and is talked to."""
     with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
         topic = clients.topic(partitions=3)
-        for broker_id in broker.broker_ids:
-            broker.move_leader(topic, broker_id - 1, broker_id)
         produce(clients.producer(), topic, 1, 1, 1)
         read(clients.consumer(KafkaConsumer, topic), 3)
         assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}

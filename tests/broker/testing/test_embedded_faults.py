@@ -11,7 +11,6 @@ from kafka.errors import NotLeaderForPartitionError
 from safeconsumer.testing import Clients, EmbeddedBroker, fixtures, poll_until
 from tests.harness.polling import read
 from tests.harness.producing import produce
-from tests.harness.waiting import wait_for
 
 TIMEOUT = 20.0
 
@@ -137,23 +136,6 @@ def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
     with pytest.raises(StopIteration) as ended:
         hook.send(report)
     assert ended.value.value is report
-
-
-def test_answers_take_the_time_that_was_set(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
-    """With a round trip of an hour an acknowledgement does not come before a later one's."""
-    topic = clients.topic(partitions=1)
-    slow, quick = clients.producer(), clients.producer()
-    for one in (slow, quick):
-        produce(one, topic, 1)
-    broker.set_rtt(3600.0)
-    broker.clear_requests()
-    waiting = slow.send(topic, b"slow", partition=0)
-    wait_for(lambda: broker.requests("Produce"), "the request")
-    broker.set_rtt(0.0)
-    quick.send(topic, b"quick", partition=0).get(TIMEOUT)
-    assert not waiting.is_done
 
 
 def test_a_producer_that_has_no_answer_ends_with_the_test(

@@ -2,49 +2,33 @@
 
 import asyncio
 import importlib
-import json
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.partitioner.default import DefaultPartitioner
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
-from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
-from opentelemetry.propagators.composite import CompositePropagator
-from opentelemetry.propagators.textmap import (
-    TextMapPropagator,
-    default_getter,
-    default_setter,
-)
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    Decision,
-    ParentBased,
-    Sampler,
-    SamplingResult,
-)
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
-from opentelemetry.semconv.attributes import error_attributes, server_attributes
+from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from safeconsumer import (
     BatchFailure,
     DeadLetter,
-    Drain,
     MissingExtraError,
     Pause,
     Reject,
@@ -57,7 +41,7 @@ from safeconsumer import (
 )
 from safeconsumer.events.trace_ids import add_trace_ids
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
-from safeconsumer.worker.tracing import tracer_of
+from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
@@ -67,10 +51,9 @@ pytestmark = pytest.mark.embedded_suffices
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 NOT_SAMPLED = SENT[:-1] + "0"
+FULL = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "a=b"}
 TWICE = Retry(attempts=2, first=0.05, most=0.05)
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
-CONFIG = {"group_id": "g", "client_id": "c", "bootstrap_servers": "localhost"}
-RECORD = SimpleNamespace(headers=[], offset=0, value=b"")
 
 
 class Spans:
@@ -96,6 +79,25 @@ class Spans:
         """Return the setting that has spans recorded here."""
         return Tracing(parent=parent, provider=self.provider)
 
+    def attempt(
+        self,
+        error: BaseException | None = None,
+        *,
+        parent: bool = False,
+        batch: int | None = None,
+        **headers: bytes,
+    ) -> tuple[trace.SpanContext, dict[str, Any]]:
+        """Make an attempt without a worker; return its span's context and attributes."""
+        config = {"group_id": "g", "client_id": "c"}
+        tracer = Tracer(self.tracing(parent=parent), config, is_batch=batch is not None)
+        record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
+        given = record if batch is None else batch * [record]
+        attempt = tracer.begin(given, TopicPartition("t", 0), 1)
+        attempt.end(error)
+        assert tracer.failures == 0
+        attributes = self.all[-1].attributes if self.all else None
+        return attempt.span.get_span_context(), dict(attributes or {})
+
 
 @pytest.fixture
 def spans() -> Spans:
@@ -103,39 +105,20 @@ def spans() -> Spans:
     return Spans()
 
 
-@contextmanager
-def instrumented(spans: Spans) -> Iterator[None]:
-    """Have OpenTelemetry's own instrumentor wrap kafka-python."""
-    instrumentor = KafkaInstrumentor()
-    instrumentor.instrument(tracer_provider=spans.provider)
-    try:
-        yield
-    finally:
-        instrumentor.uninstrument()
-
-
-def send(lab: Lab, *values: str | None, **headers: str | bytes) -> None:
+def send(lab: Lab, *values: str, **headers: str) -> None:
     """Write to partition 0, with these headers."""
     for value in values:
         lab.producer.send(
             lab.topic,
-            value=None if value is None else value.encode(),
+            value=value.encode(),
             key=b"a secret key",
-            headers=[
-                (name, one if isinstance(one, bytes) else one.encode())
-                for name, one in headers.items()
-            ],
+            headers=[(name, one.encode()) for name, one in headers.items()],
             partition=0,
         ).get(30)
 
 
 def nothing(_record: object, _context: object) -> None:
     """Handle it."""
-
-
-async def nothing_async(_record: object, _context: object) -> None:
-    """Handle it."""
-    await asyncio.sleep(0)
 
 
 def handled(
@@ -145,20 +128,14 @@ def handled(
     *values: str,
     **settings: Any,  # noqa: ANN401 - a worker's own
 ) -> Running:
-    """Send these values, and run a worker until it has done them all, or has ended."""
+    """Send these values, and run a worker until it has done them all."""
     lab.new_topic(partitions=1)
     send(lab, *values, **settings.pop("headers", {"traceparent": SENT}))
     usual = {"trace": spans.tracing(), "retry": ONCE, "on_exhausted": "skip"}
-    consumer = lab.consumer(value_deserializer=settings.pop("deserialize", None))
+    consumer = lab.consumer(**settings.pop("reading", {}))
     running = lab.run(handle, consumer, **{**usual, **settings})
-    worker = running.worker
-
-    def is_over() -> bool:
-        return worker.stats().done == len(values) or worker.stats().state == "closed"
-
-    wait_for(is_over, "all to be done")
-    worker.stop()
-    running.wait_end()
+    running.wait_done(len(values))
+    running.end()
     return running
 
 
@@ -197,21 +174,10 @@ def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
 
 
 def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
-    """
-    Kind, name, attributes and schema as in the conventions; a link to who sent it.
-
-    The key is told nowhere.
-    """
-    handled(
-        lab,
-        spans,
-        nothing,
-        "one",
-        headers={"traceparent": SENT, "tracestate": "vendor=1"},
-    )
+    """Kind, name, attributes, schema, a link to who sent it; the key is told nowhere."""
+    handled(lab, spans, nothing, "one", headers=FULL)
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
-    config = lab.consumer().config
     assert dict(span.attributes or {}) == {
         names.MESSAGING_SYSTEM: "kafka",
         names.MESSAGING_OPERATION_NAME: "process",
@@ -219,10 +185,9 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
         names.MESSAGING_DESTINATION_NAME: lab.topic,
         names.MESSAGING_DESTINATION_PARTITION_ID: "0",
         names.MESSAGING_CONSUMER_GROUP_NAME: lab.group,
-        names.MESSAGING_CLIENT_ID: config["client_id"],
+        names.MESSAGING_CLIENT_ID: lab.consumer().config["client_id"],
         names.MESSAGING_KAFKA_OFFSET: 0,
         "safeconsumer.attempt": 1,
-        **server_of(config["bootstrap_servers"]),
     }
     scope = span.instrumentation_scope
     assert (scope.name, scope.schema_url) == ("safeconsumer", Schemas.V1_44_0.value)
@@ -235,60 +200,16 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
     assert "secret" not in span.to_json()
 
 
-def server_of(servers: list[str]) -> dict[str, str | int]:
-    """Return what the only one of these is said to be."""
-    if servers[1:]:
-        return {}
-    host, port = servers[0].rsplit(":", 1)
-    return {
-        server_attributes.SERVER_ADDRESS: host,
-        server_attributes.SERVER_PORT: int(port),
-    }
-
-
-@pytest.mark.parametrize(
-    ("servers", "expected"),
-    [
-        ("kafka", ("kafka", 9092)),
-        (["SSL://kafka:9093"], ("kafka", 9093)),
-        (["[::1]:9094"], ("::1", 9094)),
-        ("kafka:9092,kafka:9092", ("kafka", 9092)),
-        (["a:9092", "b:9092"], (None, None)),
-    ],
-)
-def test_the_server_is_named_if_there_is_one(
-    spans: Spans, servers: str | list[str], expected: tuple[str | None, int | None]
-) -> None:
-    """Of several nobody knows which one a record came from."""
-    config = {**CONFIG, "bootstrap_servers": servers}
-    tracer = tracer_of(spans.tracing(), config, is_batch=False)
-    begun = tracer.begin(RECORD, TopicPartition("t", 0), 1)
-    assert begun is not None
-    tracer.end(begun)
-    attributes = spans.one.attributes or {}
-    address = attributes.get(server_attributes.SERVER_ADDRESS)
-    assert (address, attributes.get(server_attributes.SERVER_PORT)) == expected
-
-
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
 def test_the_record_is_the_parent_by_option(
-    lab: Lab,
     spans: Spans,
     sent: str,
     parent: bool,  # noqa: FBT001
 ) -> None:
     """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
-    seen: list[trace.SpanContext] = []
-    handled(
-        lab,
-        spans,
-        lambda *_: seen.append(trace.get_current_span().get_span_context()),
-        "one",
-        trace=spans.tracing(parent=parent),
-        headers={"traceparent": sent, "tracestate": "vendor=1"},
-    )
-    (here,) = seen
+    headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
+    here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
     assert here.trace_flags.sampled is (sent == SENT or not parent)
     assert len(spans.all) == here.trace_flags.sampled
@@ -298,46 +219,93 @@ def test_the_record_is_the_parent_by_option(
         assert (span.context.trace_state == {"vendor": "1"}) is parent
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        b"",
-        b"no trace",
-        b"\xff\xfe\x00",
-        SENT.encode()[:-2],
-        b"00-" + 32 * b"0" + b"-" + 16 * b"0" + b"-01",
-        b"ff" + SENT.encode()[2:],
-        10_000 * b"a",
-    ],
-)
+@pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", SENT.encode()[:-2]])
 @pytest.mark.parametrize("parent", [False, True])
 def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -> None:  # noqa: FBT001
-    """The record is handled, in a trace of its own without a link; a tombstone is named."""
-    headers = {
-        "traceparent": damaged,
-        "tracestate": b"\xff=,=",
-        "baggage": b"\xff%;=,=",
-    }
-    record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
-    tracer = tracer_of(spans.tracing(parent=parent), CONFIG, is_batch=False)
-    begun = tracer.begin(record, TopicPartition("t", 0), 1)
-    assert begun is not None
-    tracer.end(begun)
-    assert spans.one.parent is None
-    assert not spans.one.links
-    attributes = spans.one.attributes or {}
-    assert attributes[names.MESSAGING_KAFKA_MESSAGE_TOMBSTONE] is True
+    """The record is handled, in a trace of its own without a link."""
+    spans.attempt(parent=parent, traceparent=damaged, baggage=b"\xff%;=,=")
+    assert (spans.one.parent, spans.one.links) == (None, ())
+
+
+class Odd(Exception):  # noqa: N818 - a test's
+    """One whose text ends the process."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Huge(Exception):  # noqa: N818 - a test's
+    """One whose text has all of its record."""
+
+    def __str__(self) -> str:
+        return 1_000_000 * "x"
+
+
+LATER = RetryLater(0.01)
+
+
+@pytest.mark.parametrize(
+    ("error", "asked", "kind"),
+    [
+        (Pause(0.05), "Pause", None),
+        (StopWorker(), "StopWorker", None),
+        (Reject("no"), None, "safeconsumer.worker.handlers.Reject"),
+        (Odd(), None, f"{__name__}.Odd"),
+        (Huge(), None, f"{__name__}.Huge"),
+        (BatchFailure({0: Pause(0.01), 1: LATER}), "Pause,RetryLater", None),
+        (BatchFailure({0: ValueError(), 1: LATER}), None, "BatchFailure"),
+        (BatchFailure({}), None, "BatchFailure"),
+    ],
+)
+def test_a_span_says_what_became_of_its_attempt(
+    spans: Spans, error: Exception, asked: str | None, kind: str | None
+) -> None:
+    """What a handler asks for is no error; what is one is told with its class, and cut."""
+    batch = 2 if isinstance(error, BatchFailure) else None
+    _, attributes = spans.attempt(error, batch=batch)
+    assert attributes.get("safeconsumer.asked") == asked
+    assert str(attributes.get(error_attributes.ERROR_TYPE, "")).endswith(kind or "")
+    is_error = spans.one.status.status_code is StatusCode.ERROR
+    assert is_error is bool(kind) is (error_attributes.ERROR_TYPE in attributes)
+    for event in spans.one.events:
+        said = event.attributes or {}
+        assert len(str(said["exception.message"])) <= MESSAGE_BYTES
+        assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+
+
+def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
+    """One for each record that says where it came from, and how many records there are."""
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, baggage="a=b")
+    send(lab, "two")
+    send(lab, "three", traceparent=NOT_SAMPLED)
+    calls: list[object] = []
+
+    def handle(records: list[Any], _context: object) -> None:
+        here = trace.get_current_span().get_span_context()
+        calls.append((len(records), here.span_id, baggage.get_all()))
+
+    how = {"batch": 3, "batch_within": 10.0, "trace": spans.tracing(parent=True)}
+    running = lab.run(handle, **how)
+    running.wait_done(3)
+    running.end()
+    span = spans.one
+    assert calls == [(3, span.context.span_id, {})]
+    attributes = span.attributes or {}
+    assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
+    assert names.MESSAGING_KAFKA_OFFSET not in attributes
+    assert span.parent is None
+    assert [dict(link.attributes or {}) for link in span.links] == [
+        {names.MESSAGING_KAFKA_OFFSET: 0},
+        {names.MESSAGING_KAFKA_OFFSET: 2},
+    ]
 
 
 # ------------------------------------------------------------ one for each attempt
 
 
 def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: str) -> None:
-    """
-    One that failed says so with its class, status and exception, wherever it ran.
-
-    One that asks for later is no error, and says what it asked for.
-    """
+    """One that failed says so, wherever it ran; one that asks for later is no error."""
     how = {"executor": place, "concurrency": 1, "retry": TWICE}
     handled(lab, spans, handler_for(place), "bad", "later", **how)
     said = [dict(span.attributes or {}) for span in spans.all]
@@ -358,42 +326,6 @@ def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: str) -> None:
     assert len({span.context.trace_id for span in spans.all}) == 4
 
 
-class Odd(Exception):  # noqa: N818 - a test's
-    """One whose text ends the process."""
-
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-class Huge(Exception):  # noqa: N818 - a test's
-    """One whose text has all of its record."""
-
-    def __str__(self) -> str:
-        return 1_000_000 * "x"
-
-
-class Raising:
-    """
-    A handler.
-
-    Args:
-        error: with which its first call fails.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        self._errors = [error]
-
-    def __call__(self, _record: object, _context: object) -> None:
-        """Fail, or not."""
-        if self._errors:
-            raise self._errors.pop()
-
-
-def returns_a_coroutine(record: object, context: object) -> object:
-    """Return what nobody awaits."""
-    return nothing_async(record, context)
-
-
 async def sleeps(_record: object, _context: object) -> None:
     """Take longer than anybody waits."""
     await asyncio.sleep(30)
@@ -404,141 +336,32 @@ def blocks(_record: object, _context: object) -> None:
     threading.Event().wait(30)
 
 
-async def awaits_cancelled(_record: object, _context: object) -> None:
-    """Await what somebody has cancelled."""
-    task = asyncio.ensure_future(asyncio.sleep(30))
-    task.cancel()
-    await task
-
-
-LIMITED = {"handler_timeout": 0.2}
-
-
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("handle", "settings", "said"),
+    ("handle", "place", "ended"),
     [
-        (Raising(Pause(0.05)), {}, "Pause"),
-        (Raising(StopWorker()), {}, "StopWorker"),
-        (Raising(Reject("no")), {}, ".Reject"),
-        (Raising(Odd()), {}, ".Odd"),
-        (returns_a_coroutine, {}, ".HandlersFailError"),
-        (sleeps, {"executor": "asyncio", **LIMITED}, ".HandlerTimeoutError"),
-        (blocks, {"executor": "process", **LIMITED}, ".HandlerTimeoutError"),
-        (awaits_cancelled, {"executor": "asyncio"}, ".HandlerCancelledError"),
-        (nothing, {"deserialize": int}, ".DeserializationError"),
+        (sleeps, "asyncio", "HandlerTimeoutError"),
+        (blocks, "process", "HandlerTimeoutError"),
+        (nothing, "thread", "DeserializationError"),
     ],
 )
-def test_a_span_says_what_became_of_its_attempt(
+def test_what_is_not_the_handlers_own_end_is_in_its_span(
     lab: Lab,
     spans: Spans,
-    handle: Any,  # noqa: ANN401 - of any kind
-    settings: dict[str, Any],
-    said: str,
+    handle: Any,  # noqa: ANN401 - a handler
+    place: str,
+    ended: str,
 ) -> None:
-    """What a handler asks for is no error; all else is one, with its record's class."""
-    settings = {"concurrency": 1, **settings}
-    handled(lab, spans, handle, "one", **settings)
-    span = spans.all[0]
-    attributes = span.attributes or {}
-    is_error = span.status.status_code is StatusCode.ERROR
-    assert str(attributes.get("error.type", "")).endswith(said if is_error else "")
-    assert attributes.get("safeconsumer.asked") == (None if is_error else said)
-    assert is_error is not (said in ("Pause", "StopWorker"))
-    assert len(span.links) == 1
+    """A limit, by which its process is killed; a deserializer before it."""
+    reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
+    how = {"executor": place, "handler_timeout": None if reading else 0.2}
+    handled(lab, spans, handle, "one", reading=reading, **how)
+    kind = str((spans.one.attributes or {})[error_attributes.ERROR_TYPE])
+    assert kind.endswith(f".{ended}")
+    assert len(spans.one.links) == 1
 
 
-def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
-    """Its span ends with what it was ended by."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    running = lab.run(
-        sleeps, executor="asyncio", trace=spans.tracing(), drain=Drain(shutdown=0.1)
-    )
-    wait_for(running.worker.running, "a handler that runs")
-    running.end()
-    attributes = spans.one.attributes or {}
-    assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
-
-
-def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
-    """As everywhere: it waits in an exporter's queue, once for each attempt."""
-    handled(lab, spans, Raising(Huge()), "bad")
-    (event,) = spans.one.events
-    said = event.attributes or {}
-    assert len(str(said["exception.message"])) == MESSAGE_BYTES
-    assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
-    assert "in __call__" in str(said["exception.stacktrace"])
-
-
-@pytest.mark.parametrize(
-    ("errors", "asked", "kind"),
-    [
-        ({1: RetryLater(0.01)}, "RetryLater", None),
-        ({0: Pause(0.01), 1: RetryLater(0.01)}, "Pause,RetryLater", None),
-        ({0: ValueError(), 1: RetryLater(0.01)}, None, ".BatchFailure"),
-        ({7: RetryLater(0.01)}, None, "IndexError"),
-    ],
-)
-def test_a_batch_that_asks_for_later_is_no_error(
-    lab: Lab,
-    spans: Spans,
-    errors: dict[int, Exception],
-    asked: str | None,
-    kind: str | None,
-) -> None:
-    """If all that it names do, and it names what there is."""
-    how: dict[str, Any] = {"batch": 2, "batch_within": 10.0, "concurrency": 1}
-    handled(lab, spans, Raising(BatchFailure(errors)), "one", "two", retry=TWICE, **how)
-    first = spans.all[0]
-    attributes = first.attributes or {}
-    assert attributes.get("safeconsumer.asked") == asked
-    is_error = first.status.status_code is StatusCode.ERROR
-    assert is_error is (asked is None)
-    assert str(attributes.get("error.type", "")).endswith(kind or "")
-    assert is_error is ("error.type" in attributes)
-
-
-def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
-    """One for each record that says where it came from, and how many records there are."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, baggage="a=b")
-    send(lab, "two")
-    send(lab, "three", traceparent=NOT_SAMPLED)
-    calls: list[object] = []
-
-    def handle(records: list[Any], _context: object) -> None:
-        here = trace.get_current_span().get_span_context()
-        calls.append((len(records), here.span_id, baggage.get_all()))
-
-    running = lab.run(
-        handle,
-        batch=3,
-        batch_within=10.0,
-        trace=spans.tracing(parent=True),
-    )
-    running.wait_done(3)
-    running.end()
-    span = spans.one
-    assert calls == [(3, span.context.span_id, {})]
-    attributes = span.attributes or {}
-    assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
-    assert names.MESSAGING_KAFKA_OFFSET not in attributes
-    assert span.parent is None
-    assert [dict(link.attributes or {}) for link in span.links] == [
-        {names.MESSAGING_KAFKA_OFFSET: 0},
-        {names.MESSAGING_KAFKA_OFFSET: 2},
-    ]
-    assert [link.context.trace_flags.sampled for link in span.links] == [True, False]
-
-
-# ------------------------------------------------------------ what did not start
-
-
-@pytest.mark.parametrize("order", ["partition", "key"])
-def test_what_a_hold_puts_back_has_no_span(
-    lab: Lab, spans: Spans, place: str, order: str
-) -> None:
+def test_what_a_hold_puts_back_has_no_span(lab: Lab, spans: Spans, place: str) -> None:
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
     send(lab, *[f"{number}" for number in range(20)])
@@ -553,14 +376,8 @@ def test_what_a_hold_puts_back_has_no_span(
                 consumer.pause(tp)
 
     spans.provider.add_span_processor(Holding())
-    running = lab.run(
-        handler_for(place),
-        consumer,
-        executor=place,
-        concurrency=1,
-        order=order,
-        trace=spans.tracing(),
-    )
+    how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
+    running = lab.run(handler_for(place), consumer, **how)
     running.wait_done(3)
     wait_for(lambda: running.worker.running() == {}, "quiet")
     assert running.worker.stats().done == len(spans.all) == 3
@@ -576,7 +393,7 @@ def test_what_a_hold_puts_back_has_no_span(
 def tell(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
     """Fail with what is current here, so that it is told across processes."""
     here = trace.get_current_span().get_span_context()
-    assert record.value == b"one"
+    assert record.value in (b"one", b"two")
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
@@ -590,19 +407,26 @@ async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - up
 
 
 def test_the_span_is_current_in_the_handler(lab: Lab, spans: Spans, place: str) -> None:
-    """Wherever it runs, with the baggage of its record."""
+    """Wherever it runs, with the baggage of its own record, and of no other."""
     failed: list[BaseException] = []
 
     def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
         failed.append(failure.error)
 
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, baggage="tenant=a%20b")
+    send(lab, "two")
     handle = tell_async if place == "asyncio" else tell
-    headers = {"traceparent": SENT, "baggage": "tenant=a%20b"}
-    how = {"executor": place, "dead_letter": sink, "headers": headers}
-    handled(lab, spans, handle, "one", **how)
-    (error,) = failed
-    here = spans.one.context
-    assert error.args == (here.trace_id, here.span_id, {"tenant": "a b"})
+    how = {"executor": place, "concurrency": 1, "dead_letter": sink, "retry": ONCE}
+    running = lab.run(handle, trace=spans.tracing(), **how)
+    running.wait_done(2)
+    running.end()
+    contexts = [span.context for span in spans.all]
+    baggages: list[object] = [{"tenant": "a b"}, {}]
+    assert [error.args for error in failed] == [
+        (here.trace_id, here.span_id, carried)
+        for here, carried in zip(contexts, baggages, strict=True)
+    ]
 
 
 def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
@@ -670,100 +494,86 @@ def as_header(span: ReadableSpan) -> str:
     return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
 
 
-NOTHING = nullcontext()
-FULL = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "a=b"}
-
-
 def buried(
     lab: Lab,
     *,
-    sent: Mapping[str, str] = MappingProxyType({}),
-    producer: Any = None,  # noqa: ANN401 - kafka-python is untyped
-    letters: int = 1,
-    during: AbstractContextManager[None] = NOTHING,
+    sent: Mapping[str, str] = MappingProxyType(FULL),
     **settings: Any,  # noqa: ANN401 - a worker's own
-) -> tuple[Worker, list[Any]]:
-    """Have a record with these headers fail for good; return its worker and letters."""
+) -> tuple[Worker, Any]:
+    """Have a record with these headers fail for good; return its worker and letter."""
     lab.new_topic(partitions=1)
     send(lab, "bad", **sent)
     dead = lab.other_topic()
-    with during:
-        running = lab.run(
-            settings.pop("handle", obey),
-            retry=settings.pop("retry", ONCE),
-            dead_letter=DeadLetter(producer or lab.producer, dead, max_ratio=None),
-            on_exhausted="skip",
-            **settings,
-        )
-        running.wait_done(1)
-        running.end()
-        return running.worker, read_all(lab, dead, letters)
+    settings = {"handle": obey, "retry": ONCE, **settings}
+    letters = DeadLetter(lab.producer, dead, max_ratio=None)
+    running = lab.run(settings.pop("handle"), dead_letter=letters, **settings)
+    running.wait_done(1)
+    running.end()
+    (letter,) = read_all(lab, dead, 1)
+    return running.worker, letter
 
 
 @pytest.mark.any_broker
 def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: str) -> None:
     """Once, instead of its record's own context, whose state goes with it."""
     how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
-    _, (letter,) = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
+    _, letter = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
     assert contexts_of(letter) == [as_header(spans.all[-1])]
     assert contexts_of(letter, "tracestate") == []
     assert contexts_of(letter, "baggage") == ["a=b"]
     assert contexts_of(letter, "own") == ["x"]
 
 
-@pytest.mark.parametrize(
-    "how", ["parent", "batch", "not sampled", "no sdk", "untraced"]
-)
+def reject_the_first(_records: object, _context: object) -> None:
+    """Fail one record of a batch for good."""
+    raise BatchFailure({0: Reject("no")})
+
+
+@pytest.mark.parametrize("how", ["batch", "not sampled", "no sdk", "untraced"])
 def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
-    """The attempt's or the batch's if it is recorded; otherwise its record's own, whole."""
+    """The batch's if it is recorded; otherwise its record's own, whole."""
     spans = Spans(ParentBased(ALWAYS_OFF) if how == "not sampled" else None)
     settings: dict[str, Any] = {
-        "parent": {"trace": spans.tracing(parent=True)},
-        "batch": {
-            "trace": spans.tracing(),
-            "batch": 5,
-            "handle": Raising(BatchFailure({0: Reject("no")})),
-        },
+        "batch": {"trace": spans.tracing(), "batch": 5, "handle": reject_the_first},
         "not sampled": {"trace": spans.tracing()},
         "no sdk": {"trace": True},
         "untraced": {},
     }[how]
-    during = instrumented(spans) if how == "untraced" else NOTHING
-    _, (letter,) = buried(lab, sent=FULL, during=during, **settings)
-    is_recorded = how in ("parent", "batch")
-    assert contexts_of(letter) == [as_header(spans.all[-1]) if is_recorded else SENT]
-    assert contexts_of(letter, "tracestate") == (["vendor=1"] if how != "batch" else [])
+    _, letter = buried(lab, **settings)
+    is_batch = how == "batch"
+    assert contexts_of(letter) == [as_header(spans.all[-1]) if is_batch else SENT]
+    assert contexts_of(letter, "tracestate") == ([] if is_batch else ["vendor=1"])
     assert contexts_of(letter, "baggage") == ["a=b"]
 
 
 def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
-    """As headers, with the span current; the baggage only once: it may be what fails."""
+    """As headers, with the span current, and without baggage that a send could not write."""
     seen: list[Any] = []
 
     def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
         here = trace.get_current_span().get_span_context()
         seen.append((dict(failure.trace), here.span_id, dict(baggage.get_all())))
-        if not seen[1:]:
-            raise ValueError
 
-    sent = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "tenant=a"}
-    handled(lab, spans, obey, "bad", dead_letter=sink, headers=sent)
+    handled(lab, spans, obey, "bad", dead_letter=sink, headers=FULL)
     carried = {"traceparent": as_header(spans.one).encode(), "tracestate": None}
-    span_id = spans.one.context.span_id
-    assert seen == [(carried, span_id, {"tenant": "a"}), (carried, span_id, {})]
+    assert seen == [(carried, spans.one.context.span_id, {})]
 
 
-def test_a_letter_that_an_instrumentor_sends_has_one_context(
+def test_an_instrumented_producer_adds_its_send_to_the_attempts_trace(
     lab: Lab, spans: Spans
 ) -> None:
-    """The send's own, a child of the attempt: it appends, and takes the other's place."""
-    how = {"during": instrumented(spans), "trace": spans.tracing()}
-    _, (letter,) = buried(lab, sent=FULL, **how)
+    """A child of the attempt, behind it: whichever header is read, the trace is the same."""
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=spans.provider)
+    try:
+        _, letter = buried(lab, trace=spans.tracing())
+    finally:
+        instrumentor.uninstrument()
     attempt, sent = spans.all[-2:]
     assert sent.name.endswith(" send")
     assert sent.parent is not None
     assert sent.parent.span_id == attempt.context.span_id
-    assert contexts_of(letter) == [as_header(sent)]
+    assert contexts_of(letter) == [as_header(attempt), as_header(sent)]
     assert contexts_of(letter, "baggage") == ["a=b"]
 
 
@@ -788,152 +598,40 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
 
 
 class House(TextMapPropagator):
-    """
-    A house's own: what its header says becomes baggage as it is.
+    """A house's own: it brings baggage that nobody can write, and fails to write its own."""
 
-    Args:
-        written: what it writes as its header.
-    """
+    fields = {"house"}  # type: ignore[assignment]  # noqa: RUF012 - a property there
 
-    def __init__(self, written: object = None) -> None:
-        self._written = written
+    def extract(self, _carrier: Any, context: Any = None, **_: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+        """Read a text that was cut in the middle of an emoji."""
+        return baggage.set_baggage("user", "\ud83d", context)
 
-    @property
-    def fields(self) -> set[str]:
-        """Its header."""
-        return {"house"}
-
-    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:  # noqa: ANN401 - any
-        """Read it, with texts that were cut in the middle of an emoji."""
-        found = (getter or default_getter).get(carrier, "house")
-        user = json.loads(found[0]) if found else "nobody"
-        return baggage.set_baggage("user", user, context)
-
-    def inject(self, carrier: Any, _context: Any = None, setter: Any = None) -> None:  # noqa: ANN401 - any
-        """Write it."""
-        if self._written is not None:
-            (setter or default_setter).set(carrier, "house", self._written)
+    def inject(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - any
+        """Fail."""
+        raise OSError
 
 
-HALF_AN_EMOJI = r'"\ud83d"'
-
-
-@pytest.fixture
-def propagating() -> Iterator[Callable[..., None]]:
-    """Lend what has W3C's context and others propagated."""
+@contextmanager
+def propagating(house: TextMapPropagator) -> Iterator[None]:
+    """Have it propagated, and nothing else."""
     before = propagate.get_global_textmap()
-
-    def use(*others: TextMapPropagator) -> None:
-        every = [TraceContextTextMapPropagator(), W3CBaggagePropagator(), *others]
-        propagate.set_global_textmap(CompositePropagator(every))
-
-    yield use
-    propagate.set_global_textmap(before)
+    propagate.set_global_textmap(house)
+    try:
+        yield
+    finally:
+        propagate.set_global_textmap(before)
 
 
-def test_baggage_that_cannot_be_written_is_no_records_fault(
-    lab: Lab, spans: Spans, place: str, propagating: Callable[..., None]
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_a_context_that_cannot_be_written_is_no_records_fault(
+    lab: Lab, spans: Spans, place: str
 ) -> None:
-    """Its handler is called once, in its trace, wherever it runs."""
-    propagating(House())
-    how = {"executor": place, "concurrency": 1, "headers": {"house": HALF_AN_EMOJI}}
-    running = handled(lab, spans, handler_for(place), "one", retry=TWICE, **how)
-    assert spans.one.status.status_code is StatusCode.UNSET
-    is_elsewhere = place == "process"
-    assert running.worker.hook_failures.get("trace", 0) == int(is_elsewhere)
-
-
-@pytest.mark.parametrize(
-    ("written", "expected", "failures"), [(b"abc", ["abc"], 0), (7, [], 1)]
-)
-def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fixtures
-    lab: Lab,
-    spans: Spans,
-    propagating: Callable[..., None],
-    written: object,
-    expected: list[str],
-    failures: int,
-) -> None:
-    """Bytes are what Kafka has; with what is neither the record's own headers stay."""
-    propagating(House(written))
-    sent = {"traceparent": SENT}
-    worker, (letter,) = buried(lab, sent=sent, trace=spans.tracing())
-    assert contexts_of(letter, "house") == expected
-    assert contexts_of(letter) == [SENT if failures else as_header(spans.one)]
-    assert worker.hook_failures.get("trace", 0) == failures
-
-
-class Refusing(Sampler):
-    """Raises an error at the first send of a letter, and records the rest."""
-
-    def __init__(self, error: Exception) -> None:
-        self._errors = [error]
-
-    def should_sample(self, *asked: Any, **_: object) -> SamplingResult:  # noqa: ANN401 - its own
-        """Raise, or record."""
-        if asked[2].endswith(" send") and self._errors:
-            raise self._errors.pop()
-        return SamplingResult(Decision.RECORD_AND_SAMPLE)
-
-    def get_description(self) -> str:
-        """Say which one it is."""
-        return "refusing"
-
-
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError, OSError])
-def test_a_tracer_that_fails_in_send_loses_no_letter(
-    lab: Lab,
-    kind: type[Exception],
-    traced: bool,  # noqa: FBT001
-) -> None:
-    """It says nothing about the record: the letter is sent again."""
-    spans = Spans(Refusing(kind()))
-    how = {"trace": spans.tracing()} if traced else {}
-    _, (letter,) = buried(lab, during=instrumented(spans), **how)
-    assert letter.value == b"bad"
-
-
-def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
-    lab: Lab, spans: Spans, propagating: Callable[..., None]
-) -> None:
-    """It is current for the instrumentor only since we have made it so."""
-    propagating(House())
-    sent = {"house": HALF_AN_EMOJI, "traceparent": SENT}
-    how = {"during": instrumented(spans), "trace": spans.tracing()}
-    _, (letter,) = buried(lab, sent=sent, **how)
+    """Its handler is called, once; its letter keeps the record's headers."""
+    with propagating(House()):
+        worker, letter = buried(lab, trace=spans.tracing(), executor=place)
+    assert spans.one.status.status_code is StatusCode.ERROR
     assert contexts_of(letter) == [SENT]
-
-
-def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
-    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
-) -> None:
-    """The instrumentor asks for servers that JSON can write, once upstream has sent."""
-    producer = make_producer()
-    producer.config["bootstrap_servers"] = set(producer.config["bootstrap_servers"])
-    how = {"producer": producer, "during": instrumented(spans)}
-    worker, letters = buried(lab, letters=2, **how)
-    stats = worker.stats()
-    assert (stats.skipped, stats.dead_letters, len(letters)) == (0, 1, 2)
-
-
-def test_what_upstream_cannot_write_stays_final(
-    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
-) -> None:
-    """Also where an instrumentor has wrapped what refuses it."""
-    producer = make_producer(partitioner=RefusesAll())
-    how = {"producer": producer, "during": instrumented(spans)}
-    worker, _ = buried(lab, letters=0, trace=spans.tracing(), **how)
-    stats = worker.stats()
-    assert (stats.skipped, stats.dead_letters) == (1, 0)
-
-
-class RefusesAll(DefaultPartitioner):  # type: ignore[misc]  # upstream is untyped
-    """A partitioner that takes nothing."""
-
-    def partition(self, *_: object) -> int:
-        """Refuse."""
-        raise ValueError
+    assert worker.hook_failures["trace"] == (2 if place == "process" else 1)
 
 
 def test_off_nothing_of_opentelemetry_is_imported() -> None:
@@ -965,14 +663,6 @@ def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)
-
-
-@pytest.mark.parametrize("wrong", [1, None, "yes", object()])
-def test_what_is_no_setting_is_refused(lab: Lab, wrong: Any) -> None:  # noqa: ANN401
-    """Before anything begins."""
-    lab.new_topic(partitions=1)
-    with pytest.raises(WorkerSettingError, match="trace must be"):
-        Worker(lab.consumer(), nothing, trace=wrong)
 
 
 def test_impossible_settings_are_refused() -> None:

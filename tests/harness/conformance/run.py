@@ -8,10 +8,10 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from safeconsumer.testing.cases.absent import AbsentError
 from safeconsumer.testing.cases.catalogue import Case
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import (
+    AbsentError,
     DiffersError,
     LeakedError,
     NotReachedError,

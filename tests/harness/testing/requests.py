@@ -17,7 +17,6 @@ from kafka.protocol.consumer import (
     LeaveGroupRequest,
     ListOffsetsRequest,
     OffsetCommitRequest,
-    OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
@@ -388,21 +387,6 @@ def a_later_commit_overtakes_a_transaction(place: Place) -> list[int]:
     return [*told, committed(place, group, writer.topic, is_stable=True)]
 
 
-def an_offset_is_deleted_under_a_transaction(place: Place) -> list[int]:
-    """Return what comes back when the transaction ends: nothing."""
-    writer, group = writer_in(place), place.coordinated(_GROUP)
-    commit(place, group, writer.topic, 1)
-    told = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
-    kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    one = kind.OffsetDeleteRequestPartition(partition_index=0)
-    request = OffsetDeleteRequest(
-        group_id=group, topics=[kind(name=writer.topic, partitions=[one])]
-    )
-    told += [place.ask.ask(request, 0).error_code, writer.ends(is_committed=True)]
-    place.until(writer.adds)
-    return [*told, committed(place, group, writer.topic, is_stable=True)]
-
-
 def an_open_transaction_loses_its_records(place: Place) -> list[int]:
     """Where readers of committed records then begin at the end, and whether they can."""
     writer = writer_in(place)
@@ -495,7 +479,6 @@ QUESTIONS: Mapping[Question, Any] = {
     offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
     offsets_come_before_the_assignment: [_codes.REBALANCE_IN_PROGRESS, NONE],
     a_later_commit_overtakes_a_transaction: [NONE, NONE, NONE, NONE, 9],
-    an_offset_is_deleted_under_a_transaction: [NONE, NONE, NONE, NONE, -1],
     an_open_transaction_loses_its_records: [NONE, NONE, 4, NONE],
     a_batch_exceeds_the_limits: [[False, True, False]] * 2,
     a_limit_ends_within_a_batch: [300, 1],

@@ -1,7 +1,10 @@
 """W7: poison ends by the policy; a letter is there before its record is done."""
 
+import asyncio
 import json
+from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,51 +255,32 @@ def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> N
 
 
 @pytest.mark.contract("W7")
-@pytest.mark.parametrize("answer", ["returns", "fails", "asked"])
+@pytest.mark.parametrize("fails", [False, True])
 @simulated(seeds=1)
 def test_a_letter_without_an_answer_is_not_sent_beside_itself(
-    lab: Lab, answer: str
+    lab: Lab, *, fails: bool
 ) -> None:
     """W7: it may arrive yet; told every 3 s, sent again once its producer has given it up."""
     futures: list[Any] = []
 
     class Slow:
         def send(self, *_: Any, **__: Any) -> Any:
-            futures.append(Asked(lab) if answer == "asked" else Future())
+            futures.append(Future())
             return futures[-1]
 
     run = working(lab, DeadLetter(Slow(), "dead", timeout=3.0), "bad")
     lab.sleep(7)
-    slow = [round(one.seconds) for one in run.told(events.DeadLetterSlow)]
-    assert slow == ([5] if answer == "asked" else [3, 6])
+    assert [round(one.seconds) for one in run.told(events.DeadLetterSlow)] == [3, 6]
     (first,) = futures
-    first.set_result(None) if answer != "fails" else first.set_exception(OSError())
+    assert committed(lab) == [0]
+    first.set_exception(OSError()) if fails else first.set_result(None)
     lab.sleep(3)
-    if answer == "fails":
+    if fails:
+        assert committed(lab) == [0]
         futures[1].set_result(None)
     run.done(1)
     assert run.stop().dead_letters == 1
-    assert len(futures) == 1 + (answer == "fails")
-
-
-class Asked:
-    """A future that calls nobody back: who wants its result waits for it."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._is_there = False
-
-    def set_result(self, _result: None) -> None:
-        """Answer."""
-        self._is_there = True
-
-    def get(self, timeout: float) -> None:
-        """Wait so long for an answer."""
-        end = self._lab.now + timeout
-        while not self._is_there:
-            if self._lab.now > end:
-                raise TimeoutError
-            self._lab.sleep(0.1)
+    assert len(futures) == 1 + fails
 
 
 @pytest.mark.contract("W5", "W8")
@@ -377,36 +361,80 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> Non
         run.stop()
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    """Make a function that raises."""
+
+    def function(*_: Any, **__: Any) -> None:
+        raise error
+
+    return function
+
+
+async def sent_later() -> None:
+    """Be awaited by nobody."""
+
+
+class PoolsResult:
+    """What a pool of processes gives: it is asked, and tells nobody."""
+
+    def ready(self) -> bool:
+        """Deny it."""
+        return False
+
+    def get(self, timeout: float) -> None:
+        """Wait for it."""
+
+
+A_LOOP: Any = SimpleNamespace(get_debug=bool)
+AWAY = raising(ConnectionError())
+UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
+
+
 @pytest.mark.contract("W7")
-@pytest.mark.parametrize("how", ["reject", "coroutine", "mapping", "exits"])
+@pytest.mark.parametrize(
+    ("sink", "skipped"),
+    [
+        (raising(Reject("not here")), 1),
+        (DeadLetter(UPSTREAM, "dead", max_ratio=None), 1),
+        (lambda *_: {"status": 200}, 0),
+    ],
+    ids=["reject", "unsendable", "mapping"],
+)
 @simulated(seeds=1)
-def test_what_a_sink_may_answer(lab: Lab, how: str) -> None:
-    """W7: Reject is for good; a coroutine nobody awaits ends the worker, as a hook may."""
+def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
+    """W7: Reject, and what the producer cannot write, are for good."""
+    run = working(lab, sink, "bad", "", on_exhausted="skip")
+    run.done(2)
+    report = run.stop()
+    assert (report.skipped, report.dead_letters) == (skipped, 1 - skipped)
 
-    async def send() -> None: ...
 
-    def sink(*_: Any) -> Any:
-        if how == "reject":
-            message = "not here"
-            raise Reject(message)
-        if how == "exits":
-            raise ConnectionError
-        return send() if how == "coroutine" else {"status": 200}
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize(
+    "sink",
+    [
+        AWAY,
+        lambda *_: sent_later(),
+        lambda *_: asyncio.Future(loop=A_LOOP),
+        lambda *_: PoolsResult(),
+        lambda *_: OSError(),
+    ],
+    ids=["exits", "coroutine", "loop's", "pool's", "exception"],
+)
+@simulated(seeds=1)
+def test_what_is_sent_later_and_tells_nobody_ends_the_worker(
+    lab: Lab, sink: Any
+) -> None:
+    """W7: nothing is committed; a hook that exits ends it as well."""
 
     def hook(event: Any) -> None:
         if isinstance(event, events.DeadLetterFailed):
             raise SystemExit(3)
 
     run = working(lab, sink, "bad", "", on_exhausted="skip", on_event=hook)
-    if how in ("reject", "mapping"):
-        run.done(2)
-        report = run.stop()
-        expected = (1, 0) if how == "reject" else (0, 1)
-        assert (report.skipped, report.dead_letters) == expected
-        return
     error = run.ends()
     assert isinstance(error, HandlersFailError)
-    assert isinstance(error.__cause__, SystemExit) == (how == "exits")
+    assert isinstance(error.__cause__, SystemExit) == (sink is AWAY)
     assert committed(lab) == [0]
 
 

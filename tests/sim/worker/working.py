@@ -200,7 +200,8 @@ class Working:
 
     def ends(self) -> BaseException | None:
         """Wait until it has ended, and return what it raised."""
-        self._thread.join()
+        self._thread.join(300.0)
+        assert not self._thread.is_alive(), "it has not ended within 300 s"
         return self.error
 
     def stop(self, **how: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from safeconsumer.cli import showcase
 from safeconsumer.console.serve import Setup
+from safeconsumer.demo import fleet
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.console.browsing import (
@@ -300,7 +300,7 @@ def test_both_colour_schemes_can_be_read(
 def test_the_demo(browser: Browser) -> None:
     """What ``safeconsumer demo --console`` shows: a quiet group, and one to look at."""
     settings = Control()
-    with EmbeddedBroker() as broker, showcase.running(broker, settings):
+    with EmbeddedBroker() as broker, fleet.running(broker, settings):
         setup = Setup(
             base=broker.client_config,
             settings=settings,

@@ -1,128 +1,169 @@
-"""The command: its options, its exit statuses, its output."""
+"""The command: its options, its exit statuses, what it prints; and its referee."""
 
-import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 from click.testing import Result as Run
+from kafka import TopicPartition
 
-from safeconsumer.cli import brokers, demo
+from safeconsumer.cli import demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
-from tests.harness.cli.results import as_known, result
+from safeconsumer.demo import cluster
+from safeconsumer.demo.playing import Result
+from safeconsumer.demo.situations import SITUATIONS, Situation
+from safeconsumer.demo.stage import Client
+from safeconsumer.demo.tally import Counts, Failure, Tally
 from tests.harness.listing import each
 
-Plays = Callable[[str], Sequence[Result]]
+TP = TopicPartition("orders", 0)
 
 
 def run(*arguments: str) -> Run:
     return CliRunner().invoke(safeconsumer, ["demo", *arguments])
 
 
-@pytest.fixture
-def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plays], None]:
-    """Make every scenario end at once, as told."""
-
-    @contextmanager
-    def no_broker(_bootstrap: str | None) -> Iterator[None]:
-        yield
-
-    def ending_as(told: Plays) -> None:
-        def ended(scenario: Scenario, *_: object) -> Sequence[Result]:
-            return told(scenario.name)
-
-        monkeypatch.setattr(demo, "open_broker", no_broker)
-        monkeypatch.setattr(demo, "play_side_by_side", ended)
-
-    return ending_as
-
-
-def leaking(name: str) -> Sequence[Result]:
-    return [*as_known(name)[:1], result(name, "safe", Failure.LEAKED)]
-
-
-def holding(name: str) -> Sequence[Result]:
-    return [result(name, "stock"), result(name, "safe")]
+def result(
+    situation: Situation,
+    client: Client,
+    failure: Failure | None,
+    error: str | None = None,
+) -> Result:
+    """Return a play of 500 records, 7 of which went wrong if there was a failure."""
+    wrong = {failure: 7}
+    leaked, lost = wrong.get(Failure.LEAKED, 0), wrong.get(Failure.LOST, 0)
+    counts = Counts(
+        produced=500,
+        while_paused=leaked,
+        when_wanted=500 - leaked - lost,
+        lost=lost,
+        twice=wrong.get(Failure.TWICE, 0),
+    )
+    return Result(
+        situation=situation, client=client, counts=counts, seconds=4.2, error=error
+    )
 
 
-def cut(name: str) -> Sequence[Result]:
-    return [*as_known(name)[:1], result(name, "safe", error="waited 20 s in vain")]
+def as_known(situation: Situation) -> list[Result]:
+    """Both clients, each as is known or promised of it."""
+    return [
+        result(situation, one, None if one.is_ours else situation.known)
+        for one in situation.clients
+    ]
+
+
+def failing(failure: Failure) -> Callable[[Situation], list[Result]]:
+    def played(situation: Situation) -> list[Result]:
+        *others, ours = as_known(situation)
+        return [*others, result(situation, ours.client, failure)]
+
+    return played
+
+
+def holding(situation: Situation) -> list[Result]:
+    return [result(situation, one, None) for one in situation.clients]
+
+
+def failing_otherwise(situation: Situation) -> list[Result]:
+    *others, ours = as_known(situation)
+    return [*(result(situation, one.client, Failure.TWICE) for one in others), ours]
+
+
+def cut(situation: Situation) -> list[Result]:
+    *others, ours = as_known(situation)
+    return [*others, evolve(ours, error="waited in vain")]
+
+
+def cut_before_the_end(situation: Situation) -> list[Result]:
+    """Report what was not asked for any more, and so is not lost."""
+    *others, ours = as_known(situation)
+    return [*others, result(situation, ours.client, Failure.LOST, error="too late")]
+
+
+def cut_after_a_leak(situation: Situation) -> list[Result]:
+    """Report what was delivered, and cannot be taken back."""
+    *others, ours = as_known(situation)
+    return [*others, result(situation, ours.client, Failure.LEAKED, error="too late")]
 
 
 @pytest.mark.parametrize(
-    ("told", "status"),
+    ("played", "status"),
     [
         (as_known, Status.DONE),
-        (leaking, Status.FAILED),
+        *((failing(one), Status.FAILED) for one in Failure),
+        (cut_after_a_leak, Status.FAILED),
         (holding, Status.NOT_SHOWN),
+        (failing_otherwise, Status.NOT_SHOWN),
         (cut, Status.NOT_PLAYED),
+        (cut_before_the_end, Status.NOT_PLAYED),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--json",)])
 def test_the_exit_status_says_how_it_ended(
-    plays: Callable[[Plays], None], told: Plays, status: Status, options: Sequence[str]
+    played: Callable[[Situation], list[Result]],
+    status: Status,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a table and with JSON alike."""
-    plays(told)
+    """The worst result decides; a play cut short says why, below the table."""
+    ended = ended_as(monkeypatch, played)
 
-    assert run(*options).exit_code == status
-
-
-def test_json_is_all_there_is_on_stdout(plays: Callable[[Plays], None]) -> None:
-    """Progress goes to stderr; the document holds both clients of each scenario."""
-    plays(as_known)
-
-    ended = run("--json")
-
-    document = json.loads(ended.stdout)
-    assert document["schema"] == "safeconsumer.demo/1"
-    assert 2 * len(SCENARIOS) == len(document["results"])
-    assert "[1/10] ticket-loop" in ended.stderr
+    assert ended.exit_code == status
+    cuts = [one for each in map(played, SITUATIONS) for one in each if one.error]
+    for one in cuts:
+        assert f"{one.situation.name}, {one.title}: {one.error}" in ended.stdout
 
 
-def test_a_play_cut_short_says_why(plays: Callable[[Plays], None]) -> None:
-    """Below the table, by scenario and client."""
-    plays(cut)
+def ended_as(
+    monkeypatch: pytest.MonkeyPatch,
+    played: Callable[[Situation], list[Result]],
+    *arguments: str,
+) -> Run:
+    """Run the command, whose situations end at once, as told."""
 
-    ended = run("--scenario", "moved-away")
+    def play_all(picked: Sequence[Situation], *_: object) -> list[Result]:
+        return [one for situation in picked for one in played(situation)]
 
-    assert "moved-away, SafeConsumer: waited 20 s in vain" in ended.stdout
+    monkeypatch.setattr(demo, "_broker", nullcontext)
+    monkeypatch.setattr(demo, "play_all", play_all)
+    return run(*arguments)
 
 
-def test_picked_scenarios_are_played_in_their_order(
-    plays: Callable[[Plays], None],
+def test_only_what_kafka_python_has_a_call_for_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread pool is the program's, and there is no pause of a group."""
+    ended = ended_as(monkeypatch, as_known)
+
+    said = ended.stdout.splitlines()[-1]
+    assert said == (
+        "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 5 situations; "
+        "KafkaConsumer failed in 3 of 3: it delivered 21 records while paused and never "
+        "delivered 0."
+    )
+    assert (
+        "worker          a thread pool     500      0    493     7     0"
+        in ended.stdout
+    )
+
+
+def test_picked_situations_are_played_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However they were given, and no other."""
-    played: list[str] = []
+    picked = ("--situation", "group", "--situation", "ticket-loop")
+    ended = ended_as(monkeypatch, as_known, *picked)
 
-    def noting(name: str) -> Sequence[Result]:
-        played.append(name)
-        return as_known(name)
-
-    plays(noting)
-    run("--scenario", "topic-pause", "--scenario", "ticket-loop")
-
-    assert played == ["ticket-loop", "topic-pause"]
-
-
-def test_list_plays_nothing() -> None:
-    """Names and titles only; no broker is started."""
-    ended = run("--list")
-
-    assert ended.exit_code == 0
-    assert [one.name for one in SCENARIOS] == [
-        line.split()[0] for line in ended.stdout.splitlines()
-    ]
+    rows = [line.split() for line in ended.stdout.splitlines() if " 4.2 " in line]
+    assert [one[0] for one in rows] == ["ticket-loop", "SafeConsumer", "group"]
 
 
 @each(
     "arguments",
     [
-        ("--scenario", "nope"),
+        ("--situation", "nope"),
         ("--bootstrap", "localhost"),
         ("--bootstrap", "localhost:kafka"),
         ("--bootstrap", "a:9092,b"),
@@ -139,7 +180,7 @@ def test_wrong_usage_is_status_2(arguments: Sequence[str]) -> None:
 
 def test_no_broker_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that names it, status 3, and nothing on stdout."""
-    monkeypatch.setattr(brokers, "_REACH_MS", 300)
+    monkeypatch.setattr(cluster, "_REACH_MS", 300)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -149,9 +190,20 @@ def test_no_broker_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.stderr == f"safeconsumer: no Kafka broker answers at {address}\n"
 
 
-def test_help_lists_every_exit_status() -> None:
-    """A script's author need not look elsewhere."""
-    text = run("--help").stdout
+def test_each_record_is_counted_once() -> None:
+    """By its first delivery; again is wrong only below what was committed."""
+    tally = Tally()
+    for offset in range(6):
+        tally.produced(TP, offset)
+    tally.delivered(TP, 0)
+    tally.paused()
+    tally.delivered(TP, 0)
+    tally.delivered(TP, 1)
+    tally.resumed()
+    tally.committed({TP: 2})
+    for offset in (1, 2, 2, 3):
+        tally.delivered(TP, offset)
 
-    ends = {"DONE", "FAILED", "USAGE", "UNREACHABLE", "NOT_SHOWN", "NOT_PLAYED"}
-    assert all(f"{Status[name]:>3}  " in text for name in {*ends, "INTERRUPTED"})
+    expected = Counts(produced=6, while_paused=1, when_wanted=3, lost=2, twice=1)
+    assert expected == tally.counts()
+    assert (tally.missing, tally.handed_out) == (2, 4)

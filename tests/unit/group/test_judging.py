@@ -82,9 +82,22 @@ def test_a_plain_member_reads_what_a_killed_one_had() -> None:
     found = quietness(A, plain, report("a", 0), report("b", 1))
     assert not found.is_reached
     assert found.sentence() == (
-        "1 of 2 members quiet; 1 do not report: plain clients obey no hold; "
+        "1 of 2 members quiet; 1 does not report: plain clients obey no hold; "
         "unknown: t:1"
     )
+
+
+@pytest.mark.contract("G8")
+def test_who_was_killed_is_no_plain_client() -> None:
+    """Kafka lists it until its session ends; its own last report says what it was."""
+    last = report("b", 1, at_ms=82_000)
+    seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
+    why = "has not reported for 18 s: it died, hangs, or cannot write its reports"
+    found = Judge(seen).quietness([Everything()])
+    assert found.sentence() == f"1 of 2 members quiet; b: {why}; unknown: t:1"
+    (told,) = [one for one in member_findings(seen) if one.rank == "PROBLEM"]
+    assert told.what == f"member b {why}"
+    assert "Control()" not in told.do
 
 
 def test_a_successor_under_the_same_client_id() -> None:
@@ -215,7 +228,7 @@ def test_a_plain_client_commits_what_is_held() -> None:
     assert Judge(seen).place(ZERO).answer is Answer.QUIET
     found = Judge(seen).quietness([Everything()])
     assert found.sentence() == (
-        "1 of 2 members quiet; 1 do not report: plain clients obey no hold; "
+        "1 of 2 members quiet; 1 does not report: plain clients obey no hold; "
         "flowing: t:1"
     )
 

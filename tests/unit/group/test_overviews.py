@@ -10,9 +10,11 @@ from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
+from safeconsumer.cli.output import Output
 from safeconsumer.console.views import View, view_of
 from safeconsumer.group import findings, judging, preview, wire
 from safeconsumer.group.commits import Commits, Move
+from safeconsumer.group.documents import status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.judging import BAD, GOOD, NOTE
@@ -91,6 +93,28 @@ def test_reports_are_counted_as_members_have_them() -> None:
     assert heading == "group g: Stable, 1 member, 0 of them report"
 
 
+@pytest.mark.contract("G8")
+def test_members_that_nobody_lists_are_no_number() -> None:
+    """KIP-848: that there are none is not known."""
+    seen = held(state="Unknown")
+    (heading, *_) = group_text.status_lines(seen, NO_BACKLOG)
+    assert heading == "group g: Unknown, members unknown"
+    document = watching._group_document(seen)
+    assert watching._group_row(document)[2] == "unknown"
+    assert document["members"] is None is status_document(seen)["members"]
+    assert view(seen).row.members is None
+
+
+def test_names_forge_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client id and a group's name may have line ends; a table's lines are ours."""
+    forged = "m\nbilling-9  vm  obeys all"
+    seen = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
+    lines = group_text.status_lines(seen, NO_BACKLOG)
+    Output().lines(lines)
+    assert len(capsys.readouterr().out.splitlines()) == len(lines)
+    assert any(r"m\nbilling-9" in one for one in lines)
+
+
 def test_status_names_who_has_gone_and_whose_report_is_old() -> None:
     stale, new = report("a", 0), report("b", 1, generation=8)
     lines = group_text.status_lines(held(A, B, stale, new), NO_BACKLOG)
@@ -140,7 +164,8 @@ def test_who_has_gone_does_not_make_it_flow() -> None:
     seen = commits(picture(report("a", 0, quiet={}), state="Empty"), ZERO)
     is_flowing, said = waiting.is_flowing(seen, ())
     assert not is_flowing
-    assert said.startswith("not flowing: t:0")
+    why = "though a, which has left or waits, delivers some"
+    assert said == f"not flowing: t:0, {why}"
 
 
 def test_a_member_makes_it_flow() -> None:

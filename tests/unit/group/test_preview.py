@@ -169,6 +169,12 @@ def test_what_covers_nothing_and_a_group_that_is_none() -> None:
             "oders covers nothing that billing consumes; did you mean orders?",
         )
     ]
+    assert against(placed("orders", "orders:7-8", "orders:9")) == [
+        (
+            Consent.FUTURE,
+            "orders:7-9 cover nothing that billing consumes: it has orders:0-1",
+        )
+    ]
     nobody = evolve(PICTURE, group="biling", facts=NO_GROUP, reports=())
     assert against(placed("orders", picture=nobody)) == [
         (Consent.NEW_GROUP, "no group 'biling' here; did you mean billing?")

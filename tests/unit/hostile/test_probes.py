@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from safeconsumer.cli import probes
+from safeconsumer.metrics import prometheus
 from safeconsumer.worker import Health
 from tests.harness.listing import each
 
@@ -21,8 +22,9 @@ class Alive:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(probes, "PATIENCE", 3.0)
+    monkeypatch.setattr(prometheus, "Collector", lambda *_, **__: None)
     monkeypatch.setattr(
-        probes, "_metrics", lambda _: lambda _: (200, "text/plain", b"")
+        prometheus, "answers_of", lambda _: lambda _: ("text/plain", b"")
     )
     worker: Any = Alive()
     with probes.serving("127.0.0.1", 0, worker) as opened:

@@ -135,14 +135,6 @@ class TestFaults:
             assert client.is_closed
             assert bool(cluster.log("t", 0).end) == is_there
 
-    def test_some_are_met_by_chance(self) -> None:
-        cluster, _ = cluster_of()
-        cluster.create_topic("t")
-        cluster.fail("Fetch", error=6, chance=0.5)
-        client = Client(cluster)
-        told = [error_in(client.ask(fetch((0, 0)), 11)) for _ in range(50)]
-        assert 10 < told.count(6) < 40
-
     def test_a_frozen_broker_answers_when_it_is_no_more(self) -> None:
         cluster, _ = cluster_of()
         client = Client(cluster)

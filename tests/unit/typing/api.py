@@ -65,7 +65,6 @@ from safeconsumer import (
     Topic,
     Tracing,
     UnansweredBatchError,
-    UnsendableError,
     UnsupportedKafkaPythonError,
     Worker,
     WorkerControl,
@@ -283,7 +282,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
             batch.fail(Reject("all the others"))
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
-    use(RecordFailedError, WorkerSettingError, NoHandlerError, UnsendableError)
+    use(RecordFailedError, WorkerSettingError, NoHandlerError)
     use(HandlersFailError, ProcessDiedError, UnansweredBatchError, serve)
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,8 +17,16 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, health
+from safeconsumer.worker import (
+    BatchFailure,
+    HandlersFailError,
+    Reject,
+    Retry,
+    RetryLater,
+    health,
+)
 from safeconsumer.worker.executors import processes
+from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.queue import Order
 from safeconsumer.worker.results import BOUNDS
 from tests.harness.waiting import wait_for
@@ -168,6 +177,37 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
     with bench("asyncio", handle) as made:
         made.finish(21)
     assert sorted(ended) == [*range(21)]
+
+
+class _Bare:
+    """An awaitable whose iterator has ``__next__`` alone, which is all that it must have."""
+
+    def __init__(self, waits_for: Any) -> None:  # noqa: ANN401 - a future
+        self._waits_for = waits_for
+
+    def __await__(self) -> Any:  # noqa: ANN401 - an iterator
+        return map(self._step, range(1))
+
+    def _step(self, _: int) -> object:
+        self._waits_for._asyncio_future_blocking = True
+        return self._waits_for
+
+
+@pytest.mark.parametrize("then", ["set_result", "cancel"])
+def test_any_awaitable_is_awaited(then: str) -> None:
+    """W4, W7: its record is done once it is over, and has failed if it was cancelled."""
+
+    def handle(_record: Any, _context: Any) -> _Bare:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        waits_for = loop.create_future()
+        loop.call_soon(getattr(waits_for, then), *[None] * (then == "set_result"))
+        return _Bare(waits_for)
+
+    with bench("asyncio", handle, **ONCE) as made:
+        made.finish(2)
+        gone = [one for one in made.events if one.name == "record_exhausted"]
+    failed = ["HandlerCancelledError"] * 2 if then == "cancel" else []
+    assert [one.error.partition("(")[0] for one in gone] == failed
 
 
 # ------------------------------------------------------------ processes
@@ -419,69 +459,53 @@ class TwoRejectedError(Reject):
         super().__init__(f"reason {one}")
 
 
+class SoonError(RetryLater):
+    """As it, with a wait of its own, and something that cannot be pickled."""
+
+    def __init__(self, _why: object, _who: object) -> None:
+        super().__init__(7.0)
+        self.lock = threading.Lock()
+
+
 class WithALockError(ValueError):
     """An error that cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__("locked", threading.Lock())
-        self.lock = threading.Lock()
-        self.code = 7
 
 
-def two_arguments(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Raise what cannot be made again."""
-    raise TwoArgumentsError(1, 2)
+class _LocalError(TwoArgumentsError):
+    """One that cannot be found by its name."""
 
 
-def a_batch_of_two_arguments(records: Any, _context: Any) -> None:  # noqa: ANN401
-    """Raise it inside of what says so of each record."""
-    raise BatchFailure({n: TwoArgumentsError(1, 2) for n in range(len(records))})
-
-
-def two_rejected(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Raise a child of ours that cannot be made again."""
-    raise TwoRejectedError(1, 2)
-
-
-def with_a_lock(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Raise what cannot be pickled."""
-    raise WithALockError
-
-
-def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Raise what nobody else can import."""
-
-    class LocalError(TwoArgumentsError):
-        pass
-
-    raise LocalError(1, 2)
+_LocalError.__qualname__ = "of_nowhere._LocalError"
 
 
 @pytest.mark.parametrize(
-    ("handle", "never", "batch"),
+    ("error", "kind", "args"),
     [
-        (two_arguments, TwoArgumentsError, None),
-        (a_batch_of_two_arguments, TwoArgumentsError, 2),
-        (two_rejected, ZeroDivisionError, None),
-        (with_a_lock, WithALockError, None),
-        (a_local_class, TwoArgumentsError, None),
+        (TwoArgumentsError(1, 2), TwoArgumentsError, (1,)),
+        (TwoRejectedError(1, 2), TwoRejectedError, ("reason 1",)),
+        (SoonError(1, 2), SoonError, (7.0,)),
+        (WithALockError(), WithALockError, None),
+        (_LocalError(1, 2), TwoArgumentsError, ("_LocalError(1)",)),
     ],
 )
 def test_an_error_keeps_its_class_on_its_way_here(
-    handle: Callable[..., Any], never: type[Exception], batch: int | None
+    error: Exception, kind: type[Exception], args: tuple[object, ...] | None
 ) -> None:
-    """W7: ``never=`` and our own exceptions mean the same in another process."""
-    retry = Retry(attempts=5, first=0.01, never=(never,))
-    with bench("process", handle, count=1, batch=batch, retry=retry) as made:
-        made.finish(2)
-        assert made.schedule.retries == 0
-        gone = [one for one in made.events if one.name == "record_exhausted"]
-        assert [one.attempt for one in gone] == [1, 1]
-        if handle is not a_local_class and batch is None:
-            name = never.__name__ if handle is not two_rejected else "TwoRejectedError"
-            assert all(one.error.startswith(name) for one in gone), gone
-        if batch is None:
-            assert all(handle.__name__ in one.traceback for one in gone)
+    """W7, W11: ``never=``, ``except`` and what our own exceptions ask for mean the same."""
+    batch = BatchFailure({0: error, 1: KeyError("other")})
+    sent = pickle.dumps([sendable((3, error)), sendable((0, batch))])
+    (count, came), (_, came_as_batch) = pickle.loads(sent)  # noqa: S301 - ours
+    assert count == 3
+    assert isinstance(came_as_batch, BatchFailure)
+    assert came_as_batch.errors[1].args == ("other",)
+    for one in (came, came_as_batch.errors[0]):
+        assert type(one) is kind
+        assert one.args == args or (args is None and "locked" in str(one))
+        assert getattr(one, "after", None) == getattr(error, "after", None)
+        assert any(type(error).__name__ in note for note in one.__notes__)
 
 
 def of_a_module_made_there(record: Any, _context: Any) -> None:  # noqa: ANN401

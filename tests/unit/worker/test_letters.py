@@ -1,18 +1,25 @@
 """How letters are posted: told cut, in time, once, and forgotten."""
 
+import asyncio
 import gc
 import threading
-import time
 import weakref
+from collections import namedtuple
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer.worker import (
+    BatchFailure,
+    DeserializationError,
+    HandlersFailError,
     Retry,
+    RetryLater,
     dead_letters,
 )
+from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.partition import Lane
 from safeconsumer.worker.queue import Letter, Order
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
@@ -127,33 +134,6 @@ def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None
 
 
 @simulated(seeds=1)
-def test_a_letter_that_was_answered_is_not_late(world: Lab) -> None:  # noqa: ARG001 - its time is used
-    """W5: it would be written twice, since the sink took its time with the next one."""
-    desk = Desk(Order.PARTITION)
-    sent: list[int] = []
-    over = threading.Event()
-
-    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
-        sent.append(record.offset)
-        if record.offset == 1:
-            answers[0].set_result(None)
-            until = time.monotonic() + 0.3
-            wait_for(lambda: time.monotonic() > until, "more than the timeout")
-        if record.offset == 2:
-            over.set()
-        return answers[record.offset]
-
-    answers: list[Future[None]] = [Future(), Future(), Future()]
-    answers[1].set_result(None)
-    letters = dead_letters.DeadLetters(sink, 0.2, ONCE, desk.emit)
-    for offset in range(3):
-        letters.post(_letter(desk, offset))
-    assert over.wait(30)
-    letters.stop()
-    assert sent == [0, 1, 2]
-
-
-@simulated(seeds=1)
 def test_a_letter_that_has_arrived_keeps_no_record(world: Lab) -> None:  # noqa: ARG001 - its time is used
     """W1: neither until its answer would have been late."""
     desk = Desk(Order.PARTITION)
@@ -211,3 +191,51 @@ def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
     letters._thread.join(30)
     gc.collect()
     assert record() is None
+
+
+Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI024 - as upstream's
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("values", "named", "expected"),
+    [
+        ("1x23", {1: KeyError()}, {1: DeserializationError, 2: KeyError}),
+        ("1x23", {-1: KeyError()}, IndexError),
+        ("1x23", None, {1: DeserializationError}),
+        ("xx", {0: KeyError()}, dict.fromkeys(range(2), DeserializationError)),
+        ("123", None, None),
+        ("12", RetryLater, HandlersFailError),
+    ],
+)
+def test_a_batch_of_which_some_cannot_be_read(
+    values: str,
+    named: object,
+    expected: object,
+    *,
+    is_async: bool,
+) -> None:
+    """W4, W7: the handler gets the others; what it says of them is said of the batch's."""
+
+    def handle(records: list[Any], _context: object) -> object:
+        assert [one.value for one in records] == [int(v) for v in values if v != "x"]
+        if isinstance(named, dict):
+            raise BatchFailure(named)
+        return named
+
+    async def handle_async(records: list[Any], context: object) -> object:
+        return handle(records, context)
+
+    readers = Readers(None, DeserializeWrapper(int))
+    reading = readers.before(handle_async if is_async else handle, is_batch=True)
+    raised: Any = None
+    try:
+        answer = reading([Record("t", None, value, []) for value in values], None)
+        if is_async:
+            asyncio.run(answer)
+    except (BatchFailure, HandlersFailError, IndexError) as error:
+        raised = error
+    if isinstance(raised, BatchFailure):
+        assert {at: type(one) for at, one in raised.errors.items()} == expected
+    else:
+        assert (raised and type(raised)) is expected

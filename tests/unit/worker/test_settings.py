@@ -1,6 +1,7 @@
 """What a worker refuses, before anything is started."""
 
 import functools
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from kafka import KafkaProducer
 
 from safeconsumer import Pump, SafeConsumer, Worker, WorkerSettingError
+from safeconsumer.testing import run_worker
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, RetryLater
 from tests.harness.kafka.offline import offline
 
@@ -120,6 +122,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
             "generator function",
         ),
         ({}, {"executor": "process", "handle": lambda _r, _c: None}, "top of a module"),
+        ({"key_deserializer": lambda _: 1}, {"executor": "process"}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
@@ -130,6 +133,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
             ({}, {"handler_timeout": seconds}, "handler_timeout must be")
             for seconds in (0, -1, NAN, float("inf"), True, "1")
         ),
+        *(({}, {"trace": wrong}, "trace must be") for wrong in (1, None, "yes")),
         ({}, {"topic_concurrency": {"@all": 1}}, "per topic"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
@@ -185,8 +189,7 @@ def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
         ({}, {"retry": 3}, "retry must be a Retry"),
-        ({}, {"limits": 3}, "limits must be a Limits"),
-        ({}, {"dead_letter": only_one}, "called with .record, failure."),
+        ({}, {"order": "key"}, "'unordered' or 'partition'"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
@@ -222,3 +225,14 @@ def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> 
     """By the name of the option."""
     with pytest.raises(WorkerSettingError):
         kind(**settings)
+
+
+def test_all_options_are_shown_with_their_defaults() -> None:
+    """To ``help()`` and editors, though each stands in one place only."""
+    worker, pump, run = map(inspect.signature, (Worker, Pump, run_worker))
+    assert [*worker.parameters][:2] == ["consumer", "handle"]
+    assert [*run.parameters][:2] == ["handler", "records"]
+    assert worker.parameters["limits"].default == Limits()
+    assert worker.parameters.keys() - {"consumer", "handle"} <= run.parameters.keys()
+    assert pump.parameters.keys() < worker.parameters.keys()
+    assert pump.parameters["order"].default == "unordered"

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from safeconsumer.testing.cases.absent import (
+from safeconsumer.testing.cases.outcomes import (
     ONE_CONSUMER,
     ONLY_PARTITIONS,
     AbsentError,
@@ -58,8 +58,8 @@ class Adapter:
     def close(self) -> None:
         self._await(self.consumer.stop)
 
-    def subscribe(self, topics: list[str]) -> None:
-        self._call(self.consumer.subscribe, topics, listener=self._listener)
+    def subscribe(self, *topics: str) -> None:
+        self._call(self.consumer.subscribe, list(topics), listener=self._listener)
 
     def subscribe_pattern(self, pattern: str) -> None:
         self._call(self.consumer.subscribe, pattern=pattern, listener=self._listener)

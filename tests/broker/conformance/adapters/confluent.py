@@ -7,7 +7,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
-from safeconsumer.testing.cases.absent import (
+from safeconsumer.testing.cases.outcomes import (
     ONE_CONSUMER,
     ONLY_PARTITIONS,
     AbsentError,
@@ -50,16 +50,16 @@ class Adapter:
     def close(self) -> None:
         self.consumer.close()
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, *topics: str) -> None:
         self.consumer.subscribe(
-            topics,
+            list(topics),
             on_assign=self._assigned,
             on_revoke=self._revoked,
             on_lost=self._revoked,
         )
 
     def subscribe_pattern(self, pattern: str) -> None:
-        self.subscribe([f"^{pattern}"])
+        self.subscribe(f"^{pattern}")
 
     def unsubscribe(self) -> None:
         self.consumer.unsubscribe()

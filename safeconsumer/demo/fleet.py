@@ -1,24 +1,21 @@
-"""Implements ``safeconsumer demo --console``: a small fleet on an embedded broker."""
+"""Runs a small fleet on an embedded broker, for ``safeconsumer demo --console``."""
 
-import errno
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
-import click
-from attrs import evolve, frozen
+from attrs import frozen
 from kafka import KafkaConsumer, KafkaProducer
 
-from safeconsumer.cli.console import PORT, served
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import topics
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
-from safeconsumer.testing import EmbeddedBroker
+from safeconsumer.testing.embedded import EmbeddedBroker
 
-Watch = Callable[[KafkaConsumer], Callable[[], object]]
+OWNER = "anna"
 
 _TOPICS = {"orders": 6, "payments": 4}
 _RECORDS_EVERY = 0.05
@@ -42,50 +39,14 @@ _FLEET = (
 )
 # Group, scope, owner, reason, and seconds of each hold.
 _HOLDS = (
-    ("billing", "orders:0", "anna", "DB-4211: the invoices table moves", 2 * 3600.0),
-    ("billing", "orders:1", "anna", "DB-4211: the invoices table moves", 2 * 3600.0),
+    ("billing", "orders:0", OWNER, "DB-4211: the invoices table moves", 2 * 3600.0),
+    ("billing", "orders:1", OWNER, "DB-4211: the invoices table moves", 2 * 3600.0),
     ("shipping", "@all", "ben", "The carrier's API is down", 1800.0),
 )
 
 
-def show(
-    watch: Watch | None = None, share: Callable[[Any], object] | None = None
-) -> None:
-    """
-    Run the fleet and its console until interrupted.
-
-    Args:
-        watch: called with each of its consumers; its return value is called before that
-            consumer is closed.
-        share: called with the console's figures.
-
-    Raises:
-        CommandError: a package of the console is missing.
-    """
-    serving = served()
-    settings = Control()
-    with EmbeddedBroker() as broker, running(broker, settings, watch):
-        setup = serving.Setup(
-            base=broker.client_config, settings=settings, owner=_HOLDS[0][2], port=PORT
-        )
-        with suppress(KeyboardInterrupt):
-            try:
-                serving.serve(setup, _tell, share)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                serving.serve(evolve(setup, port=0), _tell, share)
-
-
-def _tell(link: str) -> None:
-    click.echo(f"The console is at {link}")
-    click.echo("The link works once. Ctrl+C ends console, fleet and broker.")
-
-
 @contextmanager
-def running(
-    broker: EmbeddedBroker, settings: Control, watch: Watch | None = None
-) -> Iterator[None]:
+def running(broker: EmbeddedBroker, settings: Control) -> Iterator[None]:
     """Run members, one of them a plain consumer, and a producer for their topics."""
     for name in settings.topics:
         broker.create_topic(name, 1, topics.HOLDS_SETTINGS)
@@ -98,7 +59,7 @@ def running(
             operator.write(OPERATOR, changes(group, owner, (scope,), hold))
     over = threading.Event()
     works: list[Callable[[], None]] = [lambda: _produce(broker, over)]
-    works += [_reading(broker, settings, one, over, watch) for one in _FLEET]
+    works += [_reading(broker, settings, one, over) for one in _FLEET]
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     for one in threads:
         one.start()
@@ -121,11 +82,7 @@ def _produce(broker: EmbeddedBroker, over: threading.Event) -> None:
 
 
 def _reading(
-    broker: EmbeddedBroker,
-    settings: Control,
-    member: _Member,
-    over: threading.Event,
-    watch: Watch | None,
+    broker: EmbeddedBroker, settings: Control, member: _Member, over: threading.Event
 ) -> Callable[[], None]:
     configs: dict[str, Any] = {
         **broker.client_config,
@@ -142,12 +99,9 @@ def _reading(
             if member.is_safe
             else KafkaConsumer(**configs)
         )
-        forget = None if watch is None else watch(consumer)
         consumer.subscribe([member.topic])
         while not over.is_set():
             consumer.poll(_POLL_MS)
-        if forget is not None:
-            forget()
         consumer.close(timeout_ms=1000)
 
     return read

@@ -1,17 +1,24 @@
-"""Somebody's cluster: reached, used, and left as it was found."""
+"""The demo on a broker: what it makes is deleted, and its referee believes no client."""
 
 import uuid
 from collections.abc import Iterable
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer
 
-from safeconsumer.cli.brokers import TidyCluster, open_broker
+from safeconsumer.cli.demo import _broker
+from safeconsumer.demo import playing
+from safeconsumer.demo.cluster import TidyCluster
+from safeconsumer.demo.situations import SITUATIONS
+from safeconsumer.demo.stage import PREFIX, SAFE, STOCK
+from safeconsumer.demo.tally import Failure
 from safeconsumer.testing.clients import Broker, Clients
-from safeconsumer.testing.scenarios import PREFIX
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
+
+FLAG = next(one for one in SITUATIONS if one.name == "flag")
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def left(found: Iterable[object], stage: str) -> list[object]:
 
 
 def use_and_fail(bootstrap: str, stage: str) -> None:
-    with open_broker(bootstrap) as broker:
+    with _broker(bootstrap) as broker:
         topic, group = stage + "orders", stage + "group"
         broker.create_topic(topic, 1)
         clients = Clients(broker)
@@ -71,3 +78,24 @@ def test_what_is_left_behind_is_told(cluster: TidyCluster, stage: str) -> None:
 
     assert told is not None
     assert f"{PREFIX}-* may be left at {cluster.bootstrap}" in told
+
+
+# The demo, which is CI's first step, plays each of them on the embedded broker.
+@pytest.mark.nightly
+def test_a_client_that_leaks_is_found_out_whatever_it_is_called(
+    cluster: TidyCluster,
+) -> None:
+    """A stock one under our name is no better; a client that raises ends its own play."""
+    lines: list[str] = []
+    impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
+    broken = evolve(SAFE, make=int)
+    with_both = evolve(FLAG, clients=(impostor, broken))
+    leaking, raising = playing.play_all([with_both], cluster, lines.append)
+    cluster.tidy()
+
+    assert leaking.error is None
+    assert Failure.LEAKED in leaking.failures
+    counts = leaking.counts
+    assert counts.produced == counts.while_paused + counts.when_wanted + counts.lost
+    assert raising.error is not None
+    assert "played again, the first time ended early: TypeError" in "\n".join(lines)

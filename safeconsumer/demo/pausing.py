@@ -1,0 +1,85 @@
+"""Partitions are paused by kafka-python's own calls, and then the group moves."""
+
+from safeconsumer.demo.stage import PARTITIONS, Program, Stage
+from safeconsumer.testing.ghost import is_settled
+
+# In each partition, before the pause and again after it; and how many are read first.
+RECORDS = 50
+READ_FIRST = 60
+
+# Longer than any poll here once it has joined; the program is busy for longer still.
+_MAX_POLL_INTERVAL_MS = 1500
+
+
+def ticket_loop(stage: Stage) -> None:
+    """Pause the whole assignment before every single poll (KAFKA-13463)."""
+    program = _reading(stage)
+
+    def pause() -> None:
+        program.consumer.pause(*program.consumer.assignment())
+
+    program.before_poll = pause
+    pause()
+    stage.tally.paused()
+    stage.produce(RECORDS)
+    # Twice: it leaks in the poll that gains partitions, if that goes on for long enough.
+    _move(stage, program)
+    _move(stage, program)
+    program.before_poll = lambda: None
+    _resume(stage, program)
+
+
+def flag(stage: Stage) -> None:
+    """Pause what is assigned once, and resume once, as most programs with a flag do."""
+    program = _reading(stage)
+    program.consumer.pause(*program.consumer.assignment())
+    stage.tally.paused()
+    stage.produce(RECORDS)
+    _move(stage, program)
+    _resume(stage, program)
+
+
+def lost_membership(stage: Stage) -> None:
+    """Do not poll for longer than max.poll.interval.ms, then poll again."""
+    program = _reading(stage, max_poll_interval_ms=_MAX_POLL_INTERVAL_MS)
+    program.consumer.pause(*program.consumer.assignment())
+    stage.tally.paused()
+    stage.produce(RECORDS)
+    before = program.group_metadata().generation_id
+    stage.say("paused; too busy to poll, it is thrown out of the group")
+    stage.rest(_MAX_POLL_INTERVAL_MS / 1000 + 0.5)
+    stage.say("paused; it polls again, and joins again")
+    program.until(
+        lambda: (
+            is_settled(program)
+            and program.group_metadata().generation_id > before
+            and program.owns(PARTITIONS)
+        ),
+        "the group to take it back",
+    )
+    program.linger()
+    _resume(stage, program)
+
+
+def _reading(stage: Stage, **configs: int) -> Program:
+    stage.produce(RECORDS)
+    program = stage.program(**configs)
+    program.read(READ_FIRST)
+    return program
+
+
+def _move(stage: Stage, program: Program) -> None:
+    ghost = stage.ghost(program)
+    stage.say("paused; another member joins")
+    ghost.join()
+    stage.say("paused; the other member leaves again")
+    ghost.leave()
+    program.until(lambda: program.owns(PARTITIONS), "all partitions to be back")
+    program.linger()
+
+
+def _resume(stage: Stage, program: Program) -> None:
+    stage.say("resumed")
+    stage.tally.resumed()
+    program.consumer.resume(*program.consumer.assignment())
+    program.drain()

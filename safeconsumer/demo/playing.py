@@ -1,0 +1,148 @@
+"""Plays situations one after the other, each with all its clients side by side."""
+
+import queue
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from attrs import frozen
+
+from safeconsumer.demo.situations import Situation
+from safeconsumer.demo.stage import Broker, CancelledError, Client, staged
+from safeconsumer.demo.tally import Counts, Failure, Tally
+
+_INDENT = " " * 6
+
+Say = Callable[[str], object]
+
+
+@frozen(kw_only=True)
+class Result:
+    """
+    How one client came through one situation.
+
+    Attributes:
+        situation: what was played.
+        client: who played.
+        counts: what became of the records, as far as it came.
+        seconds: how long it took.
+        error: why it could not be played to its end, or None.
+    """
+
+    situation: Situation
+    client: Client
+    counts: Counts
+    seconds: float
+    error: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What the table calls the client."""
+        return self.situation.title(self.client)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The promises that were broken, each once; empty if all were kept."""
+        found = {
+            Failure.LEAKED: self.counts.while_paused,
+            Failure.LOST: 0 if self.error else self.counts.lost,
+            Failure.TWICE: self.counts.twice,
+        }
+        return tuple(failure for failure, count in found.items() if count)
+
+    @property
+    def outcome(self) -> str:
+        """The failures in one word or two."""
+        return ", ".join(self.failures) or ("cut short" if self.error else "ok")
+
+    @property
+    def is_as_known(self) -> bool:
+        """Whether it is as promised for our client, or as known of the other."""
+        if self.client.is_ours:
+            return not self.failures
+        return self.situation.known in self.failures
+
+
+def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
+    """
+    Play the situations; tell what happens in lines, on the caller's thread.
+
+    However it ends, every consumer and every process is closed when it does.
+    """
+    results: list[Result] = []
+    for number, situation in enumerate(situations, start=1):
+        say(f"[{number}/{len(situations)}] {situation.name}")
+        say(textwrap.indent(textwrap.fill(situation.story, 74), _INDENT))
+        results += _side_by_side(situation, broker, say)
+    return results
+
+
+def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result]:
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    cancelled = threading.Event()
+    clients = situation.clients
+
+    def play(client: Client) -> Result:
+        try:
+            return _played(situation, client, broker, lines.put, cancelled)
+        finally:
+            lines.put(None)
+
+    with ThreadPoolExecutor(len(clients), thread_name_prefix="demo") as pool:
+        try:
+            plays = [pool.submit(play, client) for client in clients]
+            for _ in clients:
+                while (line := lines.get()) is not None:
+                    say(line)
+            return [one.result() for one in plays]
+        except BaseException:
+            cancelled.set()
+            raise
+
+
+def _played(
+    situation: Situation,
+    client: Client,
+    broker: Broker,
+    put: Say,
+    cancelled: threading.Event,
+) -> Result:
+    """Play once more what cannot be finished: a machine may stand still for seconds."""
+
+    def say(step: str) -> None:
+        put(f"{_INDENT}{situation.title(client):13}  {step}")
+
+    result = _once(situation, client, broker, say, cancelled)
+    if result.error is not None:
+        say(f"played again, the first time ended early: {result.error}")
+        result = _once(situation, client, broker, say, cancelled)
+    say(f"{result.outcome}, in {result.seconds:.1f} s")
+    return result
+
+
+def _once(
+    situation: Situation,
+    client: Client,
+    broker: Broker,
+    say: Say,
+    cancelled: threading.Event,
+) -> Result:
+    began = time.monotonic()
+    error = None
+    tally = Tally()
+    try:
+        with staged(client, broker, tally, say, cancelled) as stage:
+            situation.play(stage)
+    except CancelledError:
+        raise
+    except Exception as caught:  # noqa: BLE001 - it is the result of this play
+        error = f"{type(caught).__name__}: {caught}"
+    return Result(
+        situation=situation,
+        client=client,
+        counts=tally.counts(),
+        seconds=round(time.monotonic() - began, 1),
+        error=error,
+    )

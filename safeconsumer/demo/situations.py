@@ -1,0 +1,79 @@
+"""Lists the situations, with what happens and where kafka-python is known to fail."""
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from safeconsumer.demo.group import held_group
+from safeconsumer.demo.pausing import flag, lost_membership, ticket_loop
+from safeconsumer.demo.stage import SAFE, STOCK, Client, Stage
+from safeconsumer.demo.tally import Failure
+from safeconsumer.demo.worker import slow_handlers
+
+
+@frozen(kw_only=True)
+class Situation:
+    """
+    Something that happens to consumers, the same for every client.
+
+    Attributes:
+        name: the situation's name.
+        story: what happens, in two lines at most.
+        play: plays it on a stage.
+        clients: who plays it.
+        stock: what plays for kafka-python, as the table has it.
+        known: how that is known to fail.
+        is_counted: whether kafka-python has a call for what is asked of it; else its
+            failure is one of the program around it.
+    """
+
+    name: str
+    story: str
+    play: Callable[[Stage], None]
+    clients: tuple[Client, ...] = (STOCK, SAFE)
+    stock: str = STOCK.title
+    known: Failure = Failure.LEAKED
+    is_counted: bool = True
+
+    def title(self, client: Client) -> str:
+        """Return what the table calls a client."""
+        return client.title if client.is_ours else self.stock
+
+
+SITUATIONS = (
+    Situation(
+        name="ticket-loop",
+        story="KAFKA-13463: pause(*assignment()) before every poll(). Another member of "
+        "the group joins, and leaves again.",
+        play=ticket_loop,
+    ),
+    Situation(
+        name="flag",
+        story="A program with a flag calls pause(*assignment()) once and "
+        "resume(*assignment()) once. Another member joins between, and leaves again.",
+        play=flag,
+    ),
+    Situation(
+        name="lost-membership",
+        story="pause(*assignment()), once. The program does not poll for longer than "
+        "max.poll.interval.ms; then it polls again.",
+        play=lost_membership,
+    ),
+    Situation(
+        name="worker",
+        story="A process with slow handlers is killed, and another takes over: a thread "
+        "pool behind poll(), and a Worker. Delivered is what a handler has finished.",
+        play=slow_handlers,
+        stock="a thread pool",
+        known=Failure.LOST,
+        is_counted=False,
+    ),
+    Situation(
+        name="group",
+        story='pause_group("orders") in one member; another joins, and the first leaves. '
+        "kafka-python has no such call.",
+        play=held_group,
+        clients=(SAFE,),
+        is_counted=False,
+    ),
+)

@@ -1,0 +1,243 @@
+"""Gives one client in one situation a topic, a group, programs and a referee."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+import kafka.errors as kafka_errors
+from attrs import frozen
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.demo.tally import Tally
+from safeconsumer.testing.clients import Clients
+from safeconsumer.testing.ghost import Ghost
+from safeconsumer.testing.polling import poll_until
+
+# Names of topics and groups begin with it, so that a person who finds one that was
+# left behind knows where it came from.
+PREFIX = "safeconsumer-demo"
+PARTITIONS = 4
+
+# Longest wait for anything a broker or a group does by itself; a rebalance takes 1 to
+# 3 s on the brokers used here, an eviction one session timeout more.
+PATIENCE = 30.0
+# A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
+SILENCE = 2.0
+# The first poll with kafka-python, which forgets a join that outlasts its poll; a broker
+# may wait 3 s for more members of a new group (group.initial.rebalance.delay.ms). It
+# returns with the first records.
+_JOIN_MS = 5000
+# Few, so that a pause comes in the middle of what was fetched.
+_AT_ONCE = 10
+# What is produced at once to a partition is one batch there, and one fetch later.
+_ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
+
+
+class Broker(Protocol):
+    """Where the demo plays: the embedded broker, or somebody's cluster."""
+
+    @property
+    def client_config(self) -> Mapping[str, Any]:
+        """The settings by which any kafka-python client reaches it."""
+
+    @property
+    def group_config(self) -> Mapping[str, Any]:
+        """Short group timeouts that it accepts."""
+
+    def create_topic(
+        self, name: str, partitions: int = ..., settings: Mapping[str, str] | None = ...
+    ) -> None:
+        """Create a topic that does not exist."""
+
+
+@frozen
+class Client:
+    """One of the two classes that are compared."""
+
+    title: str
+    make: Callable[..., Any]
+    is_ours: bool = False
+
+
+def _make_safe(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - kafka-python's
+    return SafeConsumer(*topics, log=False, **configs)
+
+
+STOCK = Client("KafkaConsumer", KafkaConsumer)
+SAFE = Client("SafeConsumer", _make_safe, is_ours=True)
+
+
+class CancelledError(Exception):
+    """The demo was asked to stop."""
+
+
+@frozen(kw_only=True)
+class Stage:
+    """
+    What one client has in one situation; made by :func:`staged`.
+
+    Attributes:
+        client: the client that plays.
+        broker: where it plays.
+        topic: its own topic, of four partitions.
+        group: its own group.
+        tally: the referee.
+        say: tells what happens now.
+        cancelled: set from outside to make it stop at its next poll.
+        clients: makes its consumers and producers, and closes them at the end.
+    """
+
+    client: Client
+    broker: Broker
+    topic: str
+    group: str
+    say: Callable[[str], object]
+    cancelled: threading.Event
+    clients: Clients
+    tally: Tally
+
+    def produce(self, records: int) -> None:
+        """Write so many records to each partition, and await the answers."""
+        producer = self.clients.producer(**_ONE_BATCH)
+        sent = [
+            producer.send(self.topic, b"record", partition=number)
+            for number in range(PARTITIONS)
+            for _ in range(records)
+        ]
+        for future in sent:
+            written = future.get(timeout=PATIENCE)
+            tp = TopicPartition(written.topic, written.partition)
+            self.tally.produced(tp, written.offset)
+
+    def program(self, **configs: Any) -> "Program":  # noqa: ANN401 - kafka-python's
+        """Make a member of the group whose deliveries are judged, and subscribe it."""
+        make, group = self.client.make, self.group
+        consumer = self.clients.consumer(make, self.topic, group=group, **configs)
+        return Program(self, consumer)
+
+    def ghost(self, program: "Program") -> Ghost:
+        """Make another member, with the same client, that is not judged."""
+        consumer = self.clients.consumer(self.client.make, group=self.group)
+        return Ghost(consumer, [self.topic], [program], PATIENCE)
+
+    def check(self) -> None:
+        """Raise :class:`CancelledError` if it was asked to stop."""
+        if self.cancelled.is_set():
+            raise CancelledError
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing for a while, as a busy program."""
+        self.cancelled.wait(seconds)
+        self.check()
+
+
+@contextmanager
+def staged(
+    client: Client,
+    broker: Broker,
+    tally: Tally,
+    say: Callable[[str], object],
+    cancelled: threading.Event,
+) -> Iterator[Stage]:
+    """Lend a stage of its own to one client, and close everything afterwards."""
+    prefix = f"{PREFIX}-{uuid.uuid4().hex[:8]}-"
+    clients = Clients(broker)
+    broker.create_topic(prefix + "orders", PARTITIONS)
+    stage = Stage(
+        client=client,
+        broker=broker,
+        topic=prefix + "orders",
+        group=prefix + "group",
+        say=say,
+        cancelled=cancelled,
+        clients=clients,
+        tally=tally,
+    )
+    try:
+        yield stage
+    finally:
+        clients.close()
+
+
+class Program:
+    """
+    A program that polls, commits what came, and has every delivery judged.
+
+    Attributes:
+        consumer: its consumer.
+        before_poll: what it does before each poll.
+    """
+
+    def __init__(self, stage: Stage, consumer: Any) -> None:  # noqa: ANN401 - either client
+        self.consumer = consumer
+        self.before_poll: Callable[[], object] = lambda: None
+        self._stage = stage
+        self._at_once: int | None = None
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        """Take one turn, as :func:`poll_until` and :class:`Ghost` ask for."""
+        self._stage.check()
+        self.before_poll()
+        if not self._stage.client.is_ours and not self.consumer.assignment():
+            timeout_ms = max(timeout_ms, _JOIN_MS)
+        batches: dict[TopicPartition, list[Any]] = self.consumer.poll(
+            timeout_ms, max_records=self._at_once
+        )
+        for tp, records in batches.items():
+            for record in records:
+                self._stage.tally.delivered(tp, record.offset)
+        if batches:
+            self._commit(
+                {tp: records[-1].offset + 1 for tp, records in batches.items()}
+            )
+        return batches
+
+    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        # In a rebalance it is refused, and the next owner reads these records again.
+        with suppress(kafka_errors.KafkaError):
+            self.consumer.commit(timeout_ms=1000)
+            self._stage.tally.committed(offsets)
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return what is assigned here, by the consumer's own account."""
+        return set(self.consumer.assignment())
+
+    def group_metadata(self) -> Any:  # noqa: ANN401 - kafka-python's
+        """Return its membership."""
+        return self.consumer.group_metadata()
+
+    # ------------------------------------------------------------ what it waits for
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Poll until the condition holds."""
+        poll_until(self, condition, awaited=what, timeout=PATIENCE)
+
+    def read(self, records: int) -> None:
+        """Join, get every partition, and read at least so many records."""
+        tally = self._stage.tally
+        self._at_once = _AT_ONCE
+        self.until(
+            lambda: self.owns(PARTITIONS) and tally.handed_out >= records,
+            f"all partitions and {records} records",
+        )
+        self._at_once = None
+
+    def owns(self, partitions: int) -> bool:
+        """Whether so many partitions are assigned here."""
+        return len(self.assignment()) == partitions
+
+    def linger(self) -> None:
+        """Poll until nothing has come for a while, so that a leak is whole."""
+        self._until_silence(SILENCE / 2, lambda: False)
+
+    def drain(self) -> None:
+        """Poll until every record was delivered, or none came for a while."""
+        self._until_silence(SILENCE, lambda: not self._stage.tally.missing)
+
+    def _until_silence(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        silence, began = self._stage.tally.silence, time.monotonic()
+        self.until(lambda: is_over() or silence(began) > seconds, "an end of records")

@@ -1,0 +1,90 @@
+"""Formats the results as one table and one sentence, and says what they mean."""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+
+from safeconsumer.demo.playing import Result
+
+_HEAD = "situation       client        records paused wanted  lost twice  sec result"
+_LEGEND = (
+    "records = delivered while paused + when wanted + lost; twice: though committed"
+)
+
+
+class Verdict(Enum):
+    """What the results mean; the worst of them decides."""
+
+    AS_KNOWN = auto()
+    NOT_SHOWN = auto()
+    NOT_PLAYED = auto()
+    BROKEN = auto()
+
+
+def verdict(results: Sequence[Result]) -> Verdict:
+    """Judge the results."""
+    odd = [one for one in results if not one.is_as_known]
+    if any(one.client.is_ours for one in odd):
+        return Verdict.BROKEN
+    if any(one.error for one in results):
+        return Verdict.NOT_PLAYED
+    return Verdict.NOT_SHOWN if odd else Verdict.AS_KNOWN
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for each client in each situation, with the counts of records."""
+    yield _HEAD
+    name = None
+    for one in results:
+        counts = one.counts
+        shown = "" if one.situation.name == name else one.situation.name
+        name = one.situation.name
+        yield (
+            f"{shown:15} {one.title:13} {counts.produced:7,} {counts.while_paused:6,} "
+            f"{counts.when_wanted:6,} {counts.lost:5,} {counts.twice:5,} "
+            f"{one.seconds:4.1f} {one.outcome}"
+        )
+    yield _LEGEND
+    for one in results:
+        if one.error:
+            yield f"{one.situation.name}, {one.title}: {one.error}"
+
+
+def sentence(results: Sequence[Result]) -> str:
+    """Summarise the results; only what kafka-python has a call for counts against it."""
+    ours = [one for one in results if one.client.is_ours]
+    counted = [
+        one for one in results if one.situation.is_counted and not one.client.is_ours
+    ]
+    many = "" if len(ours) == 1 else "s"
+    said = (
+        f"SafeConsumer leaked {_leaked(ours):,}, lost {_lost(ours):,} and duplicated "
+        f"{_twice(ours):,} records in {len(ours)} situation{many}"
+    )
+    if counted:
+        failed = sum(bool(one.failures) for one in counted)
+        said += (
+            f"; KafkaConsumer failed in {failed} of {len(counted)}: it delivered "
+            f"{_leaked(counted):,} records while paused and never delivered "
+            f"{_lost(counted):,}"
+        )
+    return said + _RESERVATIONS[verdict(results)] + "."
+
+
+_RESERVATIONS = {
+    Verdict.AS_KNOWN: "",
+    Verdict.NOT_SHOWN: " - but kafka-python did not fail wherever known",
+    Verdict.NOT_PLAYED: " - but not every situation could be played to its end",
+    Verdict.BROKEN: " - SafeConsumer broke a promise",
+}
+
+
+def _leaked(results: Sequence[Result]) -> int:
+    return sum(one.counts.while_paused for one in results)
+
+
+def _lost(results: Sequence[Result]) -> int:
+    return sum(one.counts.lost for one in results if not one.error)
+
+
+def _twice(results: Sequence[Result]) -> int:
+    return sum(one.counts.twice for one in results)

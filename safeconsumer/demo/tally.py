@@ -1,0 +1,113 @@
+"""Counts what became of each record: delivered while paused, when wanted, or never."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+
+from attrs import frozen
+from kafka import TopicPartition
+
+
+class Failure(StrEnum):
+    """A promise of ``pause()``, ``resume()`` or the committed offset that was broken."""
+
+    LEAKED = "leaked"
+    LOST = "lost"
+    TWICE = "twice"
+
+
+@frozen(kw_only=True)
+class Counts:
+    """
+    What became of the records: ``produced = while_paused + when_wanted + lost``.
+
+    Attributes:
+        produced: records that the broker acknowledged.
+        while_paused: delivered first while the program wanted everything paused.
+        when_wanted: delivered first at another time.
+        lost: never delivered.
+        twice: deliveries of what had been delivered and committed before.
+    """
+
+    produced: int
+    while_paused: int
+    when_wanted: int
+    lost: int
+    twice: int
+
+
+class Tally:
+    """
+    Judges deliveries by what the program asked for, never by what a client claims.
+
+    Thread rules: every method may be called by any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._produced: set[tuple[TopicPartition, int]] = set()
+        self._first: dict[tuple[TopicPartition, int], bool] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._twice = 0
+        self._is_paused = False
+        self._heard_at = 0.0
+
+    def produced(self, tp: TopicPartition, offset: int) -> None:
+        """Note a record that the broker acknowledged."""
+        with self._lock:
+            self._produced.add((tp, offset))
+
+    def paused(self) -> None:
+        """Judge deliveries as those of a program that wants nothing from now on."""
+        with self._lock:
+            self._is_paused = True
+
+    def resumed(self) -> None:
+        """Judge deliveries as those of a program that wants everything."""
+        with self._lock:
+            self._is_paused = False
+
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note offsets that the broker has: nothing below them may come again."""
+        with self._lock:
+            self._committed.update(offsets)
+
+    def delivered(self, tp: TopicPartition, offset: int) -> None:
+        """Judge one delivery."""
+        with self._lock:
+            self._heard_at = time.monotonic()
+            if (tp, offset) not in self._first:
+                self._first[tp, offset] = self._is_paused
+            elif offset < self._committed.get(tp, 0):
+                self._twice += 1
+
+    @property
+    def handed_out(self) -> int:
+        """How many records were delivered."""
+        with self._lock:
+            return len(self._first)
+
+    @property
+    def missing(self) -> int:
+        """How many produced records nobody was given so far."""
+        with self._lock:
+            return len(self._produced - self._first.keys())
+
+    def silence(self, since: float) -> float:
+        """Return the seconds since the last delivery, or since then if that is later."""
+        with self._lock:
+            return time.monotonic() - max(since, self._heard_at)
+
+    def counts(self) -> Counts:
+        """Return what became of all records so far."""
+        with self._lock:
+            found = Counter(self._first.get(one) for one in self._produced)
+            return Counts(
+                produced=len(self._produced),
+                while_paused=found[True],
+                when_wanted=found[False],
+                lost=found[None],
+                twice=self._twice,
+            )

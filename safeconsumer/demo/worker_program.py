@@ -1,0 +1,80 @@
+"""
+A program with slow handlers, in a process of its own so that it can be killed.
+
+``python -m safeconsumer.demo.worker_program JSON`` works until its standard input ends.
+It writes ``ready`` when partitions are assigned to it, and ``PARTITION OFFSET`` for
+each record that was handled.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.worker import Worker
+
+_THREADS = 8
+_SECONDS = 0.05
+# Five seconds by default; the demo is in a hurry.
+_COMMIT_MS = 100
+
+
+def main() -> None:
+    """Work in the way the first argument says."""
+    told: dict[str, Any] = json.loads(sys.argv[1])
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    run = _worker if told["is_ours"] else _pool
+    run(told["topic"], told["config"])
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _tell(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+class _Ready(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python ships no type information
+    def on_partitions_assigned(self, assigned: object) -> None:
+        if assigned:
+            _tell("ready")
+
+    def on_partitions_revoked(self, revoked: object) -> None:
+        """Nothing to do."""
+
+
+def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstream's
+    time.sleep(_SECONDS)
+    _tell(f"{record.partition} {record.offset}")
+
+
+def _pool(topic: str, config: dict[str, Any]) -> None:
+    """Follow the usual recipe: a thread pool, and offsets committed by the consumer."""
+    consumer = KafkaConsumer(auto_commit_interval_ms=_COMMIT_MS, **config)
+    consumer.subscribe([topic], listener=_Ready())
+    pool = ThreadPoolExecutor(_THREADS)
+    while True:
+        # Before that, longer than a join: this client forgets one that outlasts its poll.
+        batches = consumer.poll(100 if consumer.assignment() else 5000)
+        for records in batches.values():
+            for record in records:
+                pool.submit(_handle, record)
+
+
+def _worker(topic: str, config: dict[str, Any]) -> None:
+    """Let a ``Worker`` do the same."""
+    consumer = SafeConsumer(enable_auto_commit=False, log=False, **config)
+    consumer.subscribe([topic], listener=_Ready())
+    Worker(consumer, _handle, order="unordered", concurrency=_THREADS).run()
+
+
+if __name__ == "__main__":
+    main()

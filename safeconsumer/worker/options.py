@@ -1,0 +1,243 @@
+"""Declares the options of workers and pumps: each once, with type, default and check."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+
+from attrs import field, frozen
+from attrs.validators import optional
+
+from safeconsumer._checks import not_negative, positive, positive_int
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.dead_letters import Sink
+from safeconsumer.worker.executors import ExecutorName
+from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.handlers import is_async, is_generator
+from safeconsumer.worker.queue import OnExhausted, Order, order_of, record_key
+from safeconsumer.worker.records import Handle, HandleBatch
+from safeconsumer.worker.routes import Handler, chosen
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    Tracing,
+    check_callable,
+    traced,
+)
+from safeconsumer.worker.tracebacks import shown
+
+OrderName: TypeAlias = Literal["partition", "key", "unordered"]
+_Self = TypeVar("_Self")
+_Options = TypeVar("_Options")
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_Given = ParamSpec("_Given")
+_Check: TypeAlias = Callable[[object, Any, Any], None]
+
+# The methods of our consumer that a worker needs and kafka-python's does not have.
+_OURS = ("config", "holds", "pause_all")
+
+
+def taking(
+    options: Callable[_Given, _Options],
+) -> Callable[
+    [Callable[[_Self, _Options], None]], Callable[Concatenate[_Self, _Given], None]
+]:
+    """
+    Let an ``__init__`` that takes an object of options take these one by one instead.
+
+    Type checkers, ``help()`` and ``inspect`` show each of them with its type and its
+    default, as if it had been written there.
+    """
+
+    def around(
+        init: Callable[[_Self, _Options], None],
+    ) -> Callable[Concatenate[_Self, _Given], None]:
+        @functools.wraps(init)
+        def take(self: _Self, /, *args: _Given.args, **given: _Given.kwargs) -> None:
+            init(self, options(*args, **given))
+
+        own, *_ = inspect.signature(init).parameters.values()
+        return show(take, options, own)
+
+    return around
+
+
+def show(
+    function: _Function, options: Callable[..., object], *own: inspect.Parameter
+) -> _Function:
+    """Have a function show the parameters that make its options, behind its own."""
+    signature = inspect.signature(options)
+    shown_too = [*own, *signature.parameters.values()]
+    function.__signature__ = signature.replace(parameters=shown_too)  # type: ignore[attr-defined]  # inspect reads it
+    return function
+
+
+# ------------------------------------------------------------ checks
+
+
+def _is_a(*kinds: type) -> _Check:
+    names = " or ".join(kind.__name__ for kind in kinds)
+
+    def check(_self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+        if not isinstance(value, kinds):
+            _refuse(f"{attribute.name} must be a {names}, not {value!r}")
+
+    return check
+
+
+def _is_policy(_self: object, _attribute: object, value: object) -> None:
+    if value not in ("stop", "skip", "block"):
+        _refuse(f"on_exhausted must be 'stop', 'skip' or 'block', not {value!r}")
+
+
+def _is_an_order(_self: object, _attribute: object, value: str) -> None:
+    order_of(value)
+
+
+def _makes_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
+    check_callable(value, "key", "record")
+    if is_async(value) or is_generator(value):
+        _refuse(
+            f"key must return the key of a record, and {shown(value)} does not: make "
+            f"it a plain function"
+        )
+    if value is not record_key and order_of(self.order) is not Order.KEY:
+        _refuse(f"key is for order='key', and is not used with order={self.order!r}")
+
+
+def _has_batches(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
+    if value and self.batch is None:
+        _refuse("batch_within needs batch: without it no record waits for others")
+
+
+def _can_be_entered(self: Any, _attribute: object, value: Any) -> None:  # noqa: ANN401 - below
+    check_lifespan(value, self.executor)
+
+
+def _suits(self: Any, _attribute: object, consumer: Any) -> None:  # noqa: ANN401 - below
+    is_class = isinstance(consumer, type)
+    if is_class or not all(hasattr(consumer, name) for name in _OURS):
+        kind = consumer if is_class else type(consumer)
+        _refuse(
+            f"the consumer must be a safeconsumer.SafeConsumer, not "
+            f"{'the class ' if is_class else ''}{kind.__module__}."
+            f"{kind.__qualname__}: make it with safeconsumer.KafkaConsumer(...), which "
+            f"takes all arguments of kafka.KafkaConsumer"
+        )
+    config = consumer.config
+    if config["group_id"] is None:
+        _refuse("the consumer has no group_id, so nothing can be committed: set one")
+    if config["enable_auto_commit"]:
+        _refuse(
+            "the consumer commits by itself what it returned, finished or not: make "
+            "it with enable_auto_commit=False"
+        )
+    _check_sizes(self.limits, config)
+    half = config["max_poll_interval_ms"] / 2000
+    if self.drain.revoke >= half:
+        _refuse(
+            f"drain.revoke {self.drain.revoke:g} s must be less than half of "
+            f"max_poll_interval_ms ({half:g} s), or a drain gets the member evicted"
+        )
+
+
+def _check_sizes(limits: Limits, config: Mapping[str, Any]) -> None:
+    if limits.records < config["max_poll_records"]:
+        _refuse(
+            f"limits.records {limits.records} is below one poll "
+            f"(max_poll_records={config['max_poll_records']}): raise one or lower "
+            f"the other"
+        )
+    one_fetch = config["max_partition_fetch_bytes"]
+    if limits.bytes < one_fetch:
+        _refuse(
+            f"limits.bytes {limits.bytes} is below one fetch "
+            f"(max_partition_fetch_bytes={one_fetch}): raise one or lower the other"
+        )
+
+
+def _refuse(message: str) -> None:
+    raise WorkerSettingError(message)
+
+
+# ------------------------------------------------------------ options
+
+
+@frozen(kw_only=True)
+class Options:
+    """
+    The options that workers and pumps have in common.
+
+    Raises:
+        WorkerSettingError: one is impossible; the message names it.
+    """
+
+    limits: Limits = field(default=Limits(), validator=_is_a(Limits))
+    retry: Retry = field(default=Retry(), validator=_is_a(Retry))
+    dead_letter: DeadLetter | Sink | None = None
+    on_exhausted: OnExhausted = field(default="stop", validator=_is_policy)
+    drain: Drain = field(default=Drain(), validator=_is_a(Drain))
+    commit: Commit = field(default=Commit(), validator=_is_a(Commit))
+    breaker: Breaker | None = field(default=None, validator=optional(_is_a(Breaker)))
+    on_event: Hook | None = None
+
+
+@frozen
+class PumpOptions(Options):
+    """The options of a pump."""
+
+    consumer: Any = field(validator=_suits)
+    order: Literal["unordered", "partition"] = field(default="unordered", kw_only=True)
+
+    @order.validator
+    def _has_no_keys(self, _attribute: object, value: str) -> None:
+        if order_of(value) is Order.KEY:
+            _refuse("a Pump's order must be 'unordered' or 'partition', not 'key'")
+
+
+@frozen(kw_only=True)
+class Handling(Options):
+    """The options of whatever calls handlers."""
+
+    handlers: Mapping[str, Handle | HandleBatch] | None = None
+    order: OrderName = field(default="partition", validator=_is_an_order)
+    key: Callable[[Any], object] = field(default=record_key, validator=_makes_keys)
+    executor: ExecutorName = "thread"
+    concurrency: int = field(default=8, validator=positive_int)
+    batch: int | None = field(default=None, validator=optional(positive_int))
+    batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
+    rate: float | None = field(default=None, validator=optional(positive))
+    topic_concurrency: Mapping[str, int] | None = None
+    handler_timeout: float | None = field(default=None, validator=optional(positive))
+    lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
+    trace: bool | Tracing = field(
+        default=False, converter=traced, validator=_is_a(bool, Tracing)
+    )
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the handler gets several records at a time."""
+        return self.batch is not None
+
+
+@frozen
+class WorkerOptions(Handling):
+    """
+    The options of a worker.
+
+    Attributes:
+        called: the handler, or one object that calls several handlers.
+    """
+
+    consumer: Any = field(validator=_suits)
+    handle: Handle | HandleBatch | None = None
+    called: Handler = field(init=False)
+
+    @called.default
+    def _chosen(self) -> Handler:
+        return chosen(self.handle, self.handlers, self.executor)

@@ -1,0 +1,280 @@
+"""``safeconsumer run``: what it makes of its target and options, without a broker."""
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
+
+from safeconsumer import Report, Worker
+from safeconsumer._kafka import login
+from safeconsumer.cli import cluster
+from safeconsumer.cli import run as command
+from safeconsumer.cli.errors import Status
+from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.events import PartitionStarted
+from safeconsumer.worker.settings import trace_all
+from tests.harness.kafka.offline import silent_broker
+from tests.harness.listing import each
+
+PROGRAM = """
+from kafka.errors import KafkaTimeoutError
+from safeconsumer import Retry, SafeConsumer, Worker
+from safeconsumer.worker.settings import trace_all
+
+given = []
+
+def handle(record, context):
+    pass
+
+def worker(consumer):
+    given.append((consumer.config, consumer.subscription(), trace_all.get()))
+    return Worker(consumer, handle)
+
+def own(server="{server}"):
+    return worker(SafeConsumer("own", group_id="mine", enable_auto_commit=False,
+                               bootstrap_servers=server, api_version=(2, 3)))
+
+def other(consumer):
+    return own()
+
+def nothing(consumer):
+    pass
+
+def wrong(consumer):
+    return Worker(consumer, handle, retry=Retry(attempts=0))
+
+def away():
+    raise KafkaTimeoutError("no answer")
+
+def leave(consumer):
+    raise SystemExit(0)
+
+table = {{"t": handle}}
+"""
+
+Typed = Callable[..., Result]
+COUNTS = {"done": 9, "dropped": 4, "given_up": 0, "dead_letters": 1, "skipped": 2}
+REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """Have workers not run: they raise what is put into this list, or end well."""
+    raised: list[BaseException] = []
+
+    def ran(worker: Worker, signals: object) -> Report:  # noqa: ARG001 - as it is called
+        worker.consumer.close(autocommit=False, timeout_ms=0)
+        if raised:
+            raise raised[0]
+        return REPORT
+
+    monkeypatch.setattr(Worker, "run", ran)
+    monkeypatch.setattr(login, "trouble", lambda *_: None)
+    monkeypatch.setattr(cluster, "existing", lambda *_: None)
+    return raised
+
+
+@pytest.fixture
+def typed(
+    ending: list[BaseException],  # noqa: ARG001 - it keeps workers from running
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[Typed]:
+    """``typed(target, *options)`` types the command, in a folder with a program."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "broken.py").write_text("def worker(")
+    (tmp_path / "exits.py").write_text("raise SystemExit(0)")
+    (tmp_path / "lacking.py").write_text("import not_there")
+    (tmp_path / "made.py").write_text("import shop\nclass Made: there = shop.own()")
+    with silent_broker() as address:
+        (tmp_path / "shop.py").write_text(PROGRAM.format(server=address))
+        monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", address)
+
+        def invoke(target: str, *options: str) -> Result:
+            return CliRunner().invoke(command.run, [target, *options])
+
+        yield invoke
+    for name in ("shop", "broken", "exits", "lacking", "made"):
+        sys.modules.pop(name, None)
+
+
+FULL = ("t", "--group=g", "--set=api_version=[2,3]")
+
+
+def test_a_function_gets_the_consumer_of_the_options(typed: Typed) -> None:
+    """Values are read as JSON, or else as texts; nothing is committed behind it."""
+    settings = ("--set=max_poll_records=7", "--set=client_id=it", "--trace")
+    ended = typed("shop:worker", *FULL, "u", *settings)
+    assert ended.exit_code == Status.DONE, ended.output
+    ((config, topics, is_traced),) = sys.modules["shop"].given
+    assert (topics, is_traced, trace_all.get()) == ({"t", "u"}, True, False)
+    names = ("group_id", "api_version", "max_poll_records", "client_id")
+    assert [config[one] for one in names] == ["g", (2, 3), 7, "it"]
+    assert config["enable_auto_commit"] is False
+
+
+@each("target", ["shop:own", "made:Made.there"])
+def test_a_worker_with_a_consumer_of_its_own(typed: Typed, target: str) -> None:
+    """Whatever the environment says of the cluster, which is for other commands."""
+    ended = typed(target)
+    told = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
+    assert ended.exit_code == Status.DONE, ended.output
+    assert told in ended.stderr
+    assert sys.modules["shop"].given.pop()[0]["group_id"] == "mine"
+
+
+def _line(ended: Result, status: Status = Status.USAGE) -> str:
+    assert ended.exit_code == status, ended.output
+    return ended.stderr.splitlines()[-1].removeprefix("safeconsumer: ")
+
+
+@each(
+    ("target", "said"),
+    [
+        ("shop", "'shop' is not MODULE:NAME"),
+        ("shop.py:worker", "write it as shop:worker"),
+        ("./shop/billing.py:worker", "write it as shop.billing:worker"),
+        ("missing.one:worker", "there is no module missing, neither installed nor in"),
+        ("shop:missing", "shop has no missing"),
+        ("shop:handle", "shop:handle(record, context) cannot be called"),
+        ("shop:table", "not a Worker or a function that returns one"),
+        ("shop:nothing", "shop:nothing returned None"),
+        ("shop:other", "returned a Worker with another one"),
+        ("shop:wrong", "raised WorkerSettingError: attempts must be"),
+        ("shop:leave", "raised SystemExit"),
+        ("broken:worker", "raised SyntaxError: '(' was never closed"),
+        ("exits:worker", "raised SystemExit"),
+        ("lacking:worker", "raised ModuleNotFoundError: No module named 'not_there'"),
+    ],
+)
+def test_a_target_that_cannot_be(typed: Typed, target: str, said: str) -> None:
+    """Status 2, and the last line says why; what the program raised is shown whole."""
+    ended = typed(target, *FULL)
+    assert said in _line(ended)
+    assert said.startswith("raised ") is ("Traceback" in ended.stderr)
+
+
+def test_a_program_whose_broker_is_away(typed: Typed) -> None:
+    """Status 3: it is worth another try, as with a consumer that is made here."""
+    assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
+
+
+def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
+    """The Worker's own consumer has its settings already."""
+    line = _line(typed("shop:own", *FULL, "--control", "--clock-skew=3s", "--trace"))
+    assert "TOPIC, --clock-skew, --group, --control, --set would change" in line
+
+
+@each("missing", [("t",), ("--group=g",)])
+def test_a_consumer_needs_a_group_and_topics(
+    typed: Typed, missing: tuple[str, ...]
+) -> None:
+    """The function's own name is said, since it is what asks for the consumer."""
+    assert "shop:worker takes a consumer" in _line(typed("shop:worker", *missing))
+
+
+@each(
+    "setting",
+    [
+        "nothing",
+        "no_such_setting=1",
+        "max_poll_records=many",
+        "session_timeout_ms=[1]",
+        "check_crcs=yes",
+        "isolation_level=some",
+        "decoder=other",
+        "auto_offset_reset=7",
+        "auto_offset_reset=first",
+        "group_id=other",
+        "enable_auto_commit=true",
+        "partition_assignment_strategy=range",
+    ],
+)
+def test_a_setting_that_cannot_be(typed: Typed, setting: str) -> None:
+    """Status 2, and one line."""
+    ended = typed("shop:worker", *FULL, f"--set={setting}")
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+
+
+@each(
+    ("error", "status", "said"),
+    [
+        (SystemExit(3), Status.FAILED, "a handler ended the worker: SystemExit(3)"),
+        (WorkerStateError("a Worker runs once"), Status.FAILED, "a Worker runs once"),
+        (GroupAuthorizationFailedError("g"), Status.REFUSED, "g"),
+        (WorkerSettingError("no handler for t"), Status.USAGE, "no handler for t"),
+        (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_how_a_worker_ends_is_the_status(
+    typed: Typed,
+    ending: list[BaseException],
+    error: BaseException,
+    status: Status,
+    said: str,
+) -> None:
+    """Whoever made its consumer; a handler's own exit status is none of ours."""
+    ending[:] = [error]
+    assert said in _line(typed("shop:own"), status)
+
+
+def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status 3: the worker has not begun."""
+
+    def silent(*_: object) -> None:
+        error = "no answer in 30 s"
+        raise KafkaTimeoutError(error)
+
+    monkeypatch.setattr(cluster, "existing", silent)
+    line = _line(typed("shop:worker", *FULL), Status.UNREACHABLE)
+    assert "no answer in 30 s" in line
+
+
+def test_a_port_that_cannot_be_had_is_wrong_usage(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a record that failed; nor is a package that is missing."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = typed("shop:own", f"--probe-port={taken.getsockname()[1]}")
+    assert "a probe cannot be set up: " in _line(ended)
+    assert typed("shop:own", "--probe-port=70000").exit_code == Status.USAGE
+    monkeypatch.delitem(sys.modules, "safeconsumer.metrics.prometheus", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    line = _line(typed("shop:own", "--probe-port=0"))
+    assert "pip install 'safeconsumer[metrics]'" in line
+
+
+@each(
+    ("more", "said"),
+    [
+        ({"offset": 60, "is_committed": True}, None),
+        ({"offset": 0}, None),
+        ({"offset": 60}, "earliest has a new group read what is there already"),
+        ({"offset": 60, "is_reset": True}, "records up to here may have been deleted"),
+    ],
+)
+def test_a_line_says_what_a_start_may_pass_over(
+    more: dict[str, Any], said: str | None
+) -> None:
+    """Where ``auto_offset_reset`` has chosen the first offset, and it is not the first."""
+    event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
+    assert (said or "None") in str(event.advice)
+
+
+@each(
+    ("gone", "said"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
+)
+def test_it_says_what_is_gone(gone: int, said: str) -> None:
+    """Nothing, if nothing is."""
+    counts = {**COUNTS, "dropped": 0}
+    assert said in command._sentence(
+        Report(**counts, gone=gone, committed=True, seconds=0.0)
+    )
