@@ -30,27 +30,12 @@ _READING = (
     Status.REFUSED,
     Status.MISSING,
 )
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
 @click.group("dead-letters", cls=Listing)
 def dead_letters() -> None:
     """Look at dead letters, and send them back to their topics."""
-
-
-def _rate(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> float | None:
-    if text is None:
-        return None
-    match = _RATE.fullmatch(text)
-    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
-    if not 0 < rate < float("inf"):
-        message = f"{text[:30]!r} is not a rate: write 10/s, 300/m or 50/h"
-        raise click.BadParameter(message)
-    return rate
 
 
 def _letter(
@@ -204,7 +189,9 @@ def show(
 @_filters
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @click.option(
-    "--rate", callback=_rate, metavar="N/s", help="The most letters per time."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="The most letters per second.",
 )
 @click.option(
     "--again",

@@ -24,7 +24,6 @@ from safeconsumer.worker.letters_format import (
 
 _POLL_MS = 500
 _PATIENCE = 60  # the most polls without progress
-_HEX_WIDTH = 16
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
 _NAMES = 10  # the most names of a kind that a line gives
@@ -301,9 +300,6 @@ def document(one: Found) -> dict[str, Any]:
         "written": record.timestamp,
         "is_letter": letter is not None,
         "why": one.why or None,
-        "key": _plain(record.key),
-        "value": _plain(value),
-        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
     }
     if letter is not None:
         told |= {
@@ -316,7 +312,11 @@ def document(one: Found) -> dict[str, Any]:
             "stack": letter.stack,
             "null_headers": letter.null_headers or None,
         }
-    return told
+    return told | {
+        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
+        "key": _plain(record.key),
+        "value": _plain(value),
+    }
 
 
 def _plain(data: bytes | None) -> dict[str, str] | None:
@@ -327,53 +327,32 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 
 def lines(one: Found) -> Iterator[str]:
-    """Yield the lines about a whole record, for people."""
-    record, letter = one.record, one.letter
-    yield f"letter     {one.place}, written {_when(record.timestamp)}"
-    if letter is None:
-        yield f"no letter  {one.why}"
-        headers, value = record.headers or (), record.value
-    else:
-        yield from _about(letter)
-        headers, value = letter.headers, letter.value
-    yield f"headers    {len(headers)}"
-    for name, data in headers:
-        yield f"  {name}"
-        yield from _data(data, "    ")
-    for name, data in (("key", record.key), ("value", value)):
-        size = "null" if data is None else f"{len(data):,} bytes"
-        yield f"{name:<9}  {size}"
-        if data is not None:
-            yield from _data(data, "  ")
+    """Yield the lines about a whole record, for people; they say what a document does."""
+    for name, value in document(one).items():
+        if name == "headers":
+            yield f"headers    {len(value)}"
+            for header in value:
+                yield from _field(f"  {header['name']}", _shown(header))
+        elif name in ("key", "value"):
+            yield from _field(name, _shown(value or {}))
+        elif name in ("written", "timestamp") and value is not None:
+            yield from _field(name, _when(value))
+        elif value is not None and name != "is_letter":
+            yield from _field(name, str(value))
 
 
-def _about(letter: StoredLetter) -> Iterator[str]:
-    written = ""
-    if letter.timestamp is not None:
-        written = f", written {_when(letter.timestamp)}"
-    yield f"from       {letter.place}{written}"
-    yield f"group      {letter.group or 'unknown'}"
-    attempts = "not told" if letter.attempts is None else letter.attempts
-    yield f"attempts   {attempts}"
-    yield f"error      {letter.exception or 'unknown'}"
-    for head, text in (("message", letter.message), ("traceback", letter.stack)):
-        yield head
-        said = "not told" if text is None else text
-        yield from (f"  {line}" for line in said.split("\n"))
-    if letter.null_headers:
-        yield f"null headers, empty in the letter: {letter.null_headers}"
+def _shown(data: Mapping[str, str]) -> str:
+    if "hex" in data:
+        return f"hex {data['hex']}"
+    return data.get("text", "null")
 
 
-def _data(data: bytes | None, indent: str) -> Iterator[str]:
-    if data is None:
-        yield f"{indent}null"
+def _field(name: str, text: str) -> Iterator[str]:
+    if "\n" not in text:
+        yield f"{name:<10} {text}"
         return
-    text = _text(data)
-    if text is not None:
-        yield from (f"{indent}{line}" for line in text.split("\n"))
-        return
-    for at in range(0, len(data), _HEX_WIDTH):
-        yield f"{indent}{at:06x}  {data[at : at + _HEX_WIDTH].hex(' ')}"
+    yield name
+    yield from (f"    {line}" for line in text.split("\n"))
 
 
 def _text(data: bytes) -> str | None:

@@ -106,7 +106,7 @@ class Replay:
         self._rate = rate
         self._most = most
         self._keeps_timestamp = keeps_timestamp
-        self._window = _WINDOW if rate is None else max(1, min(_WINDOW, int(rate)))
+        self._window = max(1, int(min(_WINDOW, rate or _WINDOW)))
         self._posted: list[tuple[Found, Any]] = []
         # What the group's offsets will be once all that was posted is acknowledged.
         self._passed = {

@@ -61,7 +61,7 @@ def test_from_a_worker_and_back_to_it(
     assert post.run("list", "--error=Invalid").stdout.endswith(f"{count} letters\n")
 
     asking = ("dead-letters", "replay", post.dead, "--bootstrap", post.bootstrap)
-    first = launched(tmp_path, *asking, "--rate=2/s")
+    first = launched(tmp_path, *asking, "--rate=2")
     wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
     first.send_signal(number)
     _, told = first.communicate(timeout=SECONDS)
