@@ -5,6 +5,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import (
     Callable,
     Generator,
@@ -204,6 +205,8 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_strict, self._safe_is_logged = strict_pause, log
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
+        # Of blocks of held() that are over, while their holds are not lifted yet.
+        self._safe_ended: deque[tuple[str, list[HoldKey]]] = deque()
         self._safe_control: GroupControl | None = None
         with ExitStack() as undo:
             journaling = None
@@ -305,6 +308,8 @@ class SafeConsumer(UpstreamConsumer):
         self._fetcher.recover_undelivered()
         if self._safe_interrupted is not None:
             self._safe_surely(self._safe_interrupted)
+        if self._safe_ended:
+            self._safe_end_blocks()
         self._safe_ledger.deliver()
         is_gating = self._safe_ledger.begin_call()
         is_step = self._safe_iteration.is_stepping()
@@ -577,17 +582,30 @@ class SafeConsumer(UpstreamConsumer):
             raise HoldSettingError(message)
         if owner is None:
             owner = f"held-{next(_held_numbers)}"
+        ended = owner, [(scope_of(one), owner) for one in targets]
         lifetime = Lifetime.UNTIL_RESUMED
-        self.pause(*targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime)
+        try:
+            self.pause(
+                *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception) or is_of_handler(error):
+                self._safe_ended.append(ended)  # it may be placed
+                self._safe_end_blocks()
+            raise
         try:
             yield
         finally:
-            if owner == APP:  # its whole pauses go on
-                self._safe_lift(
-                    [(scope_of(one), owner) for one in targets], owner=owner
-                )
-            else:
-                self.resume(*targets, owner=owner)
+            self._safe_ended.append(ended)
+            self._safe_end_blocks()
+
+    def _safe_end_blocks(self) -> None:
+        # What a signal handler interrupts is done by the next poll, or before a pause.
+        for ended in tuple(self._safe_ended):
+            owner, keys = ended
+            self._safe_lift(keys, owner=owner)  # an application's whole pauses go on
+            with suppress(ValueError):  # another thread has done it
+                self._safe_ended.remove(ended)
 
     def pause_group(
         self,
@@ -720,9 +738,24 @@ class SafeConsumer(UpstreamConsumer):
         pattern: str | None,
         listener: Any,  # noqa: ANN401 - upstream's listener classes
     ) -> None:
-        super().subscribe(topics=topics, pattern=pattern, listener=listener)
-        self._safe_ledger.choose_anew()
-        self._iterator = None
+        def change() -> None:
+            UpstreamConsumer.subscribe(self, topics, pattern, listener)
+            self._safe_ledger.choose_anew()
+            self._iterator = None
+
+        self._safe_iteration.ended_by(change)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Set the position of a partition; as kafka-python's."""
+        self._safe_iteration.ended_by(partial(super().seek, partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of partitions, or of all; as kafka-python's."""
+        self._safe_iteration.ended_by(partial(super().seek_to_beginning, *partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to the end of partitions, or of all; as kafka-python's."""
+        self._safe_iteration.ended_by(partial(super().seek_to_end, *partitions))
 
     def unsubscribe(self) -> None:
         """
@@ -739,7 +772,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _safe_unsubscribe(self) -> None:
         with self._coordinator.reassigning():
-            super().unsubscribe()
+            self._safe_iteration.ended_by(super().unsubscribe)
             self._safe_ledger.choose_anew()
 
     def assignment(self) -> set[TopicPartition]:
@@ -944,6 +977,8 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
+        if self._safe_ended:
+            self._safe_end_blocks()
         checked_placer(owner)
         reason = checked_reason(reason)
         seconds = checked_duration(for_)

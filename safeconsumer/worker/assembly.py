@@ -15,6 +15,7 @@ from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
 from safeconsumer.worker.queue import KeyOf, Lanes, Policy, Queue, order_of
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.routes import Handler
+from safeconsumer.worker.settings import DeadLetter
 from safeconsumer.worker.throttle import PerTopic
 
 if TYPE_CHECKING:
@@ -101,13 +102,14 @@ def assembled(
 def _policy(
     options: Options, letters: DeadLetters | None, more: Mapping[str, Any]
 ) -> Policy:
-    dead_letter = options.dead_letter
+    is_topic = isinstance(options.dead_letter, DeadLetter)
+    limits = options.dead_letter if is_topic else None
     return Policy(
         retry=options.retry,
         on_exhausted=options.on_exhausted,
         post=None if letters is None else letters.post,
-        max_ratio=getattr(dead_letter, "max_ratio", None),
-        max_consecutive=getattr(dead_letter, "max_consecutive", None),
+        max_ratio=getattr(limits, "max_ratio", None),
+        max_consecutive=getattr(limits, "max_consecutive", None),
         span=options.limits.span,
         **more,
     )

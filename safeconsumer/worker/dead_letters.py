@@ -1,6 +1,5 @@
 """Posts dead letters one by one; their records are complete once they are acknowledged."""
 
-import asyncio
 import contextlib
 import heapq
 import itertools
@@ -11,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
@@ -19,6 +19,7 @@ from kafka.errors import (
     MessageSizeTooLargeError,
     RecordListTooLargeError,
 )
+from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
@@ -401,27 +402,21 @@ def when_sent(answer: Any, say: Callable[[BaseException | None], None]) -> None:
     Raises:
         HandlersFailError: it ends later, and nobody would hear of that.
     """
-    if callable(getattr(answer, "add_errback", None)):  # kafka-python's
+    if isinstance(answer, KafkaFuture):
         answer.add_callback(lambda _: say(None))
         answer.add_errback(say)
-    elif _calls_back(answer):
+    elif isinstance(answer, Future):
         answer.add_done_callback(lambda future: say(_error_of(future)))
     else:
         refuse_undone(answer)
         if any(callable(getattr(answer, name, None)) for name in ("done", "ready")):
             message = (
                 f"{shown(answer)} was returned by dead_letter, and does not say when the "
-                f"letter is sent: wait for it there, or return a future that has "
-                f"add_done_callback()"
+                f"letter is sent: wait for it there, or return a future of "
+                f"concurrent.futures"
             )
             raise HandlersFailError(message)
         say(None)
-
-
-def _calls_back(answer: Any) -> bool:  # noqa: ANN401 - any
-    # An asyncio future does so on its own loop only, and may not be asked elsewhere.
-    has_callbacks = callable(getattr(answer, "add_done_callback", None))
-    return has_callbacks and not asyncio.isfuture(answer)
 
 
 def _is_final(error: BaseException) -> bool:
@@ -431,12 +426,11 @@ def _is_final(error: BaseException) -> bool:
     return isinstance(error, (*_TOO_LARGE, InvalidRecordError, Reject))
 
 
-def _error_of(future: Any) -> BaseException | None:  # noqa: ANN401 - concurrent.futures'
+def _error_of(future: Future[Any]) -> BaseException | None:
     try:
-        error: BaseException | None = future.exception()
+        return future.exception()
     except BaseException as cancelled:  # noqa: BLE001 - it was
         return cancelled
-    return error
 
 
 # ------------------------------------------------------------ letters for a topic

@@ -11,7 +11,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.testing._faults import Fault
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader
+from tests.sim.reading import Reader, stock_fails
 
 NOT_LEADER_OR_FOLLOWER = 6
 BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
@@ -133,6 +133,33 @@ def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
         reader.poll(0.1)
     slow.end()
     assert len(reader.log) > 3
+
+
+@pytest.mark.contract("P8")
+@stock_fails("the old question's mark stays, for the time of a request")
+@simulated(seeds=1)
+def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab: Lab, kind: type) -> None:
+    """P8: the IO thread has looked which way to ask; a seek comes before it notes that."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, kind, tps=[tp])
+    reader.until(lambda: len(reader.log) == 3)
+    fetcher = reader.consumer._fetcher
+    grouped = fetcher._group_list_offset_requests
+
+    def slow(wanted: object) -> object:
+        fetcher._group_list_offset_requests = grouped
+        found = grouped(wanted)
+        lab.sleep(0.02)
+        return found
+
+    fetcher._group_list_offset_requests = slow
+    reader.consumer.seek_to_beginning(tp)
+    fetcher.reset_offsets_if_needed()  # what a poll does first; it does not wait
+    lab.sleep(0.01)
+    reader.consumer.seek_to_end(tp)
+    began = lab.now
+    reader.until(lambda: reader.consumer._subscription.assignment[tp].position)
+    assert lab.now - began < 1
 
 
 @simulated(seeds=1, nightly=10)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kafka
 import pytest
-from kafka import TopicPartition
+from kafka import AsyncConsumerRebalanceListener, TopicPartition
 
 import safeconsumer
 from safeconsumer import Lifetime, SafeConsumer
@@ -272,6 +272,56 @@ def test_a_join_that_it_waited_for_is_completed_once(
     assert at > 30
 
 
+class Slow(AsyncConsumerRebalanceListener):
+    """Asks a database where to begin, say, for three seconds."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.has_begun = False
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Begin at the tenth record."""
+        self.has_begun = True
+        await self.reader.consumer._net.sleep(3)
+        for tp in assigned:
+            self.reader.consumer.seek(tp, 10)
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.contract("P18", "P8")
+@both_protocols
+@simulated(seeds=1)
+def test_a_listener_is_waited_for_whatever_ended_its_poll(
+    lab: Lab, assignor: type
+) -> None:
+    """P18: upstream takes the join for done as it calls the listener, and reads on."""
+    (tp,) = lab.topic("t", 1, records=20)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    listener = Slow(reader)
+    reader.consumer.subscribe(["t"], listener=listener)
+    coordinator = reader.consumer._coordinator
+    run = coordinator._run
+
+    def interrupted(call: object, timeout_ms: object) -> object:
+        if call != coordinator.ensure_active_group_async:
+            return run(call, timeout_ms)
+        waits = threading.Thread(target=lambda: suppressed(run, call, timeout_ms))
+        waits.start()
+        lab.until(lambda: listener.has_begun or not waits.is_alive())
+        if not listener.has_begun:
+            return False
+        coordinator._run = run
+        raise TimeLimitError  # as a handler in the wait of run(), which leaves its task
+
+    coordinator._run = interrupted
+    with pytest.raises(TimeLimitError):
+        reader.until(lambda: listener.has_begun)
+    reader.until(lambda: reader.log)
+    assert reader.offsets(tp)[0] == 10
+
+
 @pytest.mark.contract("P18")
 @simulated(seeds=1)
 def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
@@ -407,18 +457,12 @@ def _resume_all(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
     consumer.resume_all()
 
 
-def _hold(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
-    with consumer.held(tps[0], owner="block"):
-        assert consumer.position(tps[1]) is not None
-
-
 CALLS: dict[str, tuple[Change | None, Change]] = {
     "pause": (None, _pause),
     "pause for good": (None, _pause_for_good),
     "pause_all": (None, _pause_all),
     "resume": (_pause, _resume),
     "resume_all": (_pause_all, _resume_all),
-    "held": (None, _hold),
     "seek": (None, _seek),
     "commit": (None, _commit),
     "commit_async": (None, _commit_async),
@@ -453,6 +497,99 @@ def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
         if not has_come:
             break
     assert at > 3
+
+
+@pytest.mark.contract("P18", "P3")
+@pytest.mark.parametrize("owner", [None, "block"])
+@everywhere
+def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
+    """P18: its hold ends with it, at the latest by the next poll or pause."""
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, tps=written.tps)
+    consumer, first = reader.consumer, written.tps[0]
+    interrupts = interrupting()
+
+    def block() -> None:
+        with consumer.held(first, owner=owner):
+            assert consumer.paused() == {first}
+
+    for at in places(lab):
+        written.write(1)
+        has_come = interrupts.at(at, block)
+        if at % 2:
+            consumer.pause(first, owner="block")
+            reader.poll(0)
+            assert consumer.paused() == {first}, interrupts.place
+            consumer.resume(first, owner="block")
+        written.is_read_by(reader, interrupts.place)
+        assert consumer.holds() == (), interrupts.place
+        if not has_come:
+            break
+    assert at > 200
+
+
+IN_A_BATCH: dict[str, Change] = {
+    "seek": lambda consumer, tps: consumer.seek(tps[0], 1),
+    "seek to the end": lambda consumer, tps: consumer.seek_to_end(tps[1]),
+    "subscribe": lambda consumer, _: consumer.subscribe(["t"]),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("name", IN_A_BATCH)
+@everywhere
+def test_at_every_place_of_what_ends_an_iteration(lab: Lab, name: str) -> None:
+    """P18: the collector does not close it, which would swallow what was raised."""
+    tps = lab.topic("t", 2, records=3)
+    interrupts = interrupting()
+    for at in places(lab):
+        reader = Reader(lab, SafeConsumer, "t", how="iterate", group_id=f"g{at}")
+        reader.take(1)
+        has_come = interrupts.at(at, lambda: IN_A_BATCH[name](reader.consumer, tps))  # noqa: B023 - used at once
+        reader.consumer.close()
+        if not has_come:
+            break
+    assert at > 3
+
+
+@pytest.mark.contract("P18")
+@everywhere
+def test_at_every_place_of_a_close_that_commits(lab: Lab) -> None:
+    """P18: a time limit is no failure of the commit."""
+    lab.topic("t", 1, records=3)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 10_000_000}
+    for at in places(lab):
+        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{at}", **settings)
+        reader.take(3)
+        has_come = interrupting().at(at, reader.consumer.close)
+        reader.consumer.close()
+        if not has_come:
+            break
+    assert at > 30
+
+
+@pytest.mark.contract("P18")
+@everywhere
+def test_at_every_place_of_a_subscription_without_a_group(lab: Lab) -> None:
+    """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
+    lab.topic("t", 1, records=1)
+    interrupts = interrupting(OURS, THEIRS)
+    for at in places(lab):
+        (tp,) = lab.topic(f"t{at}", 1, records=1)
+        reader = Reader(lab, SafeConsumer, "t", group_id=None)
+        reader.take(1)
+        has_come = interrupts.at(at, lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used at once
+        reader.poll(0)
+        if tp.topic not in reader.consumer.subscription():  # it had not begun
+            reader.consumer.subscribe([tp.topic])
+        began = lab.now
+        reader.until(lambda: reader.offsets(tp))  # noqa: B023 - used at once
+        assert lab.now - began < 20, interrupts.place
+        reader.consumer.close()
+        if not has_come:
+            break
+    assert at > 30
 
 
 @pytest.mark.contract("P18")

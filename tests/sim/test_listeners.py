@@ -9,6 +9,7 @@ from kafka import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import Lab, Member
@@ -215,3 +216,35 @@ def test_a_listener_that_raises_once_forgets_no_pause(lab: Lab, assignor: type) 
         lab.append(tp)
     reader.is_silent()
     assert reader.consumer.assignment() <= reader.consumer.paused()
+
+
+@pytest.mark.contract("P8")
+@both_protocols
+@stock_fails("what its listener raised ended a join, and nobody asks for another")
+@simulated(seeds=1)
+def test_a_change_that_is_taken_back_after_a_listener_raised(
+    lab: Lab, kind: type, assignor: type
+) -> None:
+    """P8: its partitions are read again, whether the join before revoked them or not."""
+    lab.topic("t", 2)
+    lab.topic("u", 1)
+    failures: list[Exception] = []
+
+    def revoked(_: set[TopicPartition]) -> None:
+        if failures:
+            raise failures.pop()
+
+    leader = lab.member(kind, "t", partition_assignment_strategy=[assignor])
+    leader.owns(2)
+    reader = Reader(lab, kind, assignor=assignor)
+    listener = Listener(revoked=revoked)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.until(lambda: len(reader.consumer.assignment()) == 1)
+    (mine,) = reader.consumer.assignment()
+    failures.append(ValueError("x"))
+    reader.consumer.subscribe(["u"], listener=listener)
+    with pytest.raises(KafkaError, match="callback throws"):
+        reader.until(lambda: not failures)
+    reader.consumer.subscribe(["t"], listener=listener)
+    lab.append(mine, 3)
+    reader.until(lambda: reader.offsets(mine))

@@ -1,5 +1,6 @@
 """Has upstream's cluster metadata ask again where an answer left something out."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kafka.cluster import ClusterMetadata
@@ -31,6 +32,18 @@ class PauseSafeCluster(ClusterMetadata):
         wanted = self._wanted()
         if self._asked is not None and (wanted is None or not wanted <= self._asked):
             self.request_update()
+
+    def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
+        """
+        Set what is wanted; ask as well if it was set before, and nothing asked.
+
+        Upstream stores the topics before it asks. A signal handler may raise between
+        the two, and the same call again finds them stored.
+        """
+        done = super().set_topics(topics)
+        if not self._topics <= self._partitions.keys():
+            return self.request_update()
+        return done
 
     def leader_for_partition(self, partition: TopicPartition) -> int | None:
         """

@@ -1,5 +1,6 @@
 """Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
+import logging
 import math
 import threading
 import time
@@ -37,6 +38,8 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Ownership
+
+log = logging.getLogger(ConsumerCoordinator.__module__)
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
@@ -133,8 +136,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         if self._fenced is not None:
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
+        timer = Timer(timeout_ms)
         try:
-            ready: bool = super().poll(timeout_ms)
+            # Of a poll that a signal handler ended: upstream takes the join for done as
+            # its listener begins, and would deliver what that is about to seek or pause.
+            if self._joining is not None and not self._run(
+                self._is_joined, timer.timeout_ms
+            ):
+                return False
+            ready: bool = super().poll(timer.timeout_ms)
         except FencedInstanceIdError as error:
             self._fenced = error
             raise
@@ -208,6 +218,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if due > 0:
             await self._net.sleep(due)
 
+    def _maybe_auto_commit_offsets_sync(self, timeout_ms: float | None = None) -> None:
+        # Upstream's logs every failure. What a signal handler raises is none.
+        if not self.config["enable_auto_commit"]:
+            return
+        consumed = self._subscription.all_consumed_offsets()
+        try:
+            self.commit_offsets_sync(consumed, timeout_ms=timeout_ms)
+        except Exception as error:
+            if is_of_handler(error):
+                raise
+            log.warning("The last commit failed: records come again", exc_info=True)
+
     def time_to_next_poll(self) -> float:
         """
         Return the seconds until the next ``poll`` is due, never less than a backoff.
@@ -266,12 +288,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         apply one join twice, and call the listener twice.
         """
         timer = Timer(timeout_ms)
-        while (earlier := self._joining) is not None:
-            try:
-                await self._manager.wait_for(earlier, timer.timeout_ms)
-            except KafkaTimeoutError:
-                return False
-            timeout_ms = timer.timeout_ms
+        if not await self._is_joined(timeout_ms):
+            return False
+        timeout_ms = timer.timeout_ms
         self._joining = mine = Future()
         try:
             active: bool = await super().ensure_active_group_async(timeout_ms)
@@ -282,6 +301,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._joining = None
         mine.success(active)
         return active
+
+    async def _is_joined(self, timeout_ms: float | None) -> bool:
+        timer = Timer(timeout_ms)
+        while (earlier := self._joining) is not None:
+            try:
+                await self._manager.wait_for(earlier, timer.timeout_ms)
+            except KafkaTimeoutError:
+                return False
+        return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
         """
@@ -437,6 +465,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 timeout_ms = None
             with self._passing(), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+        except BaseException:
+            # A listener's: upstream has revoked, and asks for no join if the application
+            # takes back the change of topics that was the reason for this one.
+            self.request_rejoin()
+            raise
         finally:
             is_lost = self._generation.is_lost()
             if not is_lost:  # else upstream has emptied the assignment

@@ -514,18 +514,24 @@ class PauseSafeFetcher(Fetcher):
         self,
         node_id: int,
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicPartition],  # noqa: ARG002 - upstream's
     ) -> None:
         # 1. A broker is asked where a partition begins. 2. The partition is lost, read
         # and committed by others, regained, and waits for the same answer again. 3. The
         # first answer comes. Upstream would use it, and committed records would come
         # again.
-        assignment = self._subscriptions.assignment
-        stamped = {
-            tp: (Stamped.of(strategy, assignment.get(tp)), epoch)
-            for tp, (strategy, epoch) in timestamps_and_epochs.items()
-        }
-        await super()._reset_offsets_for_node(node_id, stamped, partitions)
+        assignment, stamped = self._subscriptions.assignment, {}
+        with self._subscriptions._lock:
+            for tp, (strategy, epoch) in timestamps_and_epochs.items():
+                state = assignment.get(tp)
+                if state is not None and state.reset_strategy != strategy:
+                    # A seek came since upstream looked: it asks for the new one, which
+                    # else would wait as long as an answer to this question may take.
+                    state.next_allowed_retry_time = None
+                else:
+                    stamped[tp] = Stamped.of(strategy, state), epoch
+        if stamped:
+            await super()._reset_offsets_for_node(node_id, stamped, stamped.keys())
 
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]

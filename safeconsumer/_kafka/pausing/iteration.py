@@ -130,6 +130,24 @@ class Iteration:
             raise
         self._consumer._iterator = None
 
+    def ended_by(self, change: Callable[[], None]) -> None:
+        """
+        Make a change that ends the iteration, and end it.
+
+        Upstream's changes drop the generator. If the collector closed it, Python would
+        swallow what a signal handler raises meanwhile.
+        """
+        running = self._consumer._iterator
+        change()
+        if running is not None and self._consumer._iterator is not running:
+            try:
+                running.close()
+            except ValueError as error:
+                if "already executing" not in str(
+                    error
+                ):  # on another thread, which ends it
+                    raise
+
     def note_child(self) -> None:
         """In a forked child, refuse every poll from now on, and end the iteration."""
         self._is_in_child, self._consumer._iterator = True, None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kafka import KafkaProducer
@@ -397,8 +398,9 @@ UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
         (raising(Reject("not here")), 1),
         (DeadLetter(UPSTREAM, "dead", max_ratio=None), 1),
         (lambda *_: {"status": 200}, 0),
+        (Mock(return_value=None), 0),
     ],
-    ids=["reject", "unsendable", "mapping"],
+    ids=["reject", "unsendable", "mapping", "mock"],
 )
 @simulated(seeds=1)
 def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
@@ -418,8 +420,9 @@ def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
         lambda *_: asyncio.Future(loop=A_LOOP),
         lambda *_: PoolsResult(),
         lambda *_: OSError(),
+        lambda *_: Mock(),
     ],
-    ids=["exits", "coroutine", "loop's", "pool's", "exception"],
+    ids=["exits", "coroutine", "loop's", "pool's", "exception", "mock"],
 )
 @simulated(seeds=1)
 def test_what_is_sent_later_and_tells_nobody_ends_the_worker(
