@@ -170,7 +170,7 @@ A dead letter has the key, the value and the headers of its record as bytes, and
 |---|---|
 {headers}
 | `{null_value}` | Is there if key and value of the record were null; the letter has an empty value. |
-| `{replayed}` | In a record that `safeconsumer dead-letters replay` sent back: which letter it was. |
+| `{replayed}` | In a record that `safeconsumer dead-letters replay` sent back: which letter it was; of two records with the same one the second is a repeat. |
 """  # noqa: E501 - one sentence, one line
 
 _MARKS = """

@@ -129,10 +129,6 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """A Spark session lacks what ``safekafka`` needs; the message says where to get it."""
 
 
-class SparkRunError(SafeConsumerError, RuntimeError):
-    """A run on Spark failed; the message says why, and Spark's log has the details."""
-
-
 class NotQuietError(SafeConsumerError, TimeoutError):
     """Streams still read, or may read, held partitions; the message says which and why."""
 

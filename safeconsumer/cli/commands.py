@@ -36,11 +36,6 @@ class _Command:
 # Importing the needs of all commands takes up to a second: a list of commands needs
 # none of them, and each command only its own.
 _COMMANDS: Mapping[str, _Command] = {
-    "archive": _Command(
-        "archive",
-        "archive",
-        "Copy topics into Parquet or a Delta table, each record exactly once.",
-    ),
     "audit": _Command(
         "audit", "audit", "Judge what consumers did by their delivery journals."
     ),

@@ -6,19 +6,18 @@ import itertools
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
+from attrs import evolve
 
 from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
 from safeconsumer.cli.letters import Wanted
-from safeconsumer.cli.rates import rate_of
-from safeconsumer.cli.replay_memory import Memory
-from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
+from safeconsumer.cli.replaying import Replay, producer_of
 from safeconsumer.cli.saying import Listing, printable, printable_lines
 from safeconsumer.holds.explain import counted
 
@@ -39,75 +38,75 @@ def dead_letters() -> None:
     """Look at dead letters, and send them back to their topics."""
 
 
-def _moment(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> float | None:
-    try:
-        return None if text is None else letters.moment_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _rate(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> float | None:
-    try:
-        return None if text is None else rate_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 def _letter(
     _context: click.Context, _parameter: click.Parameter, text: str
 ) -> tuple[str, int, int]:
-    match = _LETTER.fullmatch(text)
-    if match is None:
+    found = _place(text)
+    if found is None:
         message = f"{text[:100]!r} is not TOPIC:PARTITION@OFFSET, as list shows it"
         raise click.BadParameter(message)
-    return match[1], int(match[2]), int(match[3])
+    return found
+
+
+def _place(text: str) -> tuple[str, int, int] | None:
+    match = _LETTER.fullmatch(text)
+    return (match[1], int(match[2]), int(match[3])) if match else None
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    # Called with wanted: a Wanted, and limit.
+    # Called with filters, as they were written, and limit.
     @click.option(
         "--from",
-        "origins",
+        "from",
         multiple=True,
         metavar="TOPIC[:PARTITION[@OFFSET]]",
         help="Only records that failed there; repeatable.",
     )
     @click.option(
         "--error",
-        "errors",
         multiple=True,
         metavar="CLASS",
         help="Only this exception, with or without its module; repeatable.",
     )
     @click.option(
         "--since",
-        callback=_moment,
         metavar="TIME",
         help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
     )
-    @click.option(
-        "--until", callback=_moment, metavar="TIME", help="Only letters written before."
-    )
-    @click.option(
-        "--partition", type=click.IntRange(0), help="Only this partition of TOPIC."
-    )
-    @click.option("--offset", type=click.IntRange(0), help="Only this offset.")
+    @click.option("--until", metavar="TIME", help="Only letters written before.")
     @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
     @functools.wraps(command)
     def with_filters(
         *args: Any,  # noqa: ANN401 - the command's own
-        limit: int | None,
         **options: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        names = ("origins", "errors", "since", "until", "partition", "offset")
-        wanted = Wanted(**{name: options.pop(name) for name in names})
-        return command(*args, wanted=wanted, limit=limit, **options)
+        names = ("from", "error", "since", "until")
+        filters = {name: options.pop(name) for name in names}
+        return command(*args, filters=filters, **options)
 
     return with_filters
+
+
+def _wanted(filters: Mapping[str, Any]) -> Wanted:
+    moments: dict[str, Any] = {}
+    for name in ("since", "until"):
+        try:
+            text = filters[name]
+            moments[name] = None if text is None else letters.moment_of(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint=f"--{name}") from error
+    return Wanted(origins=filters["from"], errors=filters["error"], **moments)
+
+
+def _group_of(topic: str, filters: Mapping[str, Any]) -> str:
+    # A run with other filters passes over other letters.
+    texts = [
+        f"{name}={one}"
+        for name, value in filters.items()
+        for one in (sorted(set(value)) if isinstance(value, tuple) else [value])
+        if one is not None
+    ]
+    return f"safeconsumer-replay-{topic}{':' if texts else ''}{','.join(texts)}"
 
 
 @dead_letters.command("list", epilog=epilog(*_READING))
@@ -120,7 +119,7 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     topic: str,
-    wanted: Wanted,
+    filters: Mapping[str, Any],
     limit: int | None,
     *,
     is_json: bool,
@@ -131,9 +130,11 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
 
     A record that no Worker wrote as a letter is listed, too, and marked.
     """
+    wanted = _wanted(filters)
     with explained(context), letters.opened(base(), topic) as there:
         several = list(itertools.islice(there.read(wanted), limit))
-        _say_unmet(there)
+        if not several:
+            _say_unmet(there)
         several.sort(key=lambda one: one.record.timestamp)
         if is_json:
             click.echo(json.dumps(list(map(letters.document, several)), indent=2))
@@ -182,25 +183,21 @@ def show(
 
 
 @dead_letters.command(
-    epilog=epilog(*_READING, Status.LEFT),
+    epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:], Status.LEFT)
 )
-@click.argument("topic")
+@click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]")
 @_filters
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @click.option(
-    "--rate", callback=_rate, metavar="N/s", help="The most letters per time."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="The most letters per second.",
 )
 @click.option(
     "--again",
     "is_again",
     is_flag=True,
-    help="Send letters again that were sent back before.",
-)
-@click.option(
-    "--memory",
-    metavar="GROUP",
-    help="The group whose committed offsets remember which letters were sent back; "
-    "safeconsumer-replay-TOPIC by default.",
+    help="Begin at the first letter, not where the last run stopped.",
 )
 @click.option(
     "--keep-timestamp",
@@ -213,91 +210,104 @@ def show(
 def replay(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
-    topic: str,
-    wanted: Wanted,
+    which: str,
+    filters: Mapping[str, Any],
     limit: int | None,
     *,
     is_dry: bool,
-    memory: str | None,
     base: Base,
     **choices: Any,  # noqa: ANN401 - rate, is_again, keeps_timestamp
 ) -> None:
     """
-    Send the letters of TOPIC back to the topics they come from.
+    Send the letters of TOPIC back to the topics they come from, at least once.
 
-    Each record has its key, its value and its own headers again, and one that names the
-    letter (dead-letter-replayed-from); it goes to its old partition if that still
-    exists. A letter is sent back once, also by runs that are interrupted and by runs
-    with other filters: Kafka remembers that for offsets.retention.minutes, 7 days by
-    default. Only one run at a time is allowed. Letters that cannot be sent stay, and
-    are named.
+    Each record has its key, its value and its own headers again; it goes to its old
+    partition if that still exists. Its header dead-letter-replayed-from names the
+    letter, and is the key by which a consumer knows a letter that was sent twice.
+
+    A run goes on where the last one stopped: at the offsets that the group
+    safeconsumer-replay-TOPIC has committed, which Kafka keeps for
+    offsets.retention.minutes, 7 days by default. A run that is killed may have sent up
+    to 100 letters that the next one sends again. Two runs at the same time both send
+    all.
+
+    A run with filters has a group of its own, such as
+    safeconsumer-replay-TOPIC:error=ValueError: it goes on where the last one with the
+    same filters stopped, and what it passes over stays for the others, which send what
+    it has sent, too. TOPIC:PARTITION@OFFSET, as list shows it, sends this letter,
+    whatever was sent before.
+
+    A letter that cannot be sent is named, and passed: send it by its name later.
     """
+    wanted = _wanted(filters)
+    topic = which
+    group: str | None = _group_of(which, filters)
+    if single := _place(which):
+        topic, group = single[0], None
+        wanted = evolve(wanted, partition=single[1], offset=single[2])
     with explained(context):
         where = base()
-        group = memory or f"safeconsumer-replay-{topic}"
         with contextlib.ExitStack() as stack:
             there = stack.enter_context(letters.opened(where, topic, group))
             producer = None
             if not is_dry:
                 producer = producer_of(where)
                 stack.callback(producers.end, producer, 5.0)
-            replaying = Replay(
-                producer,
-                Memory(there.consumer, there.begins),
-                functools.cache(
-                    lambda name: cluster.partitions_of(where, [name])[name]
-                ),
-                Arrivals(where).has,
-                lambda line: click.echo(f"safeconsumer: {printable(line)}", err=True),
-                most=limit,
-                **choices,
+            partitions = functools.cache(
+                lambda name: cluster.partitions_of(where, [name])[name]
             )
-            several = there.read(wanted)
-            if is_dry:
-                _rehearse(replaying, several)
-            else:
-                with _stopping(replaying):
-                    _replay(replaying, several)
-            _say_unmet(there)
+            replaying = Replay(
+                there, wanted, producer, partitions, _say, most=limit, **choices
+            )
+            if before := replaying.before:
+                _say(
+                    f"goes on after {counted(before, 'record')}, where the group "
+                    f"{group} stands; --again begins with the first"
+                )
+            (_rehearse if is_dry else _replay)(replaying)
+            if not replaying.selected:
+                _say_unmet(there)
+                if single:
+                    message = f"there is no record at {which}"
+                    raise CommandError(message, Status.FAILED)
         _conclude(context, replaying)
+
+
+def _say(line: str) -> None:
+    click.echo(f"safeconsumer: {printable(line)}", err=True)
 
 
 def _say_unmet(there: letters.Letters) -> None:
     # A name that is spelled wrong finds nothing, as one does whose letters are gone.
-    for line in there.unmet():
-        click.echo(f"safeconsumer: {printable(line)}", err=True)
+    if said := there.there_are():
+        _say(f"no letter is selected; {said}")
 
 
-def _rehearse(replaying: Replay, several: Iterator[letters.Found]) -> None:
-    count = 0
-    for letter in replaying.chosen(several):
-        count += 1
+def _rehearse(replaying: Replay) -> None:
+    for letter in replaying.chosen():
         click.echo(f"{letter.found.place}  to  {letter.target}")
-    counts = replaying.counts
-    click.echo(f"would send {count}, leave {counts.left}; {counts.before} sent before")
+    count = replaying.selected - replaying.left
+    click.echo(f"would send {count}, leave {replaying.left}")
 
 
-def _replay(replaying: Replay, several: Iterator[letters.Found]) -> None:
+def _replay(replaying: Replay) -> None:
     try:
-        replaying.run(several)
+        with _stopping(replaying):
+            replaying.run()
     finally:
-        counts = replaying.counts
-        click.echo(
-            f"{counts.sent} sent back, {counts.left} left; {counts.before} sent before"
-        )
+        click.echo(f"{replaying.sent} sent back, {replaying.left} left")
 
 
 def _conclude(context: click.Context, replaying: Replay) -> None:
     if replaying.is_cut:
         give_up(context, "interrupted; run it again to go on", Status.INTERRUPTED)
-    if replaying.counts.left:
+    if replaying.left:
         context.exit(Status.LEFT)
 
 
 @contextlib.contextmanager
 def _stopping(replaying: Replay) -> Iterator[None]:
-    # Letters that were sent are waited for and remembered, unless a second Ctrl-C
-    # comes.
+    # Letters that were sent are waited for and committed, unless a second Ctrl-C comes.
     def stop(_number: int, _frame: object) -> None:
         if replaying.stopping.is_set():
             raise KeyboardInterrupt

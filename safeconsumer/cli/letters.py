@@ -1,7 +1,7 @@
 """Reads a topic of dead letters, and shows what is in it."""
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.holds.explain import counted, utc
+from safeconsumer.holds.explain import utc
 from safeconsumer.worker.letters_format import (
     NotALetterError,
     StoredLetter,
@@ -24,10 +24,9 @@ from safeconsumer.worker.letters_format import (
 
 _POLL_MS = 500
 _PATIENCE = 60  # the most polls without progress
-_HEX_WIDTH = 16
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-_NAMES = 10  # the most names that a line gives
+_NAMES = 10  # the most names of a kind that a line gives
 
 
 @frozen(kw_only=True)
@@ -44,6 +43,11 @@ class Found:
     record: Any
     letter: StoredLetter | None
     why: str = ""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition of the topic of dead letters in which it is."""
+        return TopicPartition(self.record.topic, self.record.partition)
 
     @property
     def place(self) -> str:
@@ -81,7 +85,7 @@ class Wanted:
         at = one.record.timestamp / 1000
         if self.since is not None and at < self.since:
             return False
-        if self.until is not None and at >= self.until:
+        if self.is_early_for(one):
             return False
         if self.offset is not None and one.record.offset != self.offset:
             return False
@@ -89,55 +93,20 @@ class Wanted:
             return not (self.origins or self.errors)
         return self._is_from(one.letter) and self._is_error(one.letter)
 
+    def is_early_for(self, one: Found) -> bool:
+        """Tell whether a record is too new: ``1h`` ago will take it in an hour."""
+        return self.until is not None and one.record.timestamp / 1000 >= self.until
+
     def _is_from(self, letter: StoredLetter) -> bool:
-        return not self.origins or any(_comes_from(letter, one) for one in self.origins)
+        places = {letter.topic, f"{letter.topic}:{letter.partition}", letter.place}
+        return not self.origins or not places.isdisjoint(self.origins)
 
     def _is_error(self, letter: StoredLetter) -> bool:
-        return not self.errors or any(_has_error(letter, one) for one in self.errors)
-
-
-def _comes_from(letter: StoredLetter, origin: str) -> bool:
-    partition = f"{letter.topic}:{letter.partition}"
-    return origin in (letter.topic, partition, letter.place)
-
-
-def _has_error(letter: StoredLetter, name: str) -> bool:
-    error = letter.exception or ""
-    return error == name or error.endswith(f".{name}")
-
-
-class _Looked:
-    """Keeps which names of a filter no letter met, and which ones there are instead."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._unmet = {
-            **{(one, "comes from"): _comes_from for one in wanted.origins},
-            **{(one, "has the error"): _has_error for one in wanted.errors},
-        }
-        self._there: dict[str, Counter[str]] = defaultdict(Counter)
-        self._count = 0
-
-    def note(self, letter: StoredLetter) -> None:
-        self._count += 1
-        self._there["comes from"][letter.topic] += 1
-        self._there["has the error"][letter.exception or "none"] += 1
-        if self._unmet:
-            self._unmet = {
-                (name, verb): matches
-                for (name, verb), matches in self._unmet.items()
-                if not matches(letter, name)
-            }
-
-    def lines(self) -> Iterator[str]:
-        for name, verb in self._unmet if self._count else ():
-            several = self._there[verb].most_common()
-            there = [f"{one} ({count})" for one, count in several[:_NAMES]]
-            if len(several) > _NAMES:
-                there.append(f"{len(several) - _NAMES} more")
-            yield (
-                f"none of {counted(self._count, 'letter')} {verb} {name}; there are: "
-                f"{', '.join(there)}"
-            )
+        error = letter.exception or ""
+        names = self.errors
+        return not names or any(
+            error == one or error.endswith(f".{one}") for one in names
+        )
 
 
 class Letters:
@@ -148,34 +117,32 @@ class Letters:
         base: kafka-python's configuration.
         topic: of dead letters.
         group: the group whose committed offsets :attr:`consumer` may read and write.
-        isolation: kafka-python's isolation level, which also decides where the end is.
 
     Attributes:
         consumer: the consumer that reads.
+        group: as it was given.
+        begins: the first offset that still exists, by partition.
         ends: the offset at which reading ends, by partition.
     """
 
     def __init__(
-        self,
-        base: Mapping[str, Any],
-        topic: str,
-        group: str | None = None,
-        *,
-        isolation: str = "read_committed",
+        self, base: Mapping[str, Any], topic: str, group: str | None = None
     ) -> None:
+        self.group = group
         self.consumer: Any = KafkaConsumer(
             **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            isolation_level=isolation,
+            isolation_level="read_committed",
             kafka_client=NoTopicsClient,
         )
         numbers = self.consumer.partitions_for_topic(topic) or ()
         self._tps = [TopicPartition(topic, number) for number in sorted(numbers)]
         self.begins: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
-        self._looked: _Looked | None = None
+        self._errors: Counter[str] = Counter()
+        self._origins: Counter[str] = Counter()
         if self._tps:
             self.consumer.assign(self._tps)
             self.begins = self.consumer.beginning_offsets(self._tps)
@@ -189,33 +156,36 @@ class Letters:
             CommandError: the broker stopped answering.
             KafkaError: the topic cannot be read.
         """
+        return (one for one in self.each(wanted, self.begins) if wanted.takes(one))
+
+    def each(
+        self, wanted: Wanted, begins: Mapping[TopicPartition, int]
+    ) -> Iterator[Found]:
+        """
+        Yield every record since ``begins`` of the partitions and offsets selected.
+
+        Raises:
+            CommandError: the broker stopped answering.
+            KafkaError: the topic cannot be read.
+        """
         tps = [tp for tp in self._tps if wanted.partition in (None, tp.partition)]
         at = wanted.offset
-        starts = {tp: max(self.begins[tp], at or 0) for tp in tps}
+        starts = {tp: max(begins[tp], at or 0) for tp in tps}
         ends = {tp: self.ends[tp] if at is None else at + 1 for tp in tps}
-        looked = _Looked(wanted)
         for record in self._records(starts, ends):
             one = found(record)
             if one.letter is not None:
-                looked.note(one.letter)
-            if wanted.takes(one):
-                yield one
-        self._looked = looked
+                self._errors[one.letter.exception or "none"] += 1
+                self._origins[one.letter.topic] += 1
+            yield one
 
-    def unmet(self) -> Iterator[str]:
-        """
-        Yield a line for each error and origin that no letter had; after :meth:`read`.
-
-        None of them where the letters were not read to their end.
-        """
-        if self._looked is not None:
-            yield from self._looked.lines()
-
-    def records(self, since: int) -> Iterator[Any]:
-        """Yield the records since a moment in milliseconds; some may be earlier."""
-        asked = self.consumer.offsets_for_times(dict.fromkeys(self._tps, since))
-        starts = {tp: one.offset for tp, one in asked.items() if one is not None}
-        return self._records(starts, self.ends)
+    def there_are(self) -> str:
+        """Say which errors and topics the letters have that were read; empty if none."""
+        counts = (self._errors, self._origins)
+        errors, origins = (
+            ", ".join(map(_counted, one.most_common(_NAMES))) for one in counts
+        )
+        return f"there are: --error {errors}; --from {origins}" if errors else ""
 
     def _records(
         self,
@@ -237,13 +207,13 @@ class Letters:
                 yield from (one for one in records if one.offset < ends[tp])
 
 
+def _counted(name: tuple[str, int]) -> str:
+    return f"{name[0]} ({name[1]})"
+
+
 @contextmanager
 def opened(
-    base: Mapping[str, Any],
-    topic: str,
-    group: str | None = None,
-    *,
-    isolation: str = "read_committed",
+    base: Mapping[str, Any], topic: str, group: str | None = None
 ) -> Iterator[Letters]:
     """
     Provide a reader of a topic of dead letters.
@@ -253,7 +223,7 @@ def opened(
         KafkaError: the broker does not answer.
     """
     existing(base, [topic])
-    letters = Letters(base, topic, group, isolation=isolation)
+    letters = Letters(base, topic, group)
     try:
         yield letters
     finally:
@@ -268,7 +238,7 @@ def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
         return Found(record=record, letter=None, why=str(error))
 
 
-def moment_of(text: str, now: float | None = None) -> float:
+def moment_of(text: str) -> float:
     """
     Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
 
@@ -276,7 +246,7 @@ def moment_of(text: str, now: float | None = None) -> float:
         ValueError: it is neither; the message says how to write a time.
     """
     try:
-        return (time.time() if now is None else now) - seconds_of(text)
+        return time.time() - seconds_of(text)
     except ValueError:
         pass
     try:
@@ -330,9 +300,6 @@ def document(one: Found) -> dict[str, Any]:
         "written": record.timestamp,
         "is_letter": letter is not None,
         "why": one.why or None,
-        "key": _plain(record.key),
-        "value": _plain(value),
-        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
     }
     if letter is not None:
         told |= {
@@ -345,7 +312,11 @@ def document(one: Found) -> dict[str, Any]:
             "stack": letter.stack,
             "null_headers": letter.null_headers or None,
         }
-    return told
+    return told | {
+        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
+        "key": _plain(record.key),
+        "value": _plain(value),
+    }
 
 
 def _plain(data: bytes | None) -> dict[str, str] | None:
@@ -356,53 +327,32 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 
 def lines(one: Found) -> Iterator[str]:
-    """Yield the lines about a whole record, for people."""
-    record, letter = one.record, one.letter
-    yield f"letter     {one.place}, written {_when(record.timestamp)}"
-    if letter is None:
-        yield f"no letter  {one.why}"
-        headers, value = record.headers or (), record.value
-    else:
-        yield from _about(letter)
-        headers, value = letter.headers, letter.value
-    yield f"headers    {len(headers)}"
-    for name, data in headers:
-        yield f"  {name}"
-        yield from _data(data, "    ")
-    for name, data in (("key", record.key), ("value", value)):
-        size = "null" if data is None else f"{len(data):,} bytes"
-        yield f"{name:<9}  {size}"
-        if data is not None:
-            yield from _data(data, "  ")
+    """Yield the lines about a whole record, for people; they say what a document does."""
+    for name, value in document(one).items():
+        if name == "headers":
+            yield f"headers    {len(value)}"
+            for header in value:
+                yield from _field(f"  {header['name']}", _shown(header))
+        elif name in ("key", "value"):
+            yield from _field(name, _shown(value or {}))
+        elif name in ("written", "timestamp") and value is not None:
+            yield from _field(name, _when(value))
+        elif value is not None and name != "is_letter":
+            yield from _field(name, str(value))
 
 
-def _about(letter: StoredLetter) -> Iterator[str]:
-    written = ""
-    if letter.timestamp is not None:
-        written = f", written {_when(letter.timestamp)}"
-    yield f"from       {letter.place}{written}"
-    yield f"group      {letter.group or 'unknown'}"
-    attempts = "not told" if letter.attempts is None else letter.attempts
-    yield f"attempts   {attempts}"
-    yield f"error      {letter.exception or 'unknown'}"
-    for head, text in (("message", letter.message), ("traceback", letter.stack)):
-        yield head
-        said = "not told" if text is None else text
-        yield from (f"  {line}" for line in said.split("\n"))
-    if letter.null_headers:
-        yield f"null headers, empty in the letter: {letter.null_headers}"
+def _shown(data: Mapping[str, str]) -> str:
+    if "hex" in data:
+        return f"hex {data['hex']}"
+    return data.get("text", "null")
 
 
-def _data(data: bytes | None, indent: str) -> Iterator[str]:
-    if data is None:
-        yield f"{indent}null"
+def _field(name: str, text: str) -> Iterator[str]:
+    if "\n" not in text:
+        yield f"{name:<10} {text}"
         return
-    text = _text(data)
-    if text is not None:
-        yield from (f"{indent}{line}" for line in text.split("\n"))
-        return
-    for at in range(0, len(data), _HEX_WIDTH):
-        yield f"{indent}{at:06x}  {data[at : at + _HEX_WIDTH].hex(' ')}"
+    yield name
+    yield from (f"    {line}" for line in text.split("\n"))
 
 
 def _text(data: bytes) -> str | None:

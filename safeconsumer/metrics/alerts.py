@@ -165,8 +165,8 @@ ALERTS = (
         "retention time of their topic. Deleted records are never delivered. If the "
         "topic has `retention.bytes`, they may be deleted earlier, and no alert fires "
         "for that.",
-        action="Resume, raise `retention.ms` of the topic, or copy the records first: "
-        "`safeconsumer archive --help`.",
+        action="Resume, raise `retention.ms` of the topic, or copy the records first, "
+        "as the guide *Copy topics into files* has it.",
     ),
     Alert(
         name="UnlimitedHoldOver24h",

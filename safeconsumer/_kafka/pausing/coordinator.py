@@ -15,8 +15,10 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
+    IllegalGenerationError,
     InconsistentGroupProtocolError,
     KafkaTimeoutError,
+    RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
 )
@@ -40,6 +42,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Ownership
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
+_OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
@@ -228,7 +231,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except Exception as error:
             if is_of_handler(error):
                 raise
-            log.warning("The last commit failed: records come again", exc_info=True)
+            if isinstance(error, _OUT_OF_DATE):
+                log.warning("The last commit failed, no member any more: %s", error)
+            else:
+                log.exception("The last commit failed: records come again")
 
     def time_to_next_poll(self) -> float:
         """

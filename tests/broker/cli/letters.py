@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import dead_letters
 from safeconsumer.cli.commands import safeconsumer
@@ -34,7 +35,7 @@ class Post:
         self.producer = producer
         self._make_consumer = make_consumer
         self._offsets = itertools.count()
-        self.memory = f"safeconsumer-replay-{dead}"
+        self.group = f"safeconsumer-replay-{dead}"
 
     def put(
         self,
@@ -71,6 +72,19 @@ class Post:
 
     def show(self, offset: int, *options: str) -> Result:
         return self.run("show", *options, topic=f"{self.dead}:0@{offset}")
+
+    def committed(self, filters: str = "") -> int | None:
+        """Return the group's offset; None if it has none."""
+        consumer = self._make_consumer(KafkaConsumer, group=self.group + filters)
+        offset: int | None = consumer.committed(TopicPartition(self.dead, 0))
+        return offset
+
+    def commit(self, offset: int) -> None:
+        """Set the group's offset, as Kafka's own tools do."""
+        consumer = self._make_consumer(KafkaConsumer, group=self.group)
+        tp = TopicPartition(self.dead, 0)
+        consumer.assign([tp])
+        consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
     def back(self, topic: str | None = None) -> list[Any]:
         """Return the records of the topic that letters go back to."""

@@ -1,34 +1,30 @@
 """``safeconsumer dead-letters``: what it lists and shows, and what it sends back."""
 
-import contextlib
 import json
-import random
 import re
 import signal
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     TopicAuthorizationFailedError,
 )
-from kafka.structs import OffsetAndMetadata
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
 from safeconsumer.cli import letters
-from safeconsumer.cli.errors import CommandError, Status
-from safeconsumer.cli.replay_memory import Memory
-from safeconsumer.cli.replaying import Replay
-from tests.broker.cli.letters import SECONDS, Post, meddled
+from safeconsumer.cli.errors import Status
+from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
@@ -62,8 +58,6 @@ def test_list_is_a_table(post: Post) -> None:
         (("--from=TOPIC:1",), [0, 1]),
         (("--from=TOPIC:2@2",), [2]),
         (("--from=other",), []),
-        (("--partition=0", "--offset=1"), [1]),
-        (("--partition=1",), []),
         (("--limit=2",), [0, 1]),
         (("--since=1h",), [0, 1, 2, 3]),
         (("--until=1h",), []),
@@ -89,15 +83,11 @@ def test_a_name_that_no_letter_has(post: Post) -> None:
     post.put(error=KeyError("a"))
     post.put()
     post.put()
-    there = "builtins.ValueError (2), builtins.KeyError (1)"
-    error = f"safeconsumer: none of 3 letters has the error Valu; there are: {there}\n"
-    ended = post.run("list", "--error=Valu", "--error=KeyError")
-    assert ended.stderr == error
-    assert ended.stdout.splitlines()[-1] == "1 letter"
-    origin = f"none of 3 letters comes from order; there are: {post.topic} (3)"
-    assert origin in post.run("replay", "--dry-run", "--from=order").stderr
-    assert post.run("list", "--error=Valu", "--limit=1").stderr == error
-    assert post.run("list", "--error=Key", "--error=KeyError", "--limit=1").stderr == ""
+    there = f"--error builtins.ValueError (2), builtins.KeyError (1); --from {post.topic} (3)"
+    said = f"safeconsumer: no letter is selected; there are: {there}\n"
+    assert post.run("list", "--error=Valu").stderr == said
+    assert post.run("replay", "--dry-run", "--from=order").stderr == said
+    assert post.run("list", "--error=Valu", "--error=KeyError").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -105,7 +95,7 @@ def test_a_name_that_no_letter_has(post: Post) -> None:
     [
         ("list", ("--since=yesterday",), Status.USAGE),
         ("replay", ("--rate=fast",), Status.USAGE),
-        ("replay", ("--rate=0/s",), Status.USAGE),
+        ("replay", ("--rate=0",), Status.USAGE),
         ("show", (), Status.USAGE),
     ],
 )
@@ -158,18 +148,18 @@ def raised() -> Exception:
 
 
 def test_show_tells_everything(post: Post) -> None:
-    """Text as text, the rest in hex, with sizes."""
+    """Text as text, the rest in hex."""
     post.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
     ended = post.show(0)
     assert ended.exit_code == Status.DONE, ended.output
     said = ended.stdout
-    assert f"from       {post.topic}:1@0, written 2023-11-14 22:13:20Z" in said
-    assert "group      billing\nattempts   3\nerror      builtins.ValueError" in said
-    assert "message\n  invalid literal for int()" in said
+    assert f"from       {post.topic}:1@0\ntimestamp  2023-11-14 22:13:20Z" in said
+    assert "group      billing\nattempts   3\nexception  builtins.ValueError" in said
+    assert "message    invalid literal for int()" in said
     assert 'int("no number")' in said
-    assert "headers    2\n  h\n    x\n  h\n" in said
-    assert "key        2 bytes\n  000000  ff 00" in said
-    assert 'value      9 bytes\n  {"a":\n      1}' in said
+    assert "headers    2\n  h        x\n  h        \n" in said
+    assert "key        hex ff00\n" in said
+    assert 'value\n    {"a":\n        1}' in said
 
 
 def test_show_as_json(post: Post) -> None:
@@ -190,7 +180,7 @@ def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     foreign, nothing = post.show(0), post.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
-    assert "no letter  the record has no header" in foreign.stdout
+    assert "why        the record has no header" in foreign.stdout
     assert "not ours" in foreign.stdout
     assert nothing.stderr == f"safeconsumer: there is no record at {post.dead}:0@1\n"
 
@@ -217,10 +207,9 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
     """Key, value and headers, in their partition, and which letter each was."""
     post.put(b"a", b"k", headers=[("x", b"1"), ("x", b""), ("y", b"\xff")])
     post.put(None, b"tombstone", headers=[])
-    post.put(None, None, headers=[], partition=2)
     ended = post.run("replay")
     assert ended.exit_code == Status.DONE, ended.output
-    assert ended.stdout == "3 sent back, 0 left; 0 sent before\n"
+    assert ended.stdout == "2 sent back, 0 left\n"
     found = sorted(
         (one.partition, one.key, one.value, one.headers) for one in post.back()
     )
@@ -229,26 +218,81 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
     assert found[:1] == [
         (1, b"k", b"a", [("x", b"1"), ("x", b""), ("y", b"\xff"), (name, place + b"0")])
     ]
-    assert found[1:] == [
-        (1, b"tombstone", None, [(name, place + b"1")]),
-        (2, None, None, [(name, place + b"2")]),
-    ]
+    assert found[1:] == [(1, b"tombstone", None, [(name, place + b"1")])]
 
 
 @pytest.mark.any_broker
-def test_a_letter_is_sent_back_once(post: Post) -> None:
-    """By every later run, filtered or not; unless it is asked for."""
-    post.put(b"0", error=KeyError("a"))
+def test_a_run_goes_on_where_the_last_one_stopped(post: Post) -> None:
+    """By the group's offsets, which are a plain consumer's; unless it is to begin anew."""
+    for n in range(3):
+        post.put(b"%d" % n)
+    assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 left\n"
+    assert post.committed() == 2
+    ended = post.run("replay")
+    assert ended.stderr == (
+        f"safeconsumer: goes on after 2 records, where the group {post.group} stands; "
+        "--again begins with the first\n"
+    )
+    assert (ended.stdout, post.committed()) == ("1 sent back, 0 left\n", 3)
+    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
+    assert post.run("replay", "--again", "--limit=1").stdout == "1 sent back, 0 left\n"
+    assert post.committed() == 1
+
+
+@pytest.mark.any_broker
+def test_runs_with_filters_have_groups_of_their_own(post: Post) -> None:
+    """What they pass over stays for the others; each goes on where it stopped."""
+    post.put(b"0")
+    for n in range(1, 4):
+        post.put(b"%d" % n, error=KeyError("a"))
+    assert post.run("replay", "--error=KeyError", "--limit=1").stdout[0] == "1"
+    assert post.committed(":error=KeyError") == 2
+    assert post.run("replay", "--error=KeyError").stdout[0] == "2"
+    assert post.committed() is None
+    assert sorted(one.value for one in post.back()) == [b"1", b"2", b"3"]
+    assert post.run("replay").stdout == "4 sent back, 0 left\n"
+    assert sorted(map(replayed_from, post.back())) == sorted(
+        f"{post.dead}:0@{n}" for n in (0, 1, 1, 2, 2, 3, 3)
+    )
+
+
+def test_what_is_too_new_is_sent_once_it_is_not(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--until 1h`` takes a letter in an hour: the group's offset waits for it."""
+    post.put(b"new")
+    (new,) = post.back(post.dead)
+    old = {"headers": new.headers, "timestamp_ms": 1_700_000_000_000}
+    post.producer.send(post.dead, b"old", **old).get(SECONDS)
+    assert post.run("replay", "--until=1h").stdout == "1 sent back, 0 left\n"
+    later = time.time() + 3601
+    monkeypatch.setattr(letters, "time", SimpleNamespace(time=lambda: later))
+    assert post.run("replay", "--until=1h").stdout == "2 sent back, 0 left\n"
+    assert [one.value for one in post.back()] == [b"old", b"new", b"old"]
+    assert post.run("replay", "--until=1h").stdout == "0 sent back, 0 left\n"
+
+
+def test_one_letter_by_its_name(post: Post) -> None:
+    """As ``list`` has it; each time that it is asked for, and no other run passes it."""
+    post.put(b"0")
     post.put(b"1")
-    post.put(b"2", error=KeyError("a"))
-    assert "2 sent back, 0 left; 0" in post.run("replay", "--error=KeyError").stdout
-    assert "1 sent back, 0 left; 2" in post.run("replay").stdout
-    post.put(b"3")
-    assert "1 sent back, 0 left; 3" in post.run("replay", "--limit=1").stdout
-    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2", b"3"]
-    again = post.run("replay", "--again", "--offset=1")
-    assert again.stdout == "1 sent back, 0 left; 0 sent before\n"
-    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"1", b"2", b"3"]
+    for _ in range(2):
+        ended = post.run("replay", topic=f"{post.dead}:0@1")
+        assert (ended.exit_code, ended.stdout) == (0, "1 sent back, 0 left\n")
+    assert [one.value for one in post.back()] == [b"1", b"1"]
+    ended = post.run("replay", topic=f"{post.dead}:0@2")
+    assert ended.exit_code == Status.FAILED
+    assert f"there is no record at {post.dead}:0@2" in ended.stderr
+    assert post.run("replay").stdout == "2 sent back, 0 left\n"
+
+
+@pytest.mark.any_broker
+def test_offsets_that_the_topic_does_not_have(post: Post) -> None:
+    """Whatever set them: a run begins at the first letter, as a plain consumer does."""
+    post.put()
+    post.commit(50)
+    assert post.run("replay").stdout == "1 sent back, 0 left\n"
+    assert post.committed() == 1
 
 
 def test_a_dry_run_changes_nothing(post: Post) -> None:
@@ -257,18 +301,18 @@ def test_a_dry_run_changes_nothing(post: Post) -> None:
     post.put(partition=7)
     post.put(headers=[("n", None)])
     for _ in range(2):
-        ended = post.run("replay", "--dry-run")
+        ended = post.run("replay", "--dry-run", "--rate=0.001")
         assert ended.exit_code == Status.LEFT
         assert ended.stdout.splitlines() == [
             f"{post.dead}:0@0  to  {post.topic}:1",
             f"{post.dead}:0@1  to  {post.topic}:by its key",
-            "would send 2, leave 1; 0 sent before",
+            "would send 2, leave 1",
         ]
-    assert post.back() == []
+    assert (post.back(), post.committed()) == ([], None)
 
 
-def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
-    """Status 8; it goes back once it can, and all that could has gone."""
+def test_what_cannot_go_back_is_named_and_passed(post: Post) -> None:
+    """Status 8; all that can has gone, and it goes by its name once it can."""
     gone = f"{post.topic}-gone"
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     post.put(b"1", topic=gone)
@@ -277,9 +321,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
     post.put(b"4", topic=post.dead)
     post.put(b"5", topic="no name")
     post.put(b"6", topic="__safeconsumer_holds_ops")
+    post.put(None, None)
     ended = post.run("replay")
     assert ended.exit_code == Status.LEFT
-    assert ended.stdout == "1 sent back, 6 left; 0 sent before\n"
+    assert ended.stdout == "1 sent back, 7 left\n"
     start = f"safeconsumer: left {post.dead}:0@"
     assert ended.stderr.splitlines() == [
         f"{start}0: not a letter: the record has no header dead-letter-topic",
@@ -288,9 +333,11 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
         f"{start}4: its topic is this one",
         f"{start}5: its topic no name does not exist",
         f"{start}6: its topic __safeconsumer_holds_ops is internal",
+        f"{start}7: its key and value are null, which kafka-python cannot write",
     ]
+    assert post.run("replay").stdout == "0 sent back, 0 left\n"
     post.broker.create_topic(gone, 1)
-    assert "1 sent back, 5 left; 1 sent before" in post.run("replay").stdout
+    post.run("replay", topic=f"{post.dead}:0@1")
     assert [one.value for one in post.back(gone)] == [b"1"]
     assert [one.value for one in post.back()] == [b"2"]
 
@@ -323,22 +370,6 @@ def test_the_time_is_new_unless_asked(post: Post) -> None:
     )
 
 
-@pytest.mark.any_broker
-def test_a_group_of_somebody_elses_is_refused(
-    post: Post, make_consumer: Callable[..., Any]
-) -> None:
-    """Its offsets mean something else."""
-    post.put()
-    group = f"g-{post.dead}"
-    consumer = make_consumer(KafkaConsumer, post.dead, group=group)
-    wait_for(lambda: consumer.poll(10_000), "a record", 100)
-    consumer.commit()
-    ended = post.run("replay", f"--memory={group}")
-    assert ended.exit_code == Status.USAGE, ended.output
-    assert "was not written by a replay" in ended.stderr
-    assert post.back() == []
-
-
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
@@ -347,19 +378,34 @@ def test_a_group_of_somebody_elses_is_refused(
         (MessageSizeTooLargeError("big"), Status.LEFT, "left"),
     ],
 )
+@pytest.mark.parametrize("is_answer", [True, False])
 def test_a_producer_that_fails(
-    post: Post, error: KafkaError, status: Status, said: str
+    post: Post,
+    error: KafkaError,
+    status: Status,
+    said: str,
+    is_answer: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """At the second of three letters: the others are sent, and it is by the next run."""
+    """At the second of three letters: the next run sends it, and what was behind it again."""
     for n in range(3):
         post.put(b"%d" % n)
-    fails = SimpleNamespace(get=Mock(side_effect=error))
-    with meddled(lambda _, value: fails if value == b"1" else None):
+
+    def refuse(_: object, value: bytes) -> Any:  # noqa: ANN401 - a future, or None
+        if value != b"1":
+            return None
+        if not is_answer:
+            raise error
+        return SimpleNamespace(get=Mock(side_effect=error))
+
+    with meddled(refuse):
         ended = post.run("replay")
     assert (ended.exit_code, said in ended.stderr) == (status, True), ended.output
-    assert ended.stdout.startswith("2 sent back, ")
-    assert post.run("replay").stdout == "1 sent back, 0 left; 2 sent before\n"
-    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
+    # What cannot be handed over ends the run at once.
+    sent = 2 if is_answer or status == Status.LEFT else 1
+    assert ended.stdout.startswith(f"{sent} sent back, ")
+    passed = 3 if status == Status.LEFT else 1
+    assert post.committed() == passed
+    assert post.run("replay").stdout == f"{3 - passed} sent back, 0 left\n"
 
 
 @pytest.mark.parametrize("is_last", [True, False])
@@ -378,11 +424,8 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
     with meddled(press):
         ended = post.run("replay")
     sent, status = (3, Status.DONE) if is_last else (2, Status.INTERRUPTED)
-    assert (ended.exit_code, ended.stdout) == (
-        status,
-        f"{sent} sent back, 0 left; 0 sent before\n",
-    )
-    assert post.run("replay").stdout.endswith(f"; {sent} sent before\n")
+    assert (ended.exit_code, ended.stdout) == (status, f"{sent} sent back, 0 left\n")
+    assert post.committed() == sent
 
 
 @pytest.mark.any_broker
@@ -392,7 +435,7 @@ def test_a_group_with_members_is_refused(
     """Before anything is sent: its members commit, too."""
     post.put()
     stays = {"session_timeout_ms": 30_000}
-    consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory, **stays)
+    consumer = make_consumer(KafkaConsumer, post.dead, group=post.group, **stays)
     wait_for(lambda: consumer.poll(10_000), "a record", 100)
     ended = post.run("replay")
     assert ended.exit_code == Status.USAGE, ended.output
@@ -432,144 +475,6 @@ def test_any_record_can_be_shown(
     assert list(letters.lines(one))
     assert json.dumps(letters.document(one))
     letters.Wanted(errors=("E",), since=0.0).takes(one)
-
-
-# ------------------------------------------------------------ what remembers
-
-
-class Group:
-    """Keeps offsets as a broker does."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-
-    def committed(self, tp: TopicPartition, *, metadata: bool) -> Any:  # noqa: ANN401 - as upstream
-        assert metadata
-        return self.offsets.get(tp)
-
-    def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        assert all(len(one.metadata) <= 4096 for one in offsets.values())
-        self.offsets.update(offsets)
-
-
-TP = TopicPartition("orders.dlq", 0)
-
-
-@given(
-    begin=st.integers(0, 50),
-    windows=st.lists(st.lists(st.tuples(st.integers(0, 200), st.booleans()))),
-    later=st.integers(0, 100),
-)
-def test_memory_knows_what_was_sent(
-    begin: int, windows: list[list[tuple[int, bool]]], later: int
-) -> None:
-    """Exactly, whatever was sent in which order, and after each start anew."""
-    group, sent = Group(), set()
-    for window in windows:
-        memory = Memory(group, {TP: begin})
-        offsets = {begin + n: is_sent for n, is_sent in window}
-        memory.begin((TP, one) for one in offsets)
-        killed = Memory(group, {TP: begin})
-        for one in offsets:
-            is_doubtful = killed.doubtful_since(TP, one) is not None
-            assert killed.has(TP, one) or is_doubtful
-        arrived = {one for one, is_sent in offsets.items() if is_sent}
-        memory.end(
-            ((TP, n) for n in arrived), ((TP, n) for n in offsets.keys() - arrived)
-        )
-        sent |= arrived
-    begin += later
-    memory = Memory(group, {TP: begin})
-    for one in range(begin, begin + 260):
-        assert memory.has(TP, one) == (one in sent)
-        assert memory.doubtful_since(TP, one) is None
-
-
-def _letter(offset: int) -> letters.Found:
-    headers = {"topic": b"orders", "partition": b"0", "offset": b"0"}
-    record = SimpleNamespace(
-        topic=TP.topic,
-        partition=TP.partition,
-        offset=offset,
-        timestamp=0,
-        key=b"k",
-        value=b"v",
-        headers=[(f"dead-letter-{name}", value) for name, value in headers.items()],
-    )
-    return letters.found(record)
-
-
-class Outbox:
-    """A producer whose records arrive, before it dies."""
-
-    config: ClassVar[dict[str, Any]] = {"value_serializer": None}
-
-    def __init__(self, *, dies: bool) -> None:
-        self.dies = dies
-        self.sent: list[str] = []
-
-    def send(self, topic: str, **_record: Any) -> Any:  # noqa: ANN401 - a future
-        """Send a record."""
-        self.sent.append(topic)
-        if self.dies:
-            raise KeyboardInterrupt
-        return SimpleNamespace(get=lambda timeout: timeout)
-
-
-def test_what_was_found_to_have_arrived_is_remembered() -> None:
-    """Once, as the topic may have let go of it when a later run looks."""
-    group = Group()
-
-    def run(*, dies: bool = False, arrived: bool = False, **how: Any) -> list[int]:  # noqa: ANN401 - of a replay
-        outbox = Outbox(dies=dies)
-        replaying = Replay(
-            outbox,
-            Memory(group, {TP: 0}),
-            lambda _topic: frozenset({0}),
-            lambda _letter, _place, _since: arrived,
-            lambda _line: None,
-            **how,
-        )
-        with contextlib.suppress(KeyboardInterrupt):
-            replaying.run([_letter(0), _letter(1)])
-        return [len(outbox.sent), replaying.counts.before]
-
-    assert run(dies=True, most=1) == [1, 0]
-    assert run(arrived=True) == [1, 1]
-    assert run() == [0, 2]
-
-
-def test_a_second_replay_is_noticed() -> None:
-    """By the one that writes later."""
-    group = Group()
-    first, second = Memory(group, {TP: 0}), Memory(group, {TP: 0})
-    first.begin([(TP, 1)])
-    with pytest.raises(CommandError, match="another replay"):
-        second.begin([(TP, 1)])
-    first.end([(TP, 1)], ())
-
-
-def test_memory_of_a_long_topic_is_short() -> None:
-    """A record that is no letter stands at the beginning for ever."""
-    group = Group()
-    memory = Memory(group, {TP: 0})
-    memory.end(((TP, n) for n in range(1, 300_000)), ())
-    memory.begin([(TP, 300_000)])
-    assert group.offsets[TP].offset == 0
-    again = Memory(group, {TP: 0})
-    assert (again.has(TP, 0), again.has(TP, 299_999)) == (False, True)
-    assert again.doubtful_since(TP, 300_000) is not None
-
-
-def test_memory_that_is_full_refuses_before_anything_is_sent() -> None:
-    """Rather than forget."""
-    group = Group()
-    memory = Memory(group, {TP: 0})
-    chance = random.Random(7)  # noqa: S311 - a test
-    some = [(TP, n) for n in range(1, 60_000) if chance.random() < 0.5]
-    with pytest.raises(CommandError, match="too many single letters"):
-        memory.begin(some)
-    assert group.offsets == {}
 
 
 def test_what_is_sent_back_has_its_own_trace(post: Post) -> None:

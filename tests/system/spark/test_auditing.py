@@ -1,6 +1,8 @@
 """The audit as a Spark job, over packs."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,20 @@ def test_packing_and_judging_on_spark_are_two_steps(tmp_path: Path) -> None:
     arguments = ["audit", str(folder), "--pack", str(tmp_path / "p"), "--master", "x"]
     done = CliRunner().invoke(safeconsumer, arguments)
     assert (done.exit_code, "two steps" in done.stderr) == (2, True)
+
+
+def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:
+    """That the master is wrong is no defect of the command."""
+    command = [sys.executable, "-m", "safeconsumer", "audit", str(tmp_path)]
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [*command, "--master", "foo"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
 
 
 @pytest.mark.parametrize("make", [bad.a1, bad.g2_of_a_command, bad.a2])

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from safeconsumer import spark as safe
 from safeconsumer.testing._ports import free_port
 from tests.harness.processes import logged
 from tests.harness.spark import connector
 from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.waiting import wait_for
+from tests.system.spark.test_control import Operator, operator
 from tests.system.spark.test_exactly_once import Driven
+from tests.system.spark.test_readme import ARCHIVE, adapted, held_by
+
+__all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -66,15 +71,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(address, folder)
 
 
-def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
-    """S1: executors elsewhere read what the driver has planned, and nothing else."""
+def test_the_archive_of_the_page_on_a_cluster(
+    lake: Lake, cluster: Cluster, tmp_path: Path, operator: Operator
+) -> None:
+    """S1: by spark-submit; executors elsewhere read what the driver has planned."""
     lake.produce(lake.orders, 25)
     lake.produce(lake.returns, 25)
-    command = [sys.executable, "-m", "safeconsumer.cli.archive"]
-    command += [lake.orders, lake.returns, "--bootstrap", lake.broker.bootstrap]
-    command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
-    command += ["--connector", str(connector.folder()), "--master", cluster.address]
-    command += ["--holds", lake.orders, "--option", "minPartitions=4", "--table"]
+    operator.hold(lake.orders)
+    code = held_by(operator, adapted(ARCHIVE, lake))
+    (tmp_path / "archive.py").write_text(
+        "from pyspark.sql import SparkSession\n"
+        + code.replace("safe.builder()", "SparkSession.builder")
+    )
+    command = [str(Path(sys.executable).with_name("spark-submit"))]
+    command += ["--master", cluster.address, "--conf", "spark.cores.max=2"]
+    # No task begins before both workers' executors are there.
+    command += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
+    command += ["--jars", safe.jars(connector.folder()), str(tmp_path / "archive.py")]
     done = subprocess.run(  # noqa: S603 - our own command line
         command,
         capture_output=True,
@@ -83,16 +96,12 @@ def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
         check=False,
         env={
             **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # No task begins before both workers' executors are there.
-            "PYSPARK_SUBMIT_ARGS": "--conf spark.cores.max=2 "
-            "--conf spark.scheduler.minRegisteredResourcesRatio=1.0 pyspark-shell",
         },
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert [lake.returns, "3", "25", "0", "24"] in lines
-    assert not [line for line in lines if line[:1] == [lake.orders]]
+    assert lake.rows() == lake.produced(lake.returns)
     executors = list(cluster.folder.glob("work-*/app-*/*"))
     assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
 

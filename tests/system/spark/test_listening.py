@@ -7,8 +7,12 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.events.consumer import Event
+from safeconsumer.holds import scope as scopes
 from safeconsumer.spark import left
+from safeconsumer.spark.controller import ledger
 from safeconsumer.spark.listening import Progress
+from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.stream import Stream
 from tests.harness.metrics.scraping import values
 from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
@@ -89,6 +93,27 @@ def test_a_query_that_ends_in_its_first_batch_is_told_of_too() -> None:
         ("1-2", 1),
     ]
     assert kept.heard() == ((), ())
+
+
+def test_what_the_last_plan_left_is_told_at_the_end() -> None:
+    """Spark posts no progress for a plan without data soon after a batch."""
+    run = uuid4().hex
+    own = ledger(())
+    stream = Stream("1", SourceOptions(), ledgers=(own,))
+    facts = {"batch": f"nightly\nid = 1\nrunId = {run}\nbatch = 1", "ends": "yes"}
+    facts |= {"start": '{"orders":{"0":5}}', "end": '{"orders":{"0":9}}'}
+    facts["latest"] = facts["end"]
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    kept.take({**progress(5, heldPartitions="0"), "runId": run})
+    stream.plan(facts)
+    assert left.by(run) is None
+    own.place((scopes.Everything(),), owner="app")
+    stream.freeze(facts)
+    kept.end(run)
+    found = [event.as_dict() for event in told]
+    assert [event.name for event in told] == ["spark_query_ended_held"]
+    assert [(one["held"], one["lag"]) for one in found] == [(1, 4)]
 
 
 class TestOnSpark:

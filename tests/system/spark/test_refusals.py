@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from click.testing import CliRunner
 
 from safeconsumer import spark as safe
-from safeconsumer.cli.archive import archive
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.session import register
@@ -195,20 +193,6 @@ def test_without_pyspark_the_line_that_installs_it_is_said(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match="pip install"):
         make()
-
-
-@pytest.mark.parametrize("kind", ["folder", "not UTF-8"])
-def test_a_config_that_cannot_be_read_is_an_error_of_usage(
-    tmp_path: Path, kind: str
-) -> None:
-    """One line that names it."""
-    file = tmp_path / "client.properties"
-    file.mkdir() if kind == "folder" else file.write_bytes(b"a=\xff")
-    needed = ["orders", "--bootstrap", "b", "--to", "d", "--checkpoint", "c"]
-    done = CliRunner().invoke(archive, [*needed, "--config", str(file)])
-    assert done.exit_code == 2
-    assert "client.properties" in done.output
-    assert isinstance(done.exception, SystemExit)
 
 
 def test_importing_needs_no_pyspark() -> None:
