@@ -4,8 +4,6 @@ import atexit
 import contextlib
 import functools
 import multiprocessing
-import os
-import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -18,22 +16,19 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field
 
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import (
     About,
     Answer,
     Slot,
     StackOf,
     blamed,
-    call_in_process,
     outcome_of,
 )
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
-from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
+from safeconsumer.worker.executors.serving import BEGAN, FINISHED, serve
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import check_picklable, sendable
+from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import (
-    Handler,
     HandlersFailError,
     HandlerTimeoutError,
     LifespanError,
@@ -46,82 +41,6 @@ from safeconsumer.worker.tracebacks import shown
 if TYPE_CHECKING:
     from safeconsumer.worker.tracing import Attempt
 
-# Shared by a child and its parent: how many records of the hand-over are finished, and
-# when the next one was begun, by the clock that all processes share.
-_FINISHED, _BEGAN = 0, 1
-_NOT_TAKEN = -1.0
-
-
-def serve(  # noqa: PLR0913, PLR0917 - passed by position
-    pipe: Connection,
-    questions: Connection,
-    progress: Any,  # noqa: ANN401 - a shared array
-    handle: Handler,
-    is_batch: bool,  # noqa: FBT001 - passed by position
-    seconds: float,
-    lifespan: MakeLifespan | None,
-) -> None:
-    """Work in a child process until the pipe is closed; answer where the handler is."""
-    _leave_signals_to_the_worker()
-    threading.Thread(
-        target=_tell_stack, args=(questions, threading.get_ident()), daemon=True
-    ).start()
-
-    def begin(count: int) -> None:
-        progress[_BEGAN] = time.monotonic()  # first, never too early
-        progress[_FINISHED] = count
-
-    with contextlib.ExitStack() as stack:
-        try:
-            state = enter(stack, lifespan)
-        except LifespanError as error:
-            pipe.send(sendable((0, error))[1])
-            return
-        with contextlib.suppress(EOFError, ConnectionError):
-            pipe.send(None)  # the handler was imported
-            while True:
-                records, about = pipe.recv()
-                answer = call_in_process(
-                    handle,
-                    records,
-                    about,
-                    is_batch=is_batch,
-                    seconds=seconds,
-                    state=state,
-                    begin=begin,
-                )
-                pipe.send(sendable(answer))
-
-
-def _leave_signals_to_the_worker() -> None:
-    # Signals that a terminal or a service manager sends to all processes at once are
-    # for the process that owns the consumer: it drains, and needs this one meanwhile.
-    # This does not use SIG_IGN, which programs that the handler starts would inherit.
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _pass_by)
-            signal.siginterrupt(number, False)  # noqa: FBT003 - the parameter has no keyword
-
-    def restore() -> None:
-        for number, handler in before.items():
-            if signal.getsignal(number) is _pass_by:
-                signal.signal(number, handler or signal.SIG_DFL)
-
-    os.register_at_fork(after_in_child=restore)
-
-
-def _pass_by(*_signal: object) -> None:
-    """Do nothing."""
-
-
-def _tell_stack(questions: Connection, thread: int) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            questions.recv()
-            questions.send(tracebacks.of_thread(thread))
-
-
 # Seconds for a process to end after it was killed or has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait for a stack; the polling thread may be the one that asks.
@@ -131,6 +50,8 @@ _LOOK_SECONDS = 0.25
 _TOLD_SECONDS = 1.0
 # Seconds between two looks at which record a process works on.
 _WATCH_SECONDS = 1.0
+# Nothing of a hand-over is finished, nor is it taken yet.
+_NOT_TAKEN = -1.0
 # If this many processes in a row end before they take a record, that is no accident.
 _STARTS = 3
 
@@ -144,6 +65,27 @@ class _Child:
     looking: threading.Lock = field(factory=threading.Lock)
     is_asked: bool = False
     asked_at: float = 0.0
+
+    def receive(self) -> Any:  # noqa: ANN401 - whatever it says
+        """
+        Return what it says, once it says something or has ended.
+
+        Raises:
+            EOFError: it has ended.
+        """
+        # A dead process' end of the pipe may live on in what its handler has forked.
+        if not self.pipe.poll(0):
+            raise EOFError
+        return self.pipe.recv()
+
+    def last_word(self) -> LifespanError | None:
+        """Return why it could not leave its lifespan, if it has said so."""
+        with self.looking, contextlib.suppress(EOFError, OSError):
+            while self.questions.poll(0):
+                said = self.questions.recv()
+                if isinstance(said, LifespanError):
+                    return said
+        return None
 
     def close(self) -> None:
         """Let it end, unless it is in a handler."""
@@ -187,12 +129,12 @@ class _Child:
 
         It is below 0 while the process has not taken it.
         """
-        return int(self.progress[_FINISHED])
+        return int(self.progress[FINISHED])
 
     @property
     def began(self) -> float:
         """When it began with its current record."""
-        return float(self.progress[_BEGAN])
+        return float(self.progress[BEGAN])
 
 
 def _about(task: Task, attempt: "Attempt | None") -> About:
@@ -255,19 +197,25 @@ class Processes(Threads):
         until = time.monotonic() + seconds
         self.recall()
         atexit.unregister(self._kill)
-        with self._starting:  # no process is being started now
-            self._is_stopped = True
-            children = list(self._children.items())
+        self._is_stopped = True
+        children = list(self._children.items())
         super().stop(seconds)
         busy = {id(slot) for slot in self.slots if slot.task is not None}
         for place, child in children:
-            child.close()
+            with contextlib.suppress(OSError):
+                child.pipe.close()  # a waiting process then ends
             if place in busy:
                 child.process.kill()
         for _, child in children:
             child.process.join(max(0.0, until - time.monotonic()))
             if child.process.exitcode is None:
                 child.process.kill()
+            if (error := child.last_word()) is not None:
+                self._schedule.fail(error)
+            child.close()
+        # A process that is being started is killed by the thread that starts it.
+        if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
+            self._starting.release()
 
     def _stack_of(self, slot: Slot) -> StackOf:
         slot.ask = functools.partial(self._ask_where, slot)
@@ -341,12 +289,12 @@ class Processes(Threads):
         # copied: a traceback may keep this frame, and a view in it, for the collector,
         # and Python 3.13 reports an error of the buffer behind the view then.
         sent = bytes(ForkingPickler.dumps(question))
-        child.progress[_FINISHED] = _NOT_TAKEN
+        child.progress[FINISHED] = _NOT_TAKEN
         try:
             child.pipe.send_bytes(sent)
             if self._is_late(slot, child):
                 return self._end_late(slot, child)
-            answer: Answer = child.pipe.recv()
+            answer: Answer = child.receive()
             slot.began = child.began
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)
@@ -361,11 +309,12 @@ class Processes(Threads):
         child.close()
 
     def _is_late(self, slot: Slot, child: _Child) -> bool:
-        # Returns once there is an answer, or one record has taken too long.
+        # Returns once there is an answer, the process has ended, or one record has
+        # taken too long.
         task, limit = slot.task, self._calls.timeout
         assert task is not None  # noqa: S101 - it was just set
         wait = _WATCH_SECONDS if limit is None else min(limit, _WATCH_SECONDS)
-        while not child.pipe.poll(wait):
+        while not connection.wait([child.pipe, child.process.sentinel], wait):
             finished, began = child.finished, child.began
             if not 0 <= finished < len(task.indexes):
                 continue
@@ -428,30 +377,24 @@ class Processes(Threads):
             raise slot.ended from error
 
     def _start_child(self, slot: Slot) -> _Child:
-        calls = self._calls
         ours, theirs = self._context.Pipe()
         asking, asked = self._context.Pipe()
         progress = RawArray("d", 2)
         process = self._context.Process(
             target=serve,
-            args=(
-                theirs,
-                asked,
-                progress,
-                calls.handle,
-                calls.is_batch,
-                calls.seconds,
-                self._lifespan_there,
-            ),
+            args=(theirs, asked, progress),
             name="safeconsumer-worker",
             daemon=True,
         )
+        child = _Child(process, ours, asking, progress)
         with theirs, asked, self._starting:
             if self._recalled.is_set():
                 raise NotBegunError
             process.start()
-            child = _Child(process, ours, asking, progress)
             self._children[id(slot)] = child
+            if self._recalled.is_set():  # a stop may not have seen it
+                self._forget(slot, child)
+                raise NotBegunError
         return child
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
@@ -470,14 +413,18 @@ class Processes(Threads):
         raise wrong
 
     def _first_word(self, child: _Child) -> HandlersFailError | None:
-        limit = min(self._calls.start_seconds, LONGEST)
+        calls, limit = self._calls, min(self._calls.start_seconds, LONGEST)
+        until = time.monotonic() + limit
         try:
-            heard = connection.wait([child.pipe, self._recall], limit)
-            if child.pipe in heard:
-                said: HandlersFailError | None = child.pipe.recv()
-                return said
-            if heard:
-                raise NotBegunError
+            if self._has_spoken(child, until):
+                child.receive()
+                # Sent before, it may fill the pipe to a process that is in an import.
+                child.pipe.send(
+                    (calls.handle, calls.is_batch, calls.seconds, self._lifespan_there)
+                )
+                if self._has_spoken(child, until):
+                    said: HandlersFailError | None = child.receive()
+                    return said
         except (EOFError, OSError):
             child.process.join(_GONE_SECONDS)
             if self._recalled.wait(_TOLD_SECONDS):
@@ -494,3 +441,11 @@ class Processes(Threads):
             f"a process was not ready within {limit:g} s, and was killed: it was "
             f"{where}; a longer Limits.age gives imports and lifespan more time"
         )
+
+    def _has_spoken(self, child: _Child, until: float) -> bool:
+        # Also true if it has ended.
+        those = [child.pipe, child.process.sentinel, self._recall]
+        heard = connection.wait(those, max(0.0, until - time.monotonic()))
+        if heard == [self._recall]:
+            raise NotBegunError
+        return bool(heard)

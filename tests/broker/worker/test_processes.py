@@ -226,6 +226,28 @@ def test_one_that_cannot_be_entered_ends_run(
     assert (lab.committed()[0] or 0) == 0
 
 
+@contextlib.contextmanager
+def cannot_be_left() -> Iterator[None]:
+    """Raise when all is done."""
+    yield
+    message = "the buffer is not flushed"
+    raise ConnectionError(message)
+
+
+def test_one_that_cannot_be_left_ends_run(lab: Lab) -> None:
+    """With the same typed error as in threads, once all was done and committed."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    running = lab.run(handle, executor="process", lifespan=cannot_be_left)
+    running.wait_done(3)
+    running.worker.stop()
+    running.wait_end()
+    assert isinstance(running.error, LifespanError)
+    assert "lifespan could not be left" in str(running.error)
+    assert "the buffer is not flushed" in str(running.error)
+    assert lab.committed() == {0: 3}
+
+
 @frozen
 class Entering(Noting):
     """A lifespan that says that it is being entered, and is not until it is killed."""
@@ -367,3 +389,31 @@ def test_a_killed_process_costs_nothing_but_itself(
     assert {0: count} == lab.committed()
     died = [e for e in running.events if type(e) is worker_events.WorkerProcessDied]
     assert [event.exit_code for event in died] == [-9]
+
+
+@frozen
+class LeavesAFork:
+    """A handler that forks what goes on with all open files, and then dies of it."""
+
+    folder: Path
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        if record.offset == 1:
+            forked = os.fork()
+            if forked == 0:
+                wait_for((self.folder / "end").exists, "the test to end")
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
+    """W7: its record has failed at once, though the fork holds the ends of its pipes."""
+    try:
+        with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
+            made.admit(3)
+            made.wait(lambda: not made.held.records, "all to be done or given up")
+            assert [*failed(made)] == [1]
+            assert "ProcessDiedError" in failed(made)[1]
+            assert made.schedule.fatal is None
+    finally:
+        (tmp_path / "end").touch()

@@ -227,10 +227,20 @@ class HangsInItsImport:
         pass
 
 
-def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -> None:
+class HangsWithATable(HangsInItsImport):
+    """As it, and what is sent of it is more than a pipe takes."""
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - as pickle likes it
+        return tuple, ((HangsInItsImport(), bytes(1_000_000)),)
+
+
+@pytest.mark.parametrize("handle", [HangsInItsImport(), HangsWithATable()])
+def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
+    handle: HangsInItsImport,
+) -> None:
     """After a bound; no record is to blame, and nothing is passed over."""
     before = set(multiprocessing.active_children())
-    with bench("process", HangsInItsImport(), start_seconds=0.5, **ONCE) as made:
+    with bench("process", handle, start_seconds=0.5, **ONCE) as made:
         made.admit(2)
         made.wait(lambda: made.schedule.fatal, "it to be given up")
         assert isinstance(made.schedule.fatal, HandlersFailError)
@@ -240,6 +250,42 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -
         assert made.held.records == 2
     # A thread may be at its process still, which is on no list any more.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
+
+
+def test_a_process_that_cannot_be_started_holds_up_no_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W8: it is killed once it starts, and its record has not begun."""
+    begun, go_on, started = threading.Event(), threading.Event(), []
+    with bench("process", HangsInItsImport(), count=1, **ONCE) as made:
+        runner: Any = made.runner
+        make = runner._context.Process
+
+        def make_standing(**how: Any) -> Any:  # noqa: ANN401
+            process = make(**how)
+
+            def start() -> None:
+                begun.set()
+                go_on.wait(60)
+                del process.start  # it is pickled with all that it has
+                process.start()
+                started.append(process)
+
+            process.start = start
+            return process
+
+        monkeypatch.setattr(runner._context, "Process", make_standing)
+        made.admit(1)
+        assert begun.wait(30)
+        stopping = threading.Thread(target=runner.stop, args=(0.3,))
+        stopping.start()
+        stopping.join(10)
+        is_stopped = not stopping.is_alive()
+        go_on.set()
+        assert is_stopped
+        wait_for(lambda: not made.held.running, "the record to be given back")
+        assert (made.held.records, exhausted(made)) == (1, [])
+        assert started[0].exitcode == -signal.SIGKILL
 
 
 def _end_at_once() -> None:
