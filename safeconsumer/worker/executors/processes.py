@@ -7,6 +7,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -390,12 +391,39 @@ class Processes(Threads):
         with theirs, asked, self._starting:
             if self._recalled.is_set():
                 raise NotBegunError
-            process.start()
+            self._begin(process)
             self._children[id(slot)] = child
             if self._recalled.is_set():  # a stop may not have seen it
                 self._forget(slot, child)
                 raise NotBegunError
         return child
+
+    def _begin(self, process: Any) -> None:  # noqa: ANN401 - of either kind
+        # The fork server may stand in the import of the script, too.
+        begun: Future[None] = Future()
+
+        def begin() -> None:
+            try:
+                process.start()
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+                with contextlib.suppress(InvalidStateError):
+                    begun.set_exception(error)
+                return
+            try:
+                begun.set_result(None)
+            except InvalidStateError:  # nobody waits any more
+                process.kill()
+
+        threading.Thread(target=begin, name=process.name, daemon=True).start()
+        limit = min(self._calls.start_seconds, LONGEST)
+        try:
+            begun.result(limit)
+        except TimeoutError:
+            if not begun.cancel():
+                begun.result()
+                return
+            message = f"a process was not started within {limit:g} s"
+            raise HandlersFailError(message) from None
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
         # If a process ends before it was given a record, no record has failed.
