@@ -10,7 +10,7 @@ from typing import Any
 from safeconsumer.errors import MetricsSourceError, MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample, checked
 from safeconsumer.metrics.table import Metric, name_of, unit_of
-from safeconsumer.worker.results import Histogram
+from safeconsumer.worker.durations import Histogram
 
 try:
     from opentelemetry.metrics import (

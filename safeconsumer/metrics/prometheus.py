@@ -10,7 +10,7 @@ from safeconsumer.errors import MetricsSourceError, MissingExtraError
 from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
-from safeconsumer.worker.results import Histogram
+from safeconsumer.worker.durations import Histogram
 
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app

@@ -15,7 +15,7 @@ from safeconsumer.metrics import table
 from safeconsumer.metrics.figures import Figures
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
 from safeconsumer.worker import Stats, Worker
-from safeconsumer.worker.results import Histogram
+from safeconsumer.worker.durations import Histogram
 
 Value: TypeAlias = "float | Histogram"
 

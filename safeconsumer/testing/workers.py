@@ -21,26 +21,18 @@ from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.assembly import Surroundings
+from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import in_time
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
-from safeconsumer.worker.handlers import (
-    Context,
-    Handler,
-    Slot,
-    call_batch,
-    call_each,
-    context_of,
-    is_async,
-)
+from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
 from safeconsumer.worker.options import Handling, WorkerOptions, show
-from safeconsumer.worker.queue import Letter, Outcome, Task
-from safeconsumer.worker.records import Handle, HandleBatch
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.tasks import Letter, Outcome, Task
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"

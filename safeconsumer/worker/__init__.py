@@ -1,7 +1,9 @@
 """Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop."""
 
+from safeconsumer.worker.batches import Batch
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -20,9 +22,8 @@ from safeconsumer.worker.handlers import (
     WorkerControl,
 )
 from safeconsumer.worker.health import Health, Report, Stats
-from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.pump import Pump
 from safeconsumer.worker.records import Record
-from safeconsumer.worker.results import Histogram
 from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import (
     Commit,

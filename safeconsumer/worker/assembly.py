@@ -10,9 +10,10 @@ from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import DeadLetters, letters_of
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
+from safeconsumer.worker.lanes import KeyOf, Lanes, order_of
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
-from safeconsumer.worker.queue import KeyOf, Lanes, Policy, Queue, order_of
+from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.routes import Handler
 from safeconsumer.worker.settings import DeadLetter
@@ -88,7 +89,7 @@ def assembled(
         Lanes(order_of(options.order), key),
         _policy(options, letters, {**policy, **around.policy}),
         clock,
-        client.others,
+        client.membership.ledger,
     )
     schedule = Schedule(queue, emit, client.pause, options.breaker)
     if letters is not None:

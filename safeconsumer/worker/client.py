@@ -1,7 +1,7 @@
 """Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
@@ -14,10 +14,10 @@ from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
-from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
-from safeconsumer.worker.progress import Record, Watermark
+from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.records import AnyRecord
 
 
 class Emitter:
@@ -52,39 +52,6 @@ class Emitter:
         return dict(self._dispatcher.failures)
 
 
-class Others:
-    """Looks in a consumer's ledger for holds that are not a worker's. Any thread."""
-
-    def __init__(self, ledger: PauseLedger) -> None:
-        self._ledger = ledger
-
-    def look(self) -> View:
-        """Return the holds of this moment; applies waiting changes. Call it under no lock."""
-        return self._ledger.view()
-
-    def seen(self) -> View:
-        """Return what was applied last; it takes no lock, and may be called under any."""
-        return self._ledger.peek()
-
-    def tell(self, change: Callable[[], None]) -> Callable[[], None]:
-        """
-        Have ``change`` called at each change of holds, before that call returns.
-
-        Returns:
-            A function that ends this.
-        """
-        self._ledger.lookers.append(change)
-        return lambda: self._ledger.lookers.remove(change)
-
-    def report_busy(self, busy: Callable[[], Collection[TopicPartition]]) -> None:
-        """Let reports call quiet only partitions that are not in ``busy``."""
-        self._ledger.busy = busy
-
-    def became_quiet(self) -> None:
-        """Tell waiting threads that no handler runs on a held partition any more."""
-        self._ledger.wake()
-
-
 def covers(view: View, tp: TopicPartition) -> bool:
     """
     Tell whether a hold that is not a worker's, or a gate, covers a partition.
@@ -98,7 +65,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
     )
 
 
-Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
+Polled: TypeAlias = Mapping[TopicPartition, list[AnyRecord]]
 Committed: TypeAlias = Callable[[Exception | None], None]
 
 
@@ -109,7 +76,6 @@ class ConsumerClient:
     Attributes:
         membership: the consumer's membership in its group.
         most: the most records that one poll returns.
-        others: shows the holds that are not a worker's.
     """
 
     def __init__(
@@ -120,7 +86,6 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
-        self.others = Others(self.membership.ledger)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 
@@ -131,29 +96,9 @@ class ConsumerClient:
         )
         return polled
 
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the owned partitions with their epochs."""
-        return self.membership.epochs()
-
-    def position(self, tp: TopicPartition) -> int | None:
-        """Return the offset of the next record that a poll may return; None: not known."""
-        return self.membership.position(tp)
-
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """Return to this offset, so that its records come again."""
         self._consumer.seek(tp, offset)
-
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether the group has no committed offset of an owned partition for sure."""
-        return self.membership.lacks_commit(tp)
-
-    def reset_number(self, tp: TopicPartition) -> int:
-        """Return a number that changes with each reset of the position; 0: no reset yet."""
-        return self.membership.reset_number(tp)
-
-    def lagging(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the broker may have more records."""
-        return self.membership.lagging()
 
     def hold(
         self,
@@ -167,7 +112,7 @@ class ConsumerClient:
         about these holds and those of the last call; only the first call looks at all,
         as others may have placed thousands.
         """
-        state = self.others.look().holds
+        state = self.membership.ledger.view().holds
         if state is self._settled[0] and wanted.keys() == self._settled[1]:
             return
         if self._settled[0] is None:

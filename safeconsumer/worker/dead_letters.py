@@ -23,17 +23,13 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import (
-    HandlersFailError,
-    Reject,
-    is_async,
-    refuse_undone,
-)
+from safeconsumer.worker.calls import is_async, refuse_undone
+from safeconsumer.worker.handlers import HandlersFailError, Reject
 from safeconsumer.worker.letters_format import written
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
+from safeconsumer.worker.tasks import Letter
 from safeconsumer.worker.tracebacks import shown
 
 

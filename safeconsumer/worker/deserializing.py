@@ -13,15 +13,9 @@ from attrs import frozen
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
-from safeconsumer.worker.handlers import (
-    BatchFailure,
-    DeserializationError,
-    Handler,
-    is_async,
-    misfit,
-    refuse_undone,
-)
-from safeconsumer.worker.queue import KeyOf, record_key
+from safeconsumer.worker.calls import is_async, misfit, refuse_undone
+from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
+from safeconsumer.worker.lanes import KeyOf, record_key
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 

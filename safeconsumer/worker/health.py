@@ -9,10 +9,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import Slot
+from safeconsumer.worker.calls import Slot
+from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.loop import OWNERS, Engine
-from safeconsumer.worker.queue import Task
-from safeconsumer.worker.results import Histogram, Schedule
+from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Task
 from safeconsumer.worker.tracebacks import shown
 
 
@@ -132,7 +133,7 @@ class Stats:
     hook_failures: int
 
 
-def taken(  # noqa: PLR0913 - one for each that knows some of it
+def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     state: str,
     engine: Engine,
     schedule: Schedule,
@@ -164,7 +165,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         ]
         queued, running = held.records - held.running, held.running
         running += held.outlived.total()
-        handler_seconds = schedule.durations.taken()
+        handler_seconds = schedule.durations.histogram()
         stopped = schedule.outages.stopped()
     return Stats(
         state=state,
@@ -202,9 +203,9 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
 
 def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    others = schedule.queue.others
-    if others is not None:
-        there = {hold.owner for hold in others.seen().holds}
+    ledger = schedule.queue.ledger
+    if ledger is not None:
+        there = {hold.owner for hold in ledger.peek().holds}
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
@@ -283,7 +284,7 @@ def examine(
             f"{place(task, slot.index)}: its handler has run for {seconds:.1f} s\n"
             f"{slot.stack() or ''}".rstrip()
         )
-    for tp, offset, since in engine.held.stuck():
+    for tp, offset, since in engine.held.blocking():
         if now - since >= age:
             reasons.append(
                 f"{tp.topic}:{tp.partition} offset {offset} failed for good "
@@ -299,7 +300,8 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
     """Yield the slots whose handler has worked on one record for too long."""
     for slot in slots:
         task, began = slot.task, slot.began
-        if task is not None and now - began >= min(age, slot.limit):
+        limit = age if slot.limit is None else min(age, slot.limit)
+        if task is not None and now - began >= limit:
             yield slot, task, now - began
 
 

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import define, field, frozen
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
-from safeconsumer.worker.partition import Dropped, Epoch, Held
+from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
@@ -20,6 +22,7 @@ _AGAIN_AFTER = 0.5
 _GIVEN_UP_AFTER = 60.0
 
 
+@define(eq=False, slots=False)
 class Commits:
     """
     Commits the watermarks of open epochs. For the polling thread only.
@@ -31,28 +34,23 @@ class Commits:
             committed, since the last successful commit.
     """
 
-    def __init__(
-        self,
-        client: ConsumerClient,
-        held: Held,
-        setting: Commit,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._held = held
-        self._setting = setting
-        self._emit = emit
-        self._clock = clock
-        self._committed: dict[Epoch, int] = {}
-        self._under_way: object | None = None
-        self._sent_at = 0.0
-        self._due = clock() + setting.every
-        self._done_before = 0
-        self.succeeded = 0
-        self.failed = 0
-        self.is_behind = False
-        self._refused: tuple[float, Exception] | None = None
+    _client: ConsumerClient
+    _held: Held
+    _setting: Commit
+    _emit: Callable[..., None]
+    _clock: Callable[[], float]
+    succeeded: int = 0
+    failed: int = 0
+    is_behind: bool = False
+    _under_way: object | None = None
+    _sent_at: float = 0.0
+    _done_before: int = 0
+    _refused: tuple[float, Exception] | None = None
+    _due: float = field(init=False)
+
+    @_due.default
+    def _after_a_while(self) -> float:
+        return self._clock() + self._setting.every
 
     # ------------------------------------------------------------ floors
 
@@ -65,15 +63,15 @@ class Commits:
         holds where the position was reset: the group's committed offset is out of range
         then.
         """
-        if epoch.reset or self._client.lacks_commit(epoch.tp):
+        if epoch.reset or self._client.membership.lacks_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
-            self._committed[epoch] = epoch.progress.next_offset
+            epoch.committed = epoch.progress.next_offset
 
     def begin_again(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
         epoch.is_adrift = False
-        self._committed.pop(epoch, None)
+        epoch.committed = -1
         self._due = min(self._due, self._clock())
 
     def tell_begin(self, epoch: Epoch) -> None:
@@ -84,12 +82,13 @@ class Commits:
             partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
-            is_reset=not has_floor and not self._client.lacks_commit(epoch.tp),
+            is_reset=not has_floor
+            and not self._client.membership.lacks_commit(epoch.tp),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
         """Tell whether the group has a committed offset from which to repeat the epoch."""
-        return epoch in self._committed and not epoch.is_adrift
+        return epoch.committed >= 0 and not epoch.is_adrift
 
     # ------------------------------------------------------------ committing
 
@@ -136,17 +135,14 @@ class Commits:
         """
         owners = {one.tp: one.epoch for one in dropped}
         marks = {
-            one.tp: one.mark
-            for one in dropped
-            if one.mark.offset > self._committed.get(one.epoch, -1)
+            one.tp: one.mark for one in dropped if one.mark.offset > one.epoch.committed
         }
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[Dropped]) -> None:
         """Note epochs that are gone."""
         self.is_behind |= any(
-            one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
-            for one in dropped
+            one.mark.offset > one.epoch.committed >= 0 for one in dropped
         )
 
     def _commit(
@@ -177,16 +173,12 @@ class Commits:
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
         marks = self._held.watermarks()
-        # Each is looked up once: the polling thread may remove it meanwhile.
-        known = (
-            (epoch.tp, self._committed.get(epoch))
-            for epoch in tuple(self._held.epochs.values())
-            if epoch.tp in marks
-        )
+        # Each is looked up once: the polling thread may change it meanwhile.
+        known = [(one.tp, one.committed) for one in tuple(self._held.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
             for tp, committed in known
-            if committed is not None
+            if tp in marks and committed >= 0
         )
 
     def failing(self) -> float:
@@ -211,18 +203,10 @@ class Commits:
     def _new_marks(
         self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        open_ = tuple(self._held.epochs.values())
-        self._committed = {
-            epoch: offset
-            for epoch, offset in self._committed.items()
-            if not epoch.is_closed
-        }
-        owners = {epoch.tp: epoch for epoch in open_}
-        marks = self._held.watermarks(open_)
+        owners = {epoch.tp: epoch for epoch in self._held.epochs.values()}
+        marks = self._held.watermarks(owners.values())
         return {
-            tp: mark
-            for tp, mark in marks.items()
-            if mark.offset > self._committed.get(owners[tp], -1)
+            tp: mark for tp, mark in marks.items() if mark.offset > owners[tp].committed
         }, owners
 
     def _conclude(
@@ -236,8 +220,7 @@ class Commits:
             self.is_behind = False
             self._refused = None
             for tp, mark in marks.items():
-                before = self._committed.get(owners[tp], -1)
-                self._committed[owners[tp]] = max(before, mark.offset)
+                owners[tp].committed = max(owners[tp].committed, mark.offset)
             return
         self.failed += 1
         since = self._clock() if self._refused is None else self._refused[0]
@@ -272,6 +255,7 @@ class _Waiting:
     reason: str
 
 
+@define(eq=False, slots=False)
 class Departures:
     """
     Waits for running work before partitions leave, and drops the records that are left.
@@ -287,35 +271,23 @@ class Departures:
         seconds: how many seconds were spent waiting.
     """
 
-    work: Schedule
-
-    def __init__(  # noqa: PLR0913 - one part each
-        self,
-        client: ConsumerClient,
-        held: Held,
-        commits: Commits,
-        *,
-        drain: Drain,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._group = client.membership
-        self._held = held
-        self._commits = commits
-        self._drain = drain
-        self._emit = emit
-        self._clock = clock
-        self._waiting: _Waiting | None = None
-        self._may_join = False
-        self._was_joining = False
-        self._is_stopping = False
-        self._departing: list[Epoch] = []
-        self._epochs: Mapping[TopicPartition, int] | None = None
-        self.in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
-        self.outlived: Callable[[], int] = lambda: 0
-        self.dropped = 0
-        self.seconds = 0.0
+    _group: Membership
+    _held: Held
+    _commits: Commits
+    _drain: Drain
+    _emit: Callable[..., None]
+    _clock: Callable[[], float]
+    work: Schedule = field(init=False)
+    in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
+    outlived: Callable[[], int] = lambda: 0
+    dropped: int = 0
+    seconds: float = 0.0
+    _waiting: _Waiting | None = None
+    _may_join: bool = False
+    _was_joining: bool = False
+    _is_stopping: bool = False
+    _departing: list[Epoch] = field(factory=list)
+    _epochs: Mapping[TopicPartition, int] | None = None
 
     # ------------------------------------------------------------ questions
 
@@ -371,7 +343,7 @@ class Departures:
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
             if not self._is_stopping:
-                self.work.go_on()
+                self.work.queue.go_on()
 
     def _lose_all(self) -> None:
         if not self._is_stopping:
@@ -392,7 +364,7 @@ class Departures:
         if not any(map(self._holds_up, going)):
             return True
         if self._waiting is None:
-            self.work.halt()
+            self.work.queue.halt()
             self._wait(self._drain.revoke, REBALANCE)
         return False
 
@@ -406,7 +378,7 @@ class Departures:
 
     def _note_departed(self) -> None:
         # It is a new mapping each time the ownership changed.
-        epochs = self._client.epochs()
+        epochs = self._group.epochs()
         if epochs is self._epochs:
             return
         self._epochs = epochs
@@ -424,7 +396,7 @@ class Departures:
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
         elif revoked:
-            self.work.drop_queued(revoked)
+            self.work.queue.drop_queued(revoked)
             self._departing += revoked
             if self._waiting is None:
                 self._wait(min(COOPERATIVE_DRAIN, self._drain.revoke), REVOKED)
@@ -434,7 +406,7 @@ class Departures:
     def stop(self, seconds: float) -> None:
         """Wait for running work, for the last time; no join begins any more."""
         self._is_stopping = True
-        self.work.halt()
+        self.work.queue.halt()
         self._wait(seconds, STOP)
 
     def turn(self) -> None:

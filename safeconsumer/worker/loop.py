@@ -12,9 +12,10 @@ from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled, covers
+from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
-from safeconsumer.worker.partition import Epoch, Held
-from safeconsumer.worker.progress import Record
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
@@ -53,11 +54,11 @@ class Brakes:
         clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._group = client.membership
         self._held = held
         self._limits = limits
         self._clock = clock
         self._marks = watermarks.marks(limits)
-        self._shared_by = (0, 0)
         self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
         self._gave: dict[Epoch, float] = {}
@@ -94,7 +95,7 @@ class Brakes:
             wanted[FLOOR, tp] = "its first offset is not committed yet"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
-        self._placed_in = self._client.epochs()
+        self._placed_in = self._group.epochs()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._held.low = self._marks.low if self._is_throttled else None
@@ -124,17 +125,18 @@ class Brakes:
 
     def _is_starving(self) -> bool:
         # True if a partition flows but for our holds, and has no record to work on.
-        view = self._client.others.seen()
+        view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
             and not covers(view, tp)
             and self.work.is_starving(self._held.epochs.get(tp))
-            for tp in self._client.epochs()
+            for tp in self._group.epochs()
         )
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
-        owned = self._client.epochs()
-        share = self._share_of(len(owned), self._sharing())
+        owned = self._group.epochs()
+        share = watermarks.share(self._limits, len(owned), self._sharing())
+        self._share = share
         if share is None:
             self._throttled.clear()
             return
@@ -166,7 +168,7 @@ class Brakes:
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
             return
-        for tp, number in self._client.epochs().items():
+        for tp, number in self._group.epochs().items():
             epoch = self._held.epochs.get(tp)
             if epoch is None or epoch.number != number or not epoch.records:
                 continue
@@ -182,16 +184,10 @@ class Brakes:
 
     def _sharing(self) -> int:
         # How many partitions have records, as far as is known; held ones get no share.
-        epochs, view = self._held.epochs, self._client.others.seen()
+        epochs, view = self._held.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
-        there = {tp for tp in self._client.lagging() if not covers(view, tp)}
+        there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
-
-    def _share_of(self, partitions: int, sharing: int) -> watermarks.Marks | None:
-        if self._shared_by != (partitions, sharing):
-            self._shared_by = partitions, sharing
-            self._share = watermarks.share(self._limits, partitions, sharing)
-        return self._share
 
     def _when_low(self) -> None:
         # Called by the thread that finished a record: it wakes the poll that waits
@@ -222,7 +218,7 @@ class Brakes:
         least = self._limits.records // 64
         return min(self._client.most, max(self._share.high.records, least))
 
-    def fitting(self, records: list[Record]) -> list[Record]:
+    def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """Return those of the records that may be held now: the first ones."""
         free = max(0, self._limits.records - self._held.records)
         return records if len(records) <= free else records[:free]
@@ -312,7 +308,7 @@ class Engine:
         self.brakes = Brakes(client, self.held, limits, clock)
         self.commits = Commits(client, self.held, commit, emit, clock)
         self.departures = Departures(
-            client, self.held, self.commits, drain=drain, emit=emit, clock=clock
+            self._group, self.held, self.commits, drain, emit, clock
         )
         self._work: Schedule
         self._begun: Mapping[TopicPartition, int] | None = None
@@ -380,14 +376,6 @@ class Engine:
         """Wait a moment for running work, for when a poll is not possible."""
         self._wait_idle(BUSY_POLL)
 
-    def stop(self, seconds: float) -> None:
-        """Begin the final drain: everything is held, and no more records are begun."""
-        self.departures.stop(seconds)
-
-    def is_drained(self) -> bool:
-        """Tell whether, while stopping, nothing runs any more or the wait is over."""
-        return self.departures.is_drained
-
     def conclude(self, seconds: float = math.inf) -> bool:
         """
         Drop what is not complete, commit the rest, and lift every hold of the worker.
@@ -452,7 +440,7 @@ class Engine:
 
     def _begin(self, polled: Polled) -> bool:
         # An ownership begins once its first position is known, with or without records.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         if owned is self._begun or self._group.is_lost():
             return False
         is_whole, is_new = True, False
@@ -461,7 +449,7 @@ class Engine:
             if epoch is not None and epoch.number == number:
                 continue
             records = polled.get(tp)
-            start = records[0].offset if records else self._client.position(tp)
+            start = records[0].offset if records else self._group.position(tp)
             if start is None:
                 is_whole = False
             else:
@@ -478,7 +466,7 @@ class Engine:
                 [before], "moved" if before.number == number else REVOKED
             )
         epoch = self.held.open(tp, number, self._group.losses, start)
-        epoch.reset = self._client.reset_number(tp)
+        epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
 
@@ -493,14 +481,14 @@ class Engine:
         # The position was out of range, as after retention: the committed offset is no
         # floor any more. It goes on from the new position once all earlier records are
         # done.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, epoch in tuple(self.held.epochs.items()):
-            number = self._client.reset_number(tp)
+            number = self._group.reset_number(tp)
             if owned.get(tp) != epoch.number or number == epoch.reset:
                 continue
             epoch.is_adrift = True
             records = polled.get(tp)
-            start = records[0].offset if records else self._client.position(tp)
+            start = records[0].offset if records else self._group.position(tp)
             if start is not None and start < epoch.progress.next_offset:
                 self.commits.tell_begin(self._open(tp, epoch.number, start))
             elif start is not None and not epoch.records:
@@ -517,7 +505,7 @@ class Engine:
             # If it is refused, it is tried again without waiting, and they are held
             # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, records in polled.items():
             if not records or tp not in owned:
                 continue
@@ -543,7 +531,7 @@ class Engine:
         # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
-        for tp, number in self._client.epochs().items():
+        for tp, number in self._group.epochs().items():
             epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
             if epoch is not None and epoch.number == number:
                 start = epoch.progress.next_offset
@@ -551,7 +539,7 @@ class Engine:
                 start = records[0].offset
             else:
                 continue
-            position = self._client.position(tp)
+            position = self._group.position(tp)
             if position is not None and position > start:
                 self._client.go_back(tp, start)
         self._in_hand = {}
@@ -560,15 +548,15 @@ class Engine:
         # Behind the last record there may be offsets without one, such as a
         # transaction's marker: the position is past them. All records that any poll
         # returned are admitted by now, so the position has passed no others.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, epoch in self.held.epochs.items():
             if not epoch.records and owned.get(tp) == epoch.number:
-                position = self._client.position(tp)
+                position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
                         epoch.progress.reach(position)
 
-    def _epoch(self, tp: TopicPartition, number: int, first: Record) -> Epoch:
+    def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)
         after = math.inf if epoch is None else epoch.progress.next_offset
         if epoch is not None and epoch.number == number and first.offset >= after:

@@ -12,12 +12,13 @@ from safeconsumer._checks import not_negative, positive, positive_int
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
-from safeconsumer.worker.handlers import is_async, is_generator
-from safeconsumer.worker.queue import OnExhausted, Order, order_of, record_key
-from safeconsumer.worker.records import Handle, HandleBatch
+from safeconsumer.worker.handlers import Handle, HandleBatch
+from safeconsumer.worker.lanes import Order, order_of, record_key
+from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.routes import Handler, chosen
 from safeconsumer.worker.settings import (
     Commit,

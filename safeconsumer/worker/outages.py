@@ -4,19 +4,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.holds.view import Holds
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker, Circuit
+from safeconsumer.worker.breaker import Breaker, Trip
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
-from safeconsumer.worker.partition import record_at
-from safeconsumer.worker.queue import Outcome, Queue, Task, Trip
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.queue import Queue
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-Place: TypeAlias = Callable[[Scope, str, str, float], None]
+PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 """Holds a scope in an owner's name, for a reason, for so many seconds."""
 
 # The most characters of an error's text in a reason: 1,024 bytes, up to 4 each.
@@ -32,6 +33,7 @@ class Barred(Exception):  # noqa: N818 - in the place of an error, for the sched
         self.seconds = seconds
 
 
+@define(eq=False, slots=False)
 class Outages:
     """
     Places the holds that results ask for, before the results are taken over.
@@ -46,25 +48,18 @@ class Outages:
             count.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        tell: Callable[..., None],
-        place: Place | None,
-        breaker: Breaker | None,
-    ) -> None:
-        self._queue = queue
-        self._tell = tell
-        self._place = place
-        self._breaker = breaker
-        self._circuits: dict[str, Circuit] = {}
-        self._seen: Holds | None = None
-        self._until: dict[str, float] = {}
-        self._counted_at = 0.0
-        self._has_placed = False
-        self.pauses = 0
-        self.opened = 0
-        self.seconds = {OUTAGE: 0.0, BREAKER: 0.0}
+    _queue: Queue
+    _tell: Callable[..., None]
+    _place: PlaceHold | None
+    _breaker: Breaker | None
+    pauses: int = 0
+    opened: int = 0
+    seconds: dict[str, float] = field(factory=lambda: {OUTAGE: 0.0, BREAKER: 0.0})
+    _in_a_row: dict[str, int] = field(factory=dict)
+    _seen: Holds | None = None
+    _until: dict[str, float] = field(factory=dict)
+    _counted_at: float = 0.0
+    _has_placed: bool = False
 
     @property
     def has_holds(self) -> bool:
@@ -73,7 +68,7 @@ class Outages:
 
     # ------------------------------------------------------------ results
 
-    def heed(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    def decide(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Return results with the decisions about them; not to be called under a lock."""
         if self._breaker is None:
             for one in outcomes:
@@ -83,13 +78,16 @@ class Outages:
                 return outcomes  # nearly always
         # Also for a partition that is being taken away: an outage does not end with it.
         return [
-            one if one.task.epoch.is_closed else self._heed(one) for one in outcomes
+            one if one.task.epoch.is_closed else self._decide(one) for one in outcomes
         ]
 
-    def _heed(self, outcome: Outcome) -> Outcome:
+    def _decide(self, outcome: Outcome) -> Outcome:
         task = outcome.task
         failed = [
-            (index, self._pause(task, index, error) if _is_pause(error) else error)
+            (
+                index,
+                self._pause(task, index, error) if isinstance(error, Pause) else error,
+            )
             for index, error in outcome.failed
         ]
         outcome = evolve(outcome, failed=failed)
@@ -100,7 +98,7 @@ class Outages:
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
         # Returns the error that the record has failed with, if the pause is not
         # allowed.
-        pause = sound(error)
+        pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
@@ -121,8 +119,8 @@ class Outages:
         return pause
 
     def _held_for(self, scope: Scope) -> float:
-        others = self._queue.others
-        standing = () if others is None else others.look().holds.of(scope)
+        ledger = self._queue.ledger
+        standing = () if ledger is None else ledger.view().holds.of(scope)
         now = self._queue.clock()
         return max(
             (
@@ -136,17 +134,16 @@ class Outages:
     # ------------------------------------------------------------ the breaker
 
     def _count(self, outcome: Outcome) -> Outcome:
-        assert self._breaker is not None  # noqa: S101 - else nobody counts
         task = outcome.task
         named = next((one for _, one in outcome.failed if self._is_named(one)), None)
-        if named is None and not self._circuits and self._breaker.rate is None:
+        if named is None and not self._in_a_row and not self._queue.tripped:
             return outcome  # nearly always
         error = "" if named is None else _text(named)
         with self._queue.held.lock:
-            trip = self._judge(outcome, error)
+            trip, is_new = self._judge(outcome, error)
         if trip is None or named is None:
             return outcome
-        if trip.reason and not self._hold(task.epoch.tp.topic, trip):
+        if is_new and not self._hold(task.epoch.tp.topic, trip):
             return outcome
         return self._barred(outcome, max(0.0, trip.until - self._queue.clock()))
 
@@ -155,45 +152,46 @@ class Outages:
         is_control = isinstance(error, (WorkerControl, HandlersFailError))
         return isinstance(error, self._breaker.on) and not is_control
 
-    def _judge(self, outcome: Outcome, error: str) -> Trip | None:
-        # Returns what stops the topic now; with a reason if its hold is to be placed.
-        breaker, task, now = self._breaker, outcome.task, self._queue.clock()
-        assert breaker is not None  # noqa: S101 - as above
+    def _judge(self, outcome: Outcome, error: str) -> tuple[Trip | None, bool]:
+        # Returns what stops the topic now, and whether its hold is to be placed.
+        assert self._breaker is not None  # noqa: S101 - as above
+        task, now = outcome.task, self._queue.clock()
         topic = task.epoch.tp.topic
         trip = self._standing(topic, now)
         if task.epoch.is_closed or (trip is not None and not trip.is_tried_by(task)):
             # Its ownership has ended, or it began before the topic was stopped.
-            return None if trip is None else evolve(trip, reason="")
-        before = circuit = self._circuits.get(topic, Circuit())
-        if outcome.finished and not (before.is_open and error):
-            calls = 1 if self._queue.policy.is_batch else len(outcome.finished)
-            circuit = circuit.succeeded(breaker, calls, now)
+            return trip, False
+        if trip is None:
+            before = self._in_a_row.pop(topic, 0)
+            count = (0 if outcome.finished else before) + bool(error)
+            if count >= self._breaker.failures:
+                return self._open(topic, Trip(now), error), True
+            if count:
+                self._in_a_row[topic] = count
+            return None, False
         if error:
-            circuit = circuit.failed(breaker, now)
-        if error and circuit.is_open:
-            return self._open(topic, circuit, error, now)
-        if before.is_open and not circuit.is_open:
-            self._close(topic, is_lifted=False, now=now)
-        elif trip is not None:  # no verdict on the outage: another record tries
+            trip.tries += 1
+            return self._open(topic, trip, error), True
+        if outcome.finished:
+            self._close(topic, trip, is_lifted=False)
+        else:  # no verdict on the outage: another record tries
             trip.task = None
             self._queue.release(topic)
-        elif circuit == Circuit():
-            self._circuits.pop(topic, None)
-        else:
-            self._circuits[topic] = circuit
-        return None
+        return None, False
 
-    def _open(self, topic: str, circuit: Circuit, error: str, now: float) -> Trip:
-        again = f"; {circuit.tries} tries have failed since" if circuit.tries else ""
-        reason = f"{error}, {circuit.why}{again}"
-        trip = Trip(circuit.until, reason, is_first=not circuit.tries)
-        self._circuits[topic] = circuit
+    def _open(self, topic: str, trip: Trip, error: str) -> Trip:
+        assert self._breaker is not None  # noqa: S101 - as above
+        again = f"; {trip.tries} tries have failed since" if trip.tries else ""
+        trip.reason = f"{error}, {self._breaker.failures} times in a row{again}"
+        seconds = self._breaker.wait(trip.tries)
+        trip.until = self._queue.clock() + seconds
+        trip.is_placed, trip.task = False, None
         self._queue.tripped[topic] = trip
         self._tell(
             worker_events.BreakerOpened,
             topic=topic,
-            tries=circuit.tries,
-            seconds=circuit.until - now,
+            tries=trip.tries,
+            seconds=seconds,
             reason=trip.reason,
         )
         return trip
@@ -214,15 +212,11 @@ class Outages:
             with self._queue.held.lock:
                 trip.is_placed = True
                 if refused is None:
-                    self.opened += trip.is_first
+                    self.opened += not trip.tries
                     self._queue.release(topic)
                 else:
-                    self._give_up(topic, refused)
+                    self._close(topic, trip, is_lifted=False, error=shown(refused))
         return refused is None
-
-    def _give_up(self, topic: str, refused: BaseException) -> None:
-        now = self._queue.clock()
-        self._close(topic, is_lifted=False, now=now, error=shown(refused))
 
     def _barred(self, outcome: Outcome, seconds: float) -> Outcome:
         failed = [
@@ -242,24 +236,23 @@ class Outages:
         if trip is None:
             return None
         if trip.is_lifted or (trip.is_placed and now < trip.until):
-            others = self._queue.others
-            there = () if others is None else others.seen().holds.of(Topic(topic))
+            ledger = self._queue.ledger
+            there = () if ledger is None else ledger.peek().holds.of(Topic(topic))
             if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
-                self._close(topic, is_lifted=True, now=now)
+                self._close(topic, trip, is_lifted=True)
                 return None
         return trip
 
     def _close(
-        self, topic: str, *, is_lifted: bool, now: float, error: str | None = None
+        self, topic: str, trip: Trip, *, is_lifted: bool, error: str | None = None
     ) -> None:
-        circuit = self._circuits.pop(topic, Circuit())
         del self._queue.tripped[topic]
         self._queue.release(topic)
         self._tell(
             worker_events.BreakerClosed,
             topic=topic,
-            tries=circuit.tries,
-            seconds=now - circuit.since,
+            tries=trip.tries,
+            seconds=self._queue.clock() - trip.since,
             is_lifted=is_lifted,
             error=error,
         )
@@ -283,13 +276,13 @@ class Outages:
 
         It is for the polling thread only.
         """
-        if not self._has_placed or self._queue.others is None:
+        if not self._has_placed or self._queue.ledger is None:
             return  # nearly always
         now = self._queue.clock()
         for owner, until in self._until.items():
             self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
         self._counted_at = now
-        state = self._queue.others.seen().holds
+        state = self._queue.ledger.peek().holds
         if state is not self._seen:
             self._seen, self._until = state, _lasting(state)
 
@@ -333,7 +326,7 @@ def _lasting(state: Holds) -> dict[str, float]:
     return until
 
 
-def sound(error: BaseException) -> BaseException:
+def checked_pause(error: BaseException) -> BaseException:
     """Return a pause whose fields are valid, or the error in them."""
     if not isinstance(error, Pause):
         return error
@@ -355,10 +348,6 @@ def scope_of(task: Task, pause: Pause) -> Scope:
         case "topic":
             return Topic(tp.topic)
     return ALL
-
-
-def _is_pause(error: object) -> bool:
-    return isinstance(error, Pause)
 
 
 def _text(error: BaseException) -> str:

@@ -7,39 +7,16 @@ on any thread and without a lock, and must cost no more than that.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from attrs import frozen
+
+from safeconsumer.worker.records import AnyRecord
 
 # Bytes that a record takes besides key, value and headers: the tuple, its numbers and
 # what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
 # of it here is the rest. A separate lane for each record, if keys never repeat, is not
 # included.
 OVERHEAD_BYTES = 400
-
-
-class Record(Protocol):
-    """The attributes that are used of a consumer's record."""
-
-    @property
-    def offset(self) -> int:
-        """Its offset in its partition."""
-
-    @property
-    def leader_epoch(self) -> int | None:
-        """The epoch of the leader that wrote it, as the broker reports it."""
-
-    @property
-    def serialized_key_size(self) -> int | None:
-        """The key's bytes; -1 or None without a key."""
-
-    @property
-    def serialized_value_size(self) -> int | None:
-        """The value's bytes; -1 or None without a value."""
-
-    @property
-    def serialized_header_size(self) -> int | None:
-        """The headers' bytes; -1 or None without headers."""
 
 
 @frozen
@@ -71,9 +48,9 @@ class Chunk:
 
     __slots__ = ("base", "came", "done", "end", "records", "sizes")
 
-    def __init__(self, records: list[Record], base: int, came: float = 0.0) -> None:
+    def __init__(self, records: list[AnyRecord], base: int, came: float = 0.0) -> None:
         last = records[-1]
-        self.records: list[Record | None] = list(records)
+        self.records: list[AnyRecord | None] = list(records)
         self.sizes = [  # in line: it is done for every record
             (record.serialized_value_size or 0)
             + (record.serialized_key_size or 0)
@@ -182,16 +159,17 @@ class Progress:
 
         Offsets without a record, from compaction or transactions, count as complete.
         """
-        ordinal = self.floor()
-        if not self._chunks:
-            return self._passed
-        chunk = self._chunks[0]
-        first = ordinal - chunk.base
-        record = chunk.records[first]
-        if record is None:  # completed just now: the next call sees it
-            return self._passed
-        # At least the last complete record's epoch, as a truncation check needs it.
-        return Watermark(record.offset, _epoch_of(record))
+        while True:
+            ordinal = self.floor()
+            if not self._chunks:
+                return self._passed
+            chunk = self._chunks[0]
+            record = chunk.records[ordinal - chunk.base]
+            if record is not None:
+                # At least the last complete record's epoch, as a truncation check
+                # needs it.
+                return Watermark(record.offset, _epoch_of(record))
+            # It was completed between the two looks: what is before it is not all.
 
     def span(self) -> int:
         """Return how many records there are from the first incomplete one to the last."""
@@ -207,5 +185,12 @@ class Progress:
         ]
 
 
-def _epoch_of(record: Record) -> int:
+def record_at(chunk: Chunk, index: int) -> AnyRecord:
+    """Return a record that is not finished, and so is not freed."""
+    record = chunk.records[index]
+    assert record is not None  # noqa: S101 - see above
+    return record
+
+
+def _epoch_of(record: AnyRecord) -> int:
     return -1 if record.leader_epoch is None else record.leader_epoch

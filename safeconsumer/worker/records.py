@@ -1,9 +1,7 @@
-"""Defines the types of records and handlers, for type checkers."""
+"""Defines the type of records, for type checkers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
-
-from safeconsumer.worker.handlers import Context
 
 K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
@@ -67,12 +65,4 @@ class Record(Protocol[K_co, V_co]):
         """The headers' bytes; -1 without headers."""
 
 
-Handle: TypeAlias = Callable[[Record[Any, Any], Context], object]
-"""
-A handler: it takes a record and a context.
-"""
-
-HandleBatch: TypeAlias = Callable[[list[Record[Any, Any]], Context], object]
-"""
-A batch handler: it takes the records of a batch and a context.
-"""
+AnyRecord: TypeAlias = Record[Any, Any]

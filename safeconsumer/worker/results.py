@@ -1,17 +1,15 @@
 """Turns each handler's result into a completion, a retry, a dead letter or a stop."""
 
-import itertools
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from attrs import evolve, frozen
-from kafka.structs import TopicPartition
+from attrs import evolve
 
 from safeconsumer._checks import is_number
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import (
     DeadLetterLimitError,
     HandlersFailError,
@@ -21,64 +19,21 @@ from safeconsumer.worker.handlers import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker.outages import Barred, Outages, Place, scope_of, sound
-from safeconsumer.worker.partition import (
-    KEYLESS,
-    Epoch,
-    Indexes,
-    Lane,
-    State,
-    record_at,
+from safeconsumer.worker.lanes import Indexes, Lane, LaneState
+from safeconsumer.worker.outages import (
+    Barred,
+    Outages,
+    PlaceHold,
+    checked_pause,
+    scope_of,
 )
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import Letter, Outcome, Queue, Task
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Chunk, record_at
+from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
+from safeconsumer.worker.tasks import Letter, Outcome, Task
 from safeconsumer.worker.tracebacks import chain, shown
 
-# Upper bounds in seconds: from handlers that only compute to those that wait.
-BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
-
-
-@frozen
-class Histogram:
-    """
-    Counts of durations up to one moment, in seconds.
-
-    Attributes:
-        counts: how many durations were no longer than each of ``bounds`` and longer
-            than the bound before; the last entry counts those longer than all bounds.
-        total: the sum of the durations, in seconds.
-    """
-
-    counts: tuple[int, ...]
-    total: float
-    bounds: tuple[float, ...] = BOUNDS
-
-    @property
-    def count(self) -> int:
-        """How many durations there were."""
-        return sum(self.counts)
-
-
-class Durations:
-    """Counts durations as they come."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS) + 1)
-        self._total = 0.0
-
-    def add(self, seconds: float, count: int) -> None:
-        """Count several that took so many seconds together, each an equal part of them."""
-        self._counts[bisect_left(BOUNDS, seconds / count)] += count
-        self._total += seconds
-
-    def taken(self) -> Histogram:
-        """Return the counts so far."""
-        return Histogram(tuple(self._counts), self._total)
-
-
-# A task, an index, the handler's error for it, and its time on the clock.
-Answer: TypeAlias = tuple[Task, int, BaseException, float]
 Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
@@ -101,13 +56,13 @@ class Schedule:
         self,
         queue: Queue,
         emit: Callable[..., None],
-        place: Place | None = None,
+        place: PlaceHold | None = None,
         breaker: Breaker | None = None,
     ) -> None:
         self.queue = queue
         self.outages = Outages(queue, self._tell, place, breaker)
         self._held, self._lanes, self._policy = queue.held, queue.lanes, queue.policy
-        self._others, self._clock = queue.others, queue.clock
+        self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
         self.failing = Failing()
@@ -129,11 +84,12 @@ class Schedule:
 
     def turn(self) -> float:
         """
-        Wake lanes that have slept long enough.
+        Let lanes go on whose time has come. For the polling thread only.
 
         Return the seconds until the next is due.
         """
         self.queue.look()
+        self.queue.clear_lanes()
         self.outages.count()
         soon = self.queue.turn()
         if self.queue.tripped:
@@ -151,43 +107,37 @@ class Schedule:
 
     def _sort(self, epoch: Epoch) -> None:
         # Records behind one without a key wait for it: they may be of its lane.
-        while (taken := self._next_unsorted(epoch)) is not None:
-            chunk, first = taken
-            groups = self._lanes.group(chunk, first)  # the user's code: under no lock
-            failed = groups.failed and (groups.failed[0], sound(groups.failed[1]))
+        while epoch.unsorted and epoch.unkeyed is None:
+            chunk, first = epoch.unsorted[0]
+            found, unkeyed = self._lanes.sort(epoch, chunk, first)
+            wrong = None if unkeyed is None else checked_pause(unkeyed[1])
             with self._held.lock:
-                self.queue.clear_lanes(epoch)
-                self.queue.make_all_ready(
-                    self._lanes.queue(epoch, chunk, groups.sorted),
-                )
-                if failed is not None:
-                    self._fail_keyless(epoch, chunk, *failed)
+                epoch.unsorted.popleft()
+                self.queue.make_all_ready(self._lanes.queue(chunk, found))
+                if unkeyed is not None and wrong is not None:
+                    self._fail_unkeyed(epoch, chunk, unkeyed[0], wrong)
                 self.queue.look_again(epoch)
                 self.queue.wake_one()
                 told = self._taken()
             self._tell_all(told)
 
-    def _next_unsorted(self, epoch: Epoch) -> tuple[Chunk, int] | None:
-        with self._held.lock:
-            if not epoch.unsorted or KEYLESS in epoch.lanes:
-                return None
-            return epoch.unsorted.popleft()
-
-    def _fail_keyless(
+    def _fail_unkeyed(
         self, epoch: Epoch, chunk: Chunk, index: int, error: BaseException
     ) -> None:
         epoch.unsorted.appendleft((chunk, index + 1))
-        lane = epoch.lanes[KEYLESS] = Lane(epoch, KEYLESS)
-        attempt = epoch.failures.get(record_at(chunk, index).offset, 0) + 1
+        lane = epoch.unkeyed = Lane(epoch, None)
+        epoch.apart.add(lane)
+        known = epoch.failed.get(record_at(chunk, index).offset)
+        attempt = 1 if known is None else known.count + 1
         self._fail(lane, Task(lane, chunk, [index], attempt), index, error)
-        if lane.state is State.IDLE:
+        if lane.state is LaneState.IDLE:
             self._next(lane)
 
     # ------------------------------------------------------------ results
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
         """Take over results; those of closed epochs change nothing."""
-        outcomes = self.outages.heed(outcomes)
+        outcomes = self.outages.decide(outcomes)
         with self._held.lock:
             for outcome in outcomes:
                 self._complete(outcome)
@@ -200,8 +150,8 @@ class Schedule:
             )
         self._tell_all(told)
         self._held.tell_low()
-        if is_quiet and self._others is not None:
-            self._others.became_quiet()
+        if is_quiet and self.queue.ledger is not None:
+            self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
         """Stop the worker for this error, unless another error stops it already."""
@@ -216,104 +166,93 @@ class Schedule:
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)
-        parts = list(_gathered(outcome)) if task.pieces else [(outcome,)]
         if outcome.finished:
-            self._succeed(outcome, parts)
+            self._succeed(outcome)
         if outcome.failing:
             # In a batch that is to come later the first has failed, and all were
             # handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
-        if task.bundle and len(outcome.finished) == len(task.indexes):
+        if not task.bundle:
+            self._conclude(outcome)
+        elif len(outcome.finished) == len(task.indexes):
             self._next_all(task.bundle)
         else:
-            for part in _parts(outcome) if task.bundle else parts:
+            for part in _by_lane(outcome):
                 self._conclude(part)
         self.queue.look_again(epoch)
 
-    def _conclude(self, parts: Sequence[Outcome]) -> None:
-        task = parts[0].task
-        if not task.epoch.revoked.is_set():
-            self._put_back(parts)
-        if task.lane.state in _FREE:
-            self._next(task.lane)
-
-    def _succeed(self, outcome: Outcome, parts: Sequence[Sequence[Outcome]]) -> None:
-        epoch, count = outcome.task.epoch, len(outcome.finished)
-        for part in itertools.chain.from_iterable(parts):
-            self._held.release(epoch, part.task.chunk, part.finished)
+    def _succeed(self, outcome: Outcome) -> None:
+        task, epoch, count = outcome.task, outcome.task.epoch, len(outcome.finished)
+        self._held.release(epoch, task.chunk, outcome.finished)
         self.failing = self.failing.succeeded(count)
         seconds = outcome.seconds - outcome.failing
         self.durations.add(seconds, count)
         if seconds:
             epoch.keep_pace(seconds / count)
-        tried = outcome.task.tried
-        if tried is not None:
-            epoch.failures.pop(tried, None)
-            epoch.alone.discard(tried)
+        if task.tried is not None:
+            epoch.failed.pop(task.tried, None)
 
-    def _put_back(self, parts: Sequence[Outcome]) -> None:
-        # These are parts of one lane, chunk by chunk.
-        lane, is_suspect = parts[0].task.lane, parts[0].is_suspect
-        failing = next((one for one in parts if one.failed and not is_suspect), None)
-        if failing is not None and lane.is_shared:
-            self._set_apart(parts)
+    def _conclude(self, outcome: Outcome) -> None:
+        lane = outcome.task.lane
+        if not lane.epoch.revoked.is_set():
+            self._put_back(outcome)
+        if lane.state in _FREE:
+            self._next(lane)
+
+    def _put_back(self, outcome: Outcome) -> None:
+        task, lane = outcome.task, outcome.task.lane
+        if outcome.failed and lane.is_shared and not outcome.is_suspect:
+            self._set_apart(outcome)
             return
-        for part in reversed(parts):
-            task = part.task
-            lane.put_back(task.chunk, part.left)
-            # In order: the first is dealt with now, the others after it, each by
-            # itself.
-            later = part.failed[1:] if part is failing else part.failed
+        # In order: the first is dealt with now, the others after it, each by itself.
+        later = outcome.failed if outcome.is_suspect else outcome.failed[1:]
+        self._queue_again(lane, task, outcome.left)
+        self._queue_again(lane, task, [index for index, _ in later])
+        if outcome.is_suspect:
+            for index, _ in later:
+                lane.epoch.fail(record_at(task.chunk, index).offset)
+            index, error = later[0]
+            assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
+            self._tell_retry(task, index, error, 0.0, len(later))
+        elif outcome.failed:
             for index, error in later:
-                if is_suspect:
-                    task.epoch.alone.add(record_at(task.chunk, index).offset)
-                else:
-                    self._keep_answer(task, index, error)
-            lane.put_back(task.chunk, [index for index, _ in later])
-        if failing is not None:
-            together = self._together(parts)
-            self._fail(lane, failing.task, *failing.failed[0], together=together)
-        elif is_suspect:
-            self._tell_suspects(parts)
+                self._keep_answer(task, index, error)
+            index, error = outcome.failed[0]
+            self._fail(lane, task, index, error, together=self._together(outcome))
 
-    def _together(self, parts: Sequence[Outcome]) -> int:
+    @staticmethod
+    def _queue_again(lane: Lane, task: Task, indexes: Indexes) -> None:
+        for chunk, some in reversed([*task.runs(indexes)]):
+            lane.put_back(chunk, some)
+
+    def _together(self, outcome: Outcome) -> int:
         # A batch about which nothing is known comes again as one.
-        is_batch = self._policy.is_batch
-        return 1 + sum(len(part.left) for part in parts) if is_batch else 1
+        return 1 + len(outcome.left) if self._policy.is_batch else 1
 
-    def _tell_suspects(self, parts: Sequence[Outcome]) -> None:
-        failed = [(part.task, *what) for part in parts for what in part.failed]
-        task, index, error = failed[0]
-        offset = record_at(task.chunk, index).offset
-        assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
-        self._tell_retry(task.epoch.tp, offset, task.attempt, error, 0.0, len(failed))
-
-    def _set_apart(self, parts: Sequence[Outcome]) -> None:
+    def _set_apart(self, outcome: Outcome) -> None:
         # Each comes by itself; but records of one batch that were not begun stay
         # together, or the rest of a batch that is to come later would be tried again at
         # once.
-        failed = [(one.task, *what) for one in parts for what in one.failed]
-        for number, (task, index, error) in enumerate(failed, 1):
-            own = Lane(task.epoch, object())
-            task.epoch.lanes[own.key] = own
-            rest = own if self._policy.is_batch else task.lane
-            together = 1
-            if number == len(failed):
-                together = self._together(parts)
-                for part in reversed(parts):
-                    rest.put_back(part.task.chunk, part.left)
+        task, epoch = outcome.task, outcome.task.epoch
+        for number, (index, error) in enumerate(outcome.failed, 1):
+            own, together = Lane(epoch, None), 1
+            epoch.apart.add(own)
+            if number == len(outcome.failed):
+                together = self._together(outcome)
+                rest = own if self._policy.is_batch else task.lane
+                self._queue_again(rest, task, outcome.left)
             self._fail(own, task, index, error, together=together)
-            if own.state is State.IDLE:
+            if own.state is LaneState.IDLE:
                 self._next(own)
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
-        ready, idle = self.queue.ready, State.IDLE
+        ready, idle = self.queue.ready, LaneState.IDLE
         is_full = len(bundle[0][0].epoch.lanes) > self.queue.room_of_lanes()
         for lane, _ in bundle:
             if lane.runs:
-                lane.state = State.READY
+                lane.state = LaneState.READY
                 ready.append(lane)
             elif is_full or not lane.is_light:
                 self.queue.let_go(lane)
@@ -331,7 +270,7 @@ class Schedule:
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""
-        return bool(epoch.stuck or epoch.failures or epoch.answers)
+        return bool(epoch.failed)
 
     @property
     def together(self) -> int:
@@ -342,24 +281,10 @@ class Schedule:
         """Tell whether no record of the epoch is, or could be, worked on now."""
         if epoch is None or not epoch.records:
             return True
-        if epoch.running:  # a shared lane may be empty, or parked, while tasks are out
+        if epoch.running:  # a shared lane may be empty, or wait, while tasks are out
             return False
         with self._held.lock:
-            return not any(lane.state in _MOVING for lane in epoch.lanes.values())
-
-    # ------------------------------------------------------------ of the queue
-
-    def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """Forget the queued records of these epochs; running ones go on."""
-        self.queue.drop_queued(epochs)
-
-    def halt(self) -> None:
-        """Hand out nothing until :meth:`go_on`."""
-        self.queue.halt()
-
-    def go_on(self) -> None:
-        """Hand out records again."""
-        self.queue.go_on()
+            return not any(lane.state in _MOVING for lane in epoch.all_lanes())
 
     # ------------------------------------------------------------ failures
 
@@ -378,42 +303,33 @@ class Schedule:
 
     def _next(self, lane: Lane) -> None:
         # The record in front may have been answered for already, in a batch.
-        while lane.epoch.answers and lane.runs:
-            answer = self._answer_to_front(lane)
-            if answer is None:
+        while lane.epoch.failed and lane.runs:
+            known = lane.epoch.failed.get(lane.first_offset())
+            if known is None or known.answer is None:
                 break
-            self._fail(lane, *answer)
+            (task, index, error, since), known.answer = known.answer, None
+            chunk, indexes = lane.runs.pop(0)
+            lane.put_back(chunk, indexes[1:])
+            self._fail(lane, task, index, error, since)
             if lane.state in _SEEN_TO:
                 return
         self.queue.next(lane)
 
-    def _answer_to_front(self, lane: Lane) -> Answer | None:
-        chunk, indexes = lane.runs[0]
-        offset = record_at(chunk, indexes[0]).offset
-        answer: Answer | None = lane.epoch.answers.pop(offset, None)  # type: ignore[assignment]  # they are
-        if answer is not None:
-            lane.runs.pop(0)
-            lane.put_back(chunk, indexes[1:])
-        return answer
-
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # Keeps the error for a record behind another one that failed, until its turn
         # comes. An error that stops the worker stops it at once.
-        offset = record_at(task.chunk, index).offset
         if isinstance(error, Pause) and error.scope != "key":
-            self._tell_pause(task, offset, error)
+            self._tell_pause(task, index, error)
             return  # its hold exists, and it waits with the others
         if isinstance(error, Barred):
-            tp = task.epoch.tp
-            self._tell_retry(tp, offset, task.attempt, error.error, error.seconds)
+            self._tell_retry(task, index, error.error, error.seconds)
             return  # its hold exists, too
-        task.epoch.alone.add(offset)
+        known = task.epoch.fail(record_at(task.chunk, index).offset)
         match error:
             case StopWorker():
                 self.is_stop_asked = True
             case Exception() if not isinstance(error, HandlersFailError):
-                answer: Answer = (task, index, error, self._clock())
-                task.epoch.answers[offset] = answer
+                known.answer = (task, index, error, self._clock())
             case _:
                 self._stop_for(error)
 
@@ -440,30 +356,19 @@ class Schedule:
                 batch.
         """
         late = 0.0 if since is None else self._clock() - since
-        lane.put_back(task.chunk, [index])
-        lane.state = State.WAITING
-        offset = record_at(task.chunk, index).offset
+        chunk, at = task.place(index)
+        lane.put_back(chunk, [at])
+        lane.state = LaneState.FAILED
         match error:
             case RetryLater() if is_number(error.after) and error.after >= 0:
-                lane.join_front()  # a batch that is to come later comes as one
                 delay = max(0.0, error.after - late)
                 self.queue.sleep(lane, delay)
-                self._tell_retry(
-                    lane.epoch.tp, offset, task.attempt, error, delay, together
-                )
+                self._tell_retry(task, index, error, delay, together)
             case Pause():
-                self._pause(lane, task, offset, error, late)
+                self._pause(lane, task, index, error, late)
             case Barred():
-                lane.join_front()
                 self.queue.put_first(lane)
-                self._tell_retry(
-                    lane.epoch.tp,
-                    offset,
-                    task.attempt,
-                    error.error,
-                    error.seconds,
-                    together,
-                )
+                self._tell_retry(task, index, error.error, error.seconds, together)
             case StopWorker():
                 self.is_stop_asked = True
             case Reject():
@@ -476,25 +381,21 @@ class Schedule:
                 self._stop_for(error)
 
     def _pause(
-        self, lane: Lane, task: Task, offset: int, pause: Pause, late: float
+        self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
         # Its hold exists by now, and keeps the record from beginning.
-        lane.join_front()
-        has_hold = self.outages.has_holds and lane.key is not KEYLESS
+        has_hold = self.outages.has_holds and lane is not lane.epoch.unkeyed
         if pause.scope == "key" or not has_hold:
             self.queue.sleep(lane, max(0.0, pause.for_ - late))
         else:
             self.queue.put_first(lane)
-        self._tell_pause(task, offset, pause)
+        self._tell_pause(task, index, pause)
 
-    def _tell_pause(self, task: Task, offset: int, pause: Pause) -> None:
+    def _tell_pause(self, task: Task, index: int, pause: Pause) -> None:
         self.outages.pauses += 1
-        tp = task.epoch.tp
         self._tell(
             worker_events.WorkPaused,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=offset,
-            attempt=task.attempt,
+            **_of_record(task, index),
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
             seconds=max(pause.for_, pause._held_for),  # noqa: SLF001 - ours
             reason=pause.reason,
@@ -503,32 +404,23 @@ class Schedule:
     def _count_failure(
         self, lane: Lane, task: Task, index: int, error: Exception, late: float
     ) -> None:
-        epoch, record = lane.epoch, record_at(task.chunk, index)
-        failures = epoch.failures.get(record.offset, 0) + 1
-        epoch.failures[record.offset] = failures
-        if self._policy.retry.is_final(failures, error):
+        known = lane.epoch.fail(record_at(task.chunk, index).offset)
+        known.count += 1
+        if self._policy.retry.is_final(known.count, error):
             self._exhaust(lane, task, index, error)
             return
-        delay = self._policy.retry.delay(failures, self._policy.draw())
+        delay = self._policy.retry.delay(known.count, self._policy.draw())
         delay = max(0.0, delay - late)
         self.queue.sleep(lane, delay)
-        self._tell_retry(epoch.tp, record.offset, failures, error, delay)
+        self._tell_retry(task, index, error, delay)
 
-    def _tell_retry(  # noqa: PLR0913, PLR0917 - fields of the event
-        self,
-        tp: TopicPartition,
-        offset: int,
-        attempt: int,
-        error: Exception,
-        delay: float,
-        records: int = 1,
+    def _tell_retry(
+        self, task: Task, index: int, error: Exception, delay: float, records: int = 1
     ) -> None:
         self.retries += records
         self._tell(
             worker_events.RecordRetried,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=offset,
-            attempt=attempt,
+            **_of_record(task, index),
             delay=delay,
             error=partial(shown, error),
             records=records,
@@ -537,24 +429,21 @@ class Schedule:
     def _exhaust(
         self, lane: Lane, task: Task, index: int, error: BaseException
     ) -> None:
-        record = record_at(task.chunk, index)
-        tp = lane.epoch.tp
+        record, (chunk, at) = record_at(task.chunk, index), task.place(index)
         then = "dead_letter" if self._policy.post else self._policy.on_exhausted
         self.failing = self.failing.failed()
         self._tell(
             worker_events.RecordExhausted,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=record.offset,
-            attempt=task.attempt,
+            **_of_record(task, index),
             error=partial(shown, error),
             then="stop" if then == "dead_letter" and self._exceeds() else then,
             traceback=partial(chain, error),
         )
-        lane.epoch.stuck[record.offset] = self._clock()
+        lane.epoch.fail(record.offset).blocks_since = self._clock()
         letter = Letter(
             lane=lane,
-            chunk=task.chunk,
-            index=index,
+            chunk=chunk,
+            index=at,
             record=record,
             attempt=task.attempt,
             error=error,
@@ -581,18 +470,16 @@ class Schedule:
     def _take_out(self, letter: Letter) -> bool:
         # The record is complete although it failed; it is at the lane's front, or
         # nowhere if the partition was revoked. Returns False if it is complete already.
-        lane = letter.lane
+        lane, epoch = letter.lane, letter.lane.epoch
         if lane.runs and lane.runs[0] == (letter.chunk, [letter.index]):
             lane.runs.pop(0)
-        elif not lane.epoch.revoked.is_set():
+        elif not epoch.revoked.is_set():
             return False
         if not letter.chunk.finish(letter.index):
             return False
-        lane.epoch.stuck.pop(letter.record.offset, None)
-        lane.epoch.failures.pop(letter.record.offset, None)
-        lane.epoch.alone.discard(letter.record.offset)
-        self._held.release(lane.epoch, letter.chunk, [letter.index])
-        lane.state = State.IDLE
+        epoch.failed.pop(letter.record.offset, None)
+        self._held.release(epoch, letter.chunk, [letter.index])
+        lane.state = LaneState.IDLE
         return True
 
     def letter_acknowledged(self, letter: Letter) -> None:
@@ -600,10 +487,7 @@ class Schedule:
         with self._held.lock:
             if not letter.lane.epoch.is_closed:
                 self.dead_letters += self._take_out(letter)
-                if letter.lane.state is State.IDLE:
-                    self._next(letter.lane)
-                self.queue.look_again(letter.lane.epoch)
-                self.queue.notify()
+                self._go_on_behind(letter)
         self._held.tell_low()
 
     def letter_refused(self, letter: Letter, why: BaseException) -> None:
@@ -613,10 +497,7 @@ class Schedule:
             if letter.lane.epoch.is_closed:
                 return
             self._dispose(evolve(letter, refused=why), then)
-            if letter.lane.state is State.IDLE:
-                self._next(letter.lane)
-            self.queue.look_again(letter.lane.epoch)
-            self.queue.notify()
+            self._go_on_behind(letter)
         self._emit(
             worker_events.DeadLetterRefused,
             partition=f"{tp.topic}:{tp.partition}",
@@ -625,6 +506,14 @@ class Schedule:
             then=then,
         )
         self._held.tell_low()
+
+    def _go_on_behind(self, letter: Letter) -> None:
+        if letter.lane.state is LaneState.IDLE:
+            self._next(letter.lane)
+        self.queue.look_again(letter.lane.epoch)
+        self.queue.notify()
+
+    # ------------------------------------------------------------ events
 
     def _taken(self) -> list[Told]:
         told, self._told = self._told, []
@@ -674,53 +563,30 @@ def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
 
 # A lane whose last task came back and that does not wait; a shared one may have run
 # empty while tasks of it were still out.
-_FREE = frozenset({State.RUNNING, State.IDLE})
-_MOVING = frozenset({State.RUNNING, State.READY})
+_FREE = frozenset({LaneState.RUNNING, LaneState.IDLE})
+_MOVING = frozenset({LaneState.RUNNING, LaneState.READY, LaneState.FILLING})
 # A lane whose first record has failed, and that waits, or runs by itself.
-_SEEN_TO = frozenset({State.WAITING, State.READY})
+_SEEN_TO = frozenset({LaneState.FAILED, LaneState.READY})
 
 
-def _parts(outcome: Outcome) -> Iterator[tuple[Outcome]]:
+def _of_record(task: Task, index: int) -> dict[str, object]:
+    # What each event of a record begins with.
+    tp = task.epoch.tp
+    return {
+        "partition": f"{tp.topic}:{tp.partition}",
+        "offset": record_at(task.chunk, index).offset,
+        "attempt": task.attempt,
+    }
+
+
+def _by_lane(outcome: Outcome) -> Iterator[Outcome]:
     # Yields the results of a bundle, lane by lane; finished records are counted
     # already.
     failed, left = dict(outcome.failed), set(outcome.left)
     task = outcome.task
     for lane, indexes in task.bundle:
-        part = Task(lane, task.chunk, indexes, trace=task.trace)
-        if not failed and not left:
-            yield (Outcome(task=part),)
-            continue
-        one = Outcome(
-            task=part,
+        yield Outcome(
+            task=Task(lane, task.chunk, indexes, trace=task.trace),
             failed=[(index, failed[index]) for index in indexes if index in failed],
             left=[index for index in indexes if index in left],
-            is_suspect=outcome.is_suspect,
         )
-        yield (one,)
-
-
-def _gathered(outcome: Outcome) -> Iterator[list[Outcome]]:
-    # Yields the results of a batch that was gathered, lane by lane and there chunk by
-    # chunk. Marks finished records in the chunks they came from. One error for all
-    # becomes one error for each lane.
-    failed, left, at = dict(outcome.failed), set(outcome.left), 0
-    for _, pieces in itertools.groupby(outcome.task.pieces, lambda piece: id(piece[0])):
-        refused = outcome.failed[0][1] if outcome.failed and outcome.left else None
-        parts = []
-        for lane, chunk, indexes in pieces:
-            bad, rest = [], []
-            for place, index in enumerate(indexes, at):
-                error = failed.get(place, refused if place in left else None)
-                if error is not None:
-                    bad.append((index, error))
-                    refused = None
-                elif place in left:
-                    rest.append(index)
-                else:
-                    chunk.finish(index)
-            at += len(indexes)
-            good = [index for index in indexes if chunk.done[index]]
-            task = Task(lane, chunk, indexes, trace=outcome.task.trace)
-            part = evolve(outcome, task=task, finished=good, failed=bad, left=rest)
-            parts.append(part)
-        yield parts

@@ -15,6 +15,31 @@ _RATIO_SAMPLE = 100
 _WINDOW = 1_000
 
 
+def check_waits(first: float, factor: float, most: float) -> None:
+    """
+    Refuse waits that get shorter.
+
+    Raises:
+        WorkerSettingError: the factor is below 1, or the longest below the first.
+    """
+    if factor < 1 or most < first:
+        message = (
+            f"waits must not get shorter: factor {factor} must be 1 or more, "
+            f"most {most} not less than first {first}"
+        )
+        raise WorkerSettingError(message)
+
+
+def longer_wait(before: int, first: float, factor: float, most: float) -> float:
+    """Return the seconds of a wait that comes after so many others."""
+    wait = first
+    for _ in range(before):
+        if wait >= most or factor == 1:
+            break
+        wait *= factor
+    return min(wait, most)
+
+
 @frozen(kw_only=True)
 class Retry:
     """
@@ -40,12 +65,7 @@ class Retry:
     never: tuple[type[Exception], ...] = field(default=(), validator=exception_types)
 
     def __attrs_post_init__(self) -> None:
-        if self.factor < 1 or self.most < self.first:
-            message = (
-                f"waits must not get shorter: factor {self.factor} must be 1 or more, "
-                f"most {self.most} not less than first {self.first}"
-            )
-            raise WorkerSettingError(message)
+        check_waits(self.first, self.factor, self.most)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
         """Tell whether a record that has failed so often is not tried again."""
@@ -59,12 +79,7 @@ class Retry:
             failures: how many there were, 1 or more.
             draw: a random number, 0 or more and less than 1.
         """
-        wait = self.first
-        for _ in range(failures - 1):
-            if wait >= self.most or self.factor == 1:
-                break
-            wait *= self.factor
-        wait = min(wait, self.most)
+        wait = longer_wait(failures - 1, self.first, self.factor, self.most)
         return wait * (0.5 + draw / 2) if self.jitter else wait
 
 

@@ -8,8 +8,9 @@ from attrs import frozen
 from safeconsumer.errors import ScopeSyntaxError, WorkerSettingError
 from safeconsumer.holds import scope
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
+from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.executors import check_kind
-from safeconsumer.worker.handlers import Reject, is_async
+from safeconsumer.worker.handlers import Reject
 from safeconsumer.worker.settings import check_callable, refuse_class
 
 Handler: TypeAlias = Callable[[Any, Any], Any]

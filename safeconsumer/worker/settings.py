@@ -18,7 +18,7 @@ from safeconsumer._checks import (
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.handlers import is_async
+from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits

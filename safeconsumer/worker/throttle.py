@@ -1,5 +1,6 @@
 """Limits how many records begin per second, and how many handlers run per topic."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
@@ -7,7 +8,7 @@ from attrs import field, frozen
 from safeconsumer._checks import is_number
 from safeconsumer.errors import ScopeSyntaxError, WorkerSettingError
 from safeconsumer.holds.scope import Pattern, Topic, parse
-from safeconsumer.worker.turns import Turns
+from safeconsumer.worker.partition import Epoch
 
 # Seconds. Records that could have begun this long ago may begin now, all at once:
 # threads are not as exact as a clock.
@@ -51,17 +52,22 @@ class Places:
     Attributes:
         most: the limit.
         taken: how many handlers the topic has now.
-        waiting: the lanes that wait for a place, in order.
+        waiting: the partitions that were set aside until a place is free, in order.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
-        self.waiting = Turns()
+        self.waiting: OrderedDict[Epoch, None] = OrderedDict()
 
     def has_room(self) -> bool:
         """Tell whether another handler may begin."""
         return self.taken < self.most
+
+    def drop_closed(self) -> None:
+        """Forget the ownerships that have ended."""
+        for epoch in [one for one in self.waiting if one.is_closed]:
+            del self.waiting[epoch]
 
 
 @frozen

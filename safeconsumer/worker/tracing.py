@@ -15,6 +15,7 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
+from safeconsumer.worker.calls import is_async, refuse_undone
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -22,8 +23,6 @@ from safeconsumer.worker.handlers import (
     Pause,
     RetryLater,
     StopWorker,
-    is_async,
-    refuse_undone,
 )
 from safeconsumer.worker.settings import Tracing
 from safeconsumer.worker.tracebacks import chain, message

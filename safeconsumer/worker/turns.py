@@ -1,87 +1,73 @@
-"""Lanes that wait in line, while their partitions take turns."""
+"""Lines up the partitions that have lanes to hand out: they take turns."""
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from safeconsumer.worker.partition import Epoch, Lane
+from safeconsumer.worker.lanes import Lane
+from safeconsumer.worker.partition import Epoch
 
 
 class Turns:
     """
-    A line of lanes: those of one partition in their order, the partitions in turns.
+    The partitions in line, each with its ready lanes in their order.
+
+    One that is set aside keeps its lanes, and is not in line.
 
     Thread rules: under the lock of ``Held``.
     """
 
-    __slots__ = ("_lanes", "_order")
+    __slots__ = ("_line",)
 
     def __init__(self) -> None:
-        self._lanes: dict[Epoch, deque[Lane]] = {}
-        self._order: deque[Epoch] = deque()
+        self._line: OrderedDict[Epoch, None] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self._order)
+        return bool(self._line)
 
     def __iter__(self) -> Iterator[Lane]:
-        for epoch in self._order:
-            yield from self._lanes[epoch]
+        for epoch in self._line:
+            yield from epoch.ready
 
     @property
-    def first(self) -> Lane:
-        """The next one; there must be one."""
-        return self._lanes[self._order[0]][0]
+    def first(self) -> Epoch:
+        """The partition whose turn it is; there must be one."""
+        return next(iter(self._line))
 
     def append(self, lane: Lane) -> None:
         """Put a lane behind the others of its partition."""
-        lanes = self._lanes.get(lane.epoch)
-        if lanes is None:
-            self._lanes[lane.epoch] = deque((lane,))
-            self._order.append(lane.epoch)
-        else:
-            lanes.append(lane)
+        lane.epoch.ready.append(lane)
+        self._line.setdefault(lane.epoch)
 
     def extend(self, epoch: Epoch, lanes: Sequence[Lane]) -> None:
         """Put lanes behind the others of their partition."""
-        if epoch in self._lanes:
-            self._lanes[epoch].extend(lanes)
-        elif lanes:
-            self._lanes[epoch] = deque(lanes)
-            self._order.append(epoch)
+        epoch.ready.extend(lanes)
+        self._line.setdefault(epoch)
 
-    def put_first(self, lane: Lane) -> None:
-        """Put a lane before all others."""
-        epoch = lane.epoch
-        if epoch not in self._lanes:
-            self._lanes[epoch] = deque()
-            self._order.appendleft(epoch)
-        elif self._order[0] is not epoch:
-            self._order.remove(epoch)
-            self._order.appendleft(epoch)
-        self._lanes[epoch].appendleft(lane)
+    def go_first(self, epoch: Epoch) -> None:
+        """Put a partition in front; it must have lanes that are ready."""
+        self._line[epoch] = None
+        self._line.move_to_end(epoch, last=False)
+
+    def set_aside(self, epoch: Epoch) -> None:
+        """Take a partition out of the line, until it is brought back or gets a lane."""
+        self._line.pop(epoch, None)
+
+    def bring_back(self, epoch: Epoch) -> bool:
+        """Put a partition that was set aside in front; False if there is none."""
+        if not epoch.ready or epoch in self._line:
+            return False
+        self.go_first(epoch)
+        return True
 
     def take(self) -> Lane:
-        """Remove and return the next one; then it is another partition's turn."""
-        epoch = self._order.popleft()
-        lanes = self._lanes[epoch]
-        lane = lanes.popleft()
-        if lanes:
-            self._order.append(epoch)
-        else:
-            del self._lanes[epoch]
+        """Remove and return the next lane; then it is another partition's turn."""
+        epoch, _ = self._line.popitem(last=False)
+        lane = epoch.ready.popleft()
+        if epoch.ready:
+            self._line[epoch] = None
         return lane
 
-    def of(self, epoch: Epoch) -> deque[Lane]:
-        """Return the lanes of a partition, to take from; call :meth:`taken` afterwards."""
-        return self._lanes.get(epoch) or deque()
-
-    def taken(self, epoch: Epoch) -> None:
-        """Note that lanes of a partition were taken."""
-        if epoch in self._lanes and not self._lanes[epoch]:
-            del self._lanes[epoch]
-            self._order.remove(epoch)
-
     def drop_closed(self) -> None:
-        """Forget the lanes of ownerships that have ended."""
-        for epoch in [one for one in self._order if one.is_closed]:
-            self._order.remove(epoch)
-            del self._lanes[epoch]
+        """Forget the ownerships that have ended."""
+        for epoch in [one for one in self._line if one.is_closed]:
+            del self._line[epoch]

@@ -48,9 +48,6 @@ class Load:
     records: int = 0
     bytes: int = 0
 
-    def __sub__(self, other: "Load") -> "Load":
-        return Load(self.records - other.records, self.bytes - other.bytes)
-
 
 @frozen
 class Marks:
@@ -72,9 +69,12 @@ class Marks:
         return load.records >= self.high.records or load.bytes >= self.high.bytes
 
 
-def marks(limits: Limits) -> Marks:
-    """Return the marks for everything held together."""
-    return _marks(limits.records, limits.bytes, limits.low)
+def marks(limits: Limits, parts: int = 1) -> Marks:
+    """Return the marks for everything held together, or for one of so many parts."""
+    high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
+    return Marks(
+        high, Load(int(high.records * limits.low), int(high.bytes * limits.low))
+    )
 
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
@@ -91,10 +91,7 @@ def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
     """
     if partitions < 2:  # noqa: PLR2004 - at least two
         return None
-    parts = max(sharing, 1) + 1
-    return _marks(
-        max(1, limits.records // parts), max(1, limits.bytes // parts), limits.low
-    )
+    return marks(limits, max(sharing, 1) + 1)
 
 
 def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
@@ -104,7 +101,3 @@ def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
     if room <= 0 or left <= 0:
         return 0
     return max(1, min(room, math.floor(left / max(1.0, average_bytes))))
-
-
-def _marks(records: int, size: int, low: float) -> Marks:
-    return Marks(Load(records, size), Load(int(records * low), int(size * low)))

@@ -25,7 +25,8 @@ from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
 from safeconsumer.worker.handlers import commits_alone
-from safeconsumer.worker.health import Report, Stats, taken
+from safeconsumer.worker.health import Report, Stats, snapshot
+from safeconsumer.worker.lanes import shared_out
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.routes import Routes
 from safeconsumer.worker.settings import refuse_circle
@@ -78,7 +79,9 @@ class Worker:
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
         concurrency: how many handlers run at a time.
-        batch: most records per call, of one partition; None for one by one.
+        batch: most records per call, of one partition; None for one by one. By key, the
+            keys of a partition share as many lanes as there are handlers: a batch has
+            records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer.
         rate: the most records per second that handlers begin, retries included; a batch
@@ -142,6 +145,8 @@ class Worker:
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
             key = readers.key_of(key)
+        if options.is_batch:
+            key = shared_out(key, options.concurrency)
         parts = assembled(options, client, key, around, **policy_of(options))
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
@@ -326,7 +331,7 @@ class Worker:
     def stats(self) -> Stats:
         """Return the worker's numbers at this moment. Any thread."""
         state = self._state
-        return taken(
+        return snapshot(
             state.value,
             self._engine,
             self._schedule,
@@ -378,9 +383,10 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
-        others.report_busy(self._engine.held.busy)
+        ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
+        ledger.busy = self._engine.held.busy
+        ledger.lookers.append(obey)
+        self._stop_obeying = lambda: ledger.lookers.remove(obey)
 
     def _check_topics(self) -> None:
         membership = self._client.membership
@@ -427,7 +433,9 @@ class Worker:
         # The stop may have been asked for while a commit was waited for.
         now = self._clock()
         self._stop_at = now if self._asked_at is None else self._asked_at
-        self._engine.stop(max(0.0, self._stop_at + self._options.drain.shutdown - now))
+        self._engine.departures.stop(
+            max(0.0, self._stop_at + self._options.drain.shutdown - now)
+        )
         self._runner.recall()
 
     def _turn(self) -> None:
@@ -443,7 +451,7 @@ class Worker:
 
     def _is_finished(self) -> bool:
         return self._state is State.DRAINING and (
-            self._stops > 1 or self._engine.is_drained()
+            self._stops > 1 or self._engine.departures.is_drained
         )
 
     def _close(self) -> Report:

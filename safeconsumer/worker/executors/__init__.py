@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.handlers import is_async, is_generator
 from safeconsumer.worker.queue import LANE_SECONDS, QUANTUM
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown

@@ -12,13 +12,8 @@ from types import CoroutineType
 from typing import Any, Self
 
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
-from safeconsumer.worker.executors.lifespan import enter_async, not_left
-from safeconsumer.worker.handlers import (
-    Context,
+from safeconsumer.worker.calls import (
     Errors,
-    Handler,
-    HandlerTimeoutError,
     Slot,
     all_done,
     batch_failed,
@@ -28,8 +23,11 @@ from safeconsumer.worker.handlers import (
     refuse_undone,
     traced,
 )
-from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.executors.lifespan import enter_async, not_left
+from safeconsumer.worker.handlers import Context, Handler, HandlerTimeoutError
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome, Task
 
 # The part of the time to end that handlers and the lifespan get before they are
 # cancelled once more, together with the tasks that handlers left behind.

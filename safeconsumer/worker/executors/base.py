@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
+from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.executors.lifespan import MakeLifespan
-from safeconsumer.worker.handlers import Handler, HandlersFailError, Slot
+from safeconsumer.worker.handlers import Handler, HandlersFailError
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 

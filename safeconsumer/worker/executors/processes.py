@@ -19,26 +19,28 @@ from attrs import define, evolve, field
 
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
-from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
-from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import check_picklable, sendable
-from safeconsumer.worker.handlers import (
+from safeconsumer.worker.calls import (
     About,
     Answer,
-    Handler,
-    HandlersFailError,
-    HandlerTimeoutError,
-    LifespanError,
-    ProcessDiedError,
     Slot,
     StackOf,
     blamed,
     call_in_process,
     outcome_of,
 )
-from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
+from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
+from safeconsumer.worker.executors.threads import Threads
+from safeconsumer.worker.executors.travel import check_picklable, sendable
+from safeconsumer.worker.handlers import (
+    Handler,
+    HandlersFailError,
+    HandlerTimeoutError,
+    LifespanError,
+    ProcessDiedError,
+)
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 if TYPE_CHECKING:

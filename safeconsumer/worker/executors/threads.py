@@ -4,9 +4,7 @@ import functools
 import threading
 
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
-from safeconsumer.worker.executors.lifespan import LifespanThread
-from safeconsumer.worker.handlers import (
+from safeconsumer.worker.calls import (
     Slot,
     StackOf,
     broken,
@@ -14,8 +12,10 @@ from safeconsumer.worker.handlers import (
     call_each,
     context_of,
 )
-from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.executors.lifespan import LifespanThread
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome, Task
 
 
 class Threads:

@@ -7,7 +7,8 @@ from typing import Any
 from attrs import define
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.handlers import Answer, BatchFailure
+from safeconsumer.worker.calls import Answer
+from safeconsumer.worker.handlers import BatchFailure
 from safeconsumer.worker.tracebacks import chain, shown
 
 

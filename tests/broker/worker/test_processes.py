@@ -19,11 +19,11 @@ from safeconsumer.worker import (
     HandlersFailError,
     LifespanError,
     Retry,
+    partition,
 )
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.executors.processes import Processes
-from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.queue import Order
+from safeconsumer.worker.lanes import Order
 from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import Bench, bench
@@ -70,7 +70,7 @@ def test_only_the_record_that_takes_too_long_fails(
     """W7: what came with it is done, each once; no other is to blame."""
     handle = Slow(tmp_path)
     # One hand-over of all of them, as of records that take no time.
-    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
     with bench("process", handle, **how) as made:
         made.admit(6)
@@ -100,7 +100,7 @@ def test_what_ends_as_its_limit_passes_blames_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W7: it is done, and its process is killed all the same."""
-    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
     is_late = Processes._is_late
 
     def decide(self: Processes, slot: Any, child: Any) -> bool:  # noqa: ANN401
@@ -321,9 +321,9 @@ from pathlib import Path
 from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import (Lanes, Order, record_key, Queue)
-from safeconsumer.worker.queue import Policy
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
 

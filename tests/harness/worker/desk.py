@@ -8,20 +8,14 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Breaker, Retry
-from safeconsumer.worker.client import Others
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.partition import Epoch, Held
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import (
-    Lanes,
-    Order,
-    Policy,
-    Queue,
-    Task,
-    record_at,
-    record_key,
-)
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Chunk, record_at
+from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Task
 from tests.harness.worker.fake_client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)
@@ -51,7 +45,7 @@ class Desk:
                 Lanes(order, key),
                 Policy(**settings),
                 self.clock,
-                Others(self.ledger),
+                self.ledger,
             ),
             self.emit,
             self.place,
@@ -79,6 +73,11 @@ class Desk:
         chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
         self.schedule.admit(self.epoch, chunk)
         return chunk
+
+    @property
+    def failures(self) -> dict[int, int]:
+        """How often records have failed, by offset."""
+        return {at: one.count for at, one in self.epoch.failed.items()}
 
     def regain(self) -> None:
         """Lose the partition and get it back, from its first record on."""

@@ -10,8 +10,8 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, partition
-from safeconsumer.worker.client import Others
-from safeconsumer.worker.progress import Record, Watermark
+from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.records import AnyRecord
 
 TOPIC = "orders"
 EVERY = tuple(TopicPartition(TOPIC, number) for number in range(4))
@@ -70,7 +70,6 @@ class FakeClient:
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
-        self.others = Others(self.ledger)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
         self.committed = {} if latest else dict.fromkeys(EVERY, 0)
@@ -150,14 +149,16 @@ class FakeClient:
 
     # ------------------------------------------------------------ the client
 
-    def poll(self, timeout: float, records: int) -> dict[TopicPartition, list[Record]]:
+    def poll(
+        self, timeout: float, records: int
+    ) -> dict[TopicPartition, list[AnyRecord]]:
         if self.needs_join:
             self._join()
         if self._is_lost:
             self.clock.now += timeout
             return {}
         quiet = self.ledger.view().quiet
-        polled: dict[TopicPartition, list[Record]] = {}
+        polled: dict[TopicPartition, list[AnyRecord]] = {}
         for tp, at in self.positions.items():
             upto = min(self.log[tp], at + records)
             if tp in quiet or upto <= at or records <= 0:

@@ -5,8 +5,9 @@ from typing import Any
 from kafka import TopicPartition
 
 from safeconsumer.worker import Commit, Drain, Limits, Retry
+from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
+from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.worker.desk import done_by
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
@@ -53,7 +54,7 @@ class Loop:
                 Lanes(order, record_key),
                 Policy(**{"retry": Retry(), **policy}),
                 self.clock,
-                self.client.others,
+                self.client.ledger,
             ),
             lambda *_kind, **_fields: None,
         )

@@ -8,8 +8,8 @@ from safeconsumer import events
 from safeconsumer.events import counts
 from safeconsumer.metrics import METRICS, Metric, figures, reading, table
 from safeconsumer.worker import Stats
+from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.loop import OWNERS
-from safeconsumer.worker.results import BOUNDS
 from tests.harness.listing import each
 
 NAME = re.compile(r"[a-z][a-z_]*[a-z]")

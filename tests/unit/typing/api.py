@@ -244,7 +244,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         dead_letter=DeadLetter(producer, "orders.dlq"),
         drain=Drain(revoke=5.0),
         commit=Commit(every=1.0),
-        breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3, rate=0.5),
+        breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3),
     )
     Pause(timedelta(minutes=1), "group")  # type: ignore[arg-type]  # no such scope
     Breaker()  # type: ignore[call-arg]  # of what?

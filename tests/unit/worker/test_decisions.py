@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from attrs import frozen
@@ -65,6 +66,30 @@ def test_the_watermark_is_the_first_incomplete_record(
         assert len(progress.incomplete()) == len(open_)
         assert progress.span() >= len(open_)
     assert (total, 0) == (progress.admitted, progress.span())
+
+
+class Finishing(bytearray):
+    """Marks of a chunk of which one more is completed right after each look."""
+
+    chunk: Chunk
+
+    def find(self, *wanted: Any) -> int:  # noqa: ANN401 - what its parent takes
+        first = super().find(*wanted)
+        if first == 2:
+            self.chunk.finish(first)
+        return first
+
+
+def test_what_completes_between_two_looks_makes_no_older_mark() -> None:
+    """W4: what was complete before it stays so; else a drain would repeat all of it."""
+    progress = Progress(0)
+    chunk = Chunk(records(0, 1, 2, 3), 0)  # type: ignore[arg-type]  # a record
+    chunk.done = Finishing(chunk.done)
+    chunk.done.chunk = chunk
+    progress.admit(chunk)
+    assert chunk.finish(0)
+    assert chunk.finish(1)
+    assert progress.watermark() == Watermark(3, 3)
 
 
 def test_sizes_count_what_is_there_and_an_overhead() -> None:

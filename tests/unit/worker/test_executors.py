@@ -25,10 +25,10 @@ from safeconsumer.worker import (
     RetryLater,
     health,
 )
+from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import processes
 from safeconsumer.worker.executors.travel import sendable
-from safeconsumer.worker.queue import Order
-from safeconsumer.worker.results import BOUNDS
+from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, Bench, bench
 from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
@@ -68,7 +68,7 @@ def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
     with bench(executor, handle, count=1, **pair) as made:
         made.admit(5)
         made.wait(lambda: made.held.done == 5, "all")
-        taken = made.schedule.durations.taken()
+        taken = made.schedule.durations.histogram()
     assert taken.count == 5
     assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
 
@@ -78,7 +78,7 @@ def test_the_time_of_a_batch_that_failed_is_counted() -> None:
     with bench("thread", fails_slowly_as_a_batch, count=1, batch=4, **ONCE) as made:
         made.admit(4)
         made.wait(lambda: made.held.done == 4, "all")
-        taken = made.schedule.durations.taken()
+        taken = made.schedule.durations.histogram()
     assert taken.count == 4 + 4
     assert taken.total > 1.0
 
@@ -264,7 +264,7 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
-        made.schedule.halt()
+        made.schedule.queue.halt()
         runner.recall()
         wait_for(lambda: not made.held.running, "the record to be given back")
         assert made.schedule.fatal is None

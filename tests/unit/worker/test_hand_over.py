@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.worker import handlers as calls
-from safeconsumer.worker.handlers import (
-    BatchFailure,
-    RetryLater,
-    Slot,
-    batch_failed,
-    call_each,
-    context_of,
-)
-from safeconsumer.worker.queue import KEPT_LANES, KEYLESS, Order
-from safeconsumer.worker.results import BOUNDS
+from safeconsumer.worker import calls
+from safeconsumer.worker.calls import Slot, batch_failed, call_each, context_of
+from safeconsumer.worker.durations import BOUNDS
+from safeconsumer.worker.handlers import BatchFailure, RetryLater
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.queue import KEPT_LANES
 from tests.harness.waiting import wait_for
 from tests.unit.worker.test_schedule import Desk
 
@@ -59,7 +54,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     resting = Resting(desk, 3)
-    desk.schedule.halt()
+    desk.schedule.queue.halt()
     for _ in range(4):
         desk.admit(3)
     with desk.held.lock:
@@ -106,6 +101,7 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
     for _ in range(3):
         desk.admit(KEPT_LANES)
         desk.work()
+        desk.pass_time(0.0)
         assert len(desk.epoch.lanes) <= KEPT_LANES
     desk.schedule.queue.lanes._key = lambda record: record.offset % 5
     desk.admit(10)
@@ -115,12 +111,35 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
     assert set(range(5)) <= desk.epoch.lanes.keys()
 
 
-@pytest.mark.parametrize("key", [b"x" * 1000, ("a", 1), KEYLESS, 2.5])
+@pytest.mark.parametrize("key", [b"x" * 1000, ("a", 1), object(), 2.5])
 def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
     """W1: what a key refers to is counted by no limit."""
     desk = Desk(Order.KEY, key=lambda _: key, records=3)
     assert desk.work() == [0, 1, 2]
+    desk.pass_time(0.0)
     assert not desk.epoch.lanes
+
+
+def test_keys_are_compared_under_no_lock() -> None:
+    """How long they take, and what they raise, is the user's, and stops no handler."""
+    desk, seen = None, []
+
+    class Key:
+        def __hash__(self) -> int:
+            seen.append(desk is not None and desk.held.lock._is_owned())  # type: ignore[attr-defined]  # as Condition asks it
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return hash(self) == hash(other)
+
+    desk = Desk(Order.KEY, key=lambda _: Key(), records=2)
+    (left_behind,) = desk.schedule.queue.claim()
+    desk.regain()
+    desk.admit(2)
+    desk.schedule.complete([calls.all_done(left_behind, 0.0)])
+    assert desk.work() == [0, 1]
+    desk.pass_time(0.0)
+    assert (desk.epoch.lanes, set(seen)) == ({}, {False})
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 3])
@@ -192,7 +211,7 @@ def test_a_batch_that_fails_counts_once_for_each_of_its_records(
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, error, 2.0)])
-    taken = desk.schedule.durations.taken()
+    taken = desk.schedule.durations.histogram()
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert taken.total == pytest.approx(2.0)
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}

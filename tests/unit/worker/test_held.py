@@ -6,10 +6,10 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.view import View
+from safeconsumer.worker.calls import Slot, call_batch, call_each
 from safeconsumer.worker.client import covers
-from safeconsumer.worker.handlers import Slot, call_batch, call_each
 from safeconsumer.worker.health import at_work, place
-from safeconsumer.worker.queue import Order
+from safeconsumer.worker.lanes import Order
 from tests.harness.worker.bench import bench
 from tests.harness.worker.desk import TP, Desk
 

@@ -14,10 +14,11 @@ from safeconsumer.worker import (
     RetryLater,
     StopWorker,
 )
+from safeconsumer.worker.calls import Slot, broken, call_each, context_of
 from safeconsumer.worker.executors import threads
-from safeconsumer.worker.handlers import Slot, broken, call_each, context_of
-from safeconsumer.worker.queue import Order, Outcome
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
 from tests.harness.worker.desk import Desk

@@ -21,9 +21,10 @@ from safeconsumer.holds import ledger
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import KeyOf, Letter, Order, Outcome, Task
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import KeyOf, Order
+from safeconsumer.worker.tasks import Letter, Outcome, Task
 from tests.harness.explorer import engine
 from tests.harness.explorer.engine import Explorer, Meeting, sample
 from tests.harness.worker.desk import TP, Desk
@@ -63,7 +64,7 @@ class Scene:
     def finish(self) -> None:
         """Finish all that is there."""
         desk = self.desk
-        desk.schedule.go_on()
+        desk.schedule.queue.go_on()
         desk.resume()
         _lift(self)
         for _ in range(20):
@@ -116,7 +117,7 @@ class Step:
 
 def _drop(made: Scene) -> None:
     desk = made.desk
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.held.close(desk.epoch)
 
 
@@ -146,8 +147,8 @@ STEPS = (
     Step("admit", lambda made: made.desk.admit(3), is_polling=True),
     Step("turn", lambda made: made.desk.schedule.turn(), is_polling=True),
     Step("drop", _drop, is_polling=True),
-    Step("halt", lambda made: made.desk.schedule.halt(), is_polling=True),
-    Step("go on", lambda made: made.desk.schedule.go_on(), is_polling=True),
+    Step("halt", lambda made: made.desk.schedule.queue.halt(), is_polling=True),
+    Step("go on", lambda made: made.desk.schedule.queue.go_on(), is_polling=True),
     Step("end", lambda made: made.desk.schedule.queue.end(), is_polling=True),
     Step("ask", _ask, is_polling=True),
     Step("pause", lambda made: made.desk.pause()),
@@ -205,7 +206,7 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
     made.finish()
     if desk.held.records or desk.held.running:
         yield f"{desk.held.records} are never finished"
-    if not desk.epoch.is_closed and (desk.epoch.failures or desk.epoch.alone):
+    if not desk.epoch.is_closed and desk.epoch.failed:
         yield f"{desk.epoch} still knows of failures"
 
 

@@ -20,8 +20,8 @@ from safeconsumer.worker import (
     dead_letters,
 )
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.partition import Lane
-from safeconsumer.worker.queue import Letter, Order
+from safeconsumer.worker.lanes import Lane, Order
+from safeconsumer.worker.tasks import Letter
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk

@@ -5,10 +5,12 @@ from typing import Any
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
+from safeconsumer.worker.durations import BOUNDS, Durations
+from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.results import BOUNDS, Durations
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Progress
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
@@ -18,7 +20,7 @@ def test_durations_are_counted_by_their_mean() -> None:
     durations.add(0.4, 8)
     durations.add(0.3, 1)
     durations.add(1000.0, 1)
-    taken = durations.taken()
+    taken = durations.histogram()
     assert (taken.count, taken.total) == (10, 1000.7)
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
@@ -60,25 +62,30 @@ def test_pauses_are_timed_by_their_owner() -> None:
     assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
 
 
-class Forgets(dict[Any, int]):
-    """What is committed, for whom the polling thread forgets whatever is asked for."""
+class Forgets(Epoch):
+    """An ownership whose floor the polling thread forgets once it was looked at."""
 
-    def __contains__(self, key: object) -> bool:
-        is_there = super().__contains__(key)
-        self.pop(key, None)
-        return is_there
+    @property
+    def committed(self) -> int:  # type: ignore[override]  # as the attribute it is
+        """What is committed, the first time."""
+        found, self.__dict__["floor"] = self.__dict__["floor"], -1
+        return int(found)
+
+    @committed.setter
+    def committed(self, floor: int) -> None:
+        self.__dict__["floor"] = floor
 
 
 def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
-    """A scrape must not fail because its partition has no floor any more."""
+    """A floor that is gone by the second look counts for nothing."""
     clock = Clock()
     held = Held(clock)
-    client = FakeClient(clock, most=4)
-    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
-    epoch = held.open(EVERY[0], 1, 7, 0)
-    commits._committed = Forgets({epoch: -5})
+    commits = Commits(
+        FakeClient(clock, most=4), held, Commit(), lambda *_, **__: None, clock
+    )
+    held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, Progress(7), 0.0)
+    epoch.committed = 2
     assert commits.lag() == 5
-    commits.begin_again(epoch)
     assert commits.lag() == 0
 
 

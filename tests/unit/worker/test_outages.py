@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import Breaker, HoldSettingError, Pause, Retry, RetryLater
+from safeconsumer import (
+    Breaker,
+    HoldSettingError,
+    Pause,
+    Retry,
+    RetryLater,
+    WorkerSettingError,
+)
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import all_done, batch_failed
-from safeconsumer.worker.queue import Order, Outcome, Task, record_at
+from safeconsumer.worker.calls import all_done, batch_failed
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.tasks import Outcome, Task
 from tests.harness.worker.desk import TP, Desk
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
@@ -65,7 +74,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
     desk.clock.now += 0.1
     task = claim(desk)
     assert record_at(task.chunk, task.indexes[0]).offset == first
-    assert (task.attempt, desk.epoch.failures) == (1, {})
+    assert (task.attempt, desk.epoch.failed) == (1, {})
     desk.schedule.complete([all_done(task, 0.0)])
     desk.work()
     assert not desk.held.records
@@ -197,7 +206,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
     """W11: in the second for which a cooperative revocation waits; the record is dropped."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     fail(desk, Pause(60.0, scope=scope), task)
     assert owners(desk) == {OUTAGE}
     assert desk.work() == []
@@ -229,7 +238,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
     )
     desk.schedule.complete([is_over])
     desk.schedule.turn()
-    assert desk.schedule.outages._circuits[TP.topic].tries == 0
+    assert desk.schedule.queue.tripped[TP.topic].tries == 0
     tasks = tasks or desk.schedule.queue.claim()
     (trial,) = tasks
     assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
@@ -302,8 +311,7 @@ def test_any_answer_of_a_batch_may_pause() -> None:
     desk.pass_time(0.1)
     assert desk.work() == [1, 3]
     assert (desk.schedule.skipped, desk.held.records) == (1, 0)
-    assert not desk.epoch.answers
-    assert not desk.epoch.alone
+    assert not desk.epoch.failed
 
 
 def test_records_that_pause_together_come_again_together() -> None:
@@ -472,7 +480,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     desk.schedule.complete([all_done(early[3], 0.0)])
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.epoch.failures == {0: 1}
+    assert desk.failures == {0: 1}
     desk.pass_time(10.0)
     assert len(desk.schedule.queue.claim()) == 1
     assert desk.schedule.queue.claim() == []
@@ -532,7 +540,7 @@ def test_a_batch_that_opens_it_comes_again_whole() -> None:
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     desk.schedule.complete([batch_failed(claim(desk), DOWN, 0.0)])
-    assert (desk.epoch.failures, desk.epoch.alone) == ({}, set())
+    assert desk.epoch.failed == {}
     desk.pass_time(5.0)
     task = claim(desk)
     assert list(task.indexes) == [0]
@@ -544,7 +552,7 @@ def test_a_failure_of_what_is_being_taken_away_counts() -> None:
     """W11: it is the topic's breaker, and the rest of the topic stays."""
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     for task in tasks:
         fail(desk, DOWN, task)
     assert owners(desk) == {BREAKER}
@@ -562,7 +570,7 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
     desk = broken()
     desk.pass_time(10.0)
     task = claim(desk)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     fail(desk, DOWN, task)
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 30.0
@@ -607,7 +615,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
     desk.admit(3)
     fail(desk, DOWN)
     fail(desk, DOWN)
-    assert desk.epoch.failures == {0: 1, 1: 1}
+    assert desk.failures == {0: 1, 1: 1}
     (closed,) = (e for e in desk.events if isinstance(e, worker_events.BreakerClosed))
     assert not closed.is_lifted
     assert closed.error is not None
@@ -624,3 +632,23 @@ def test_a_reason_can_always_be_written() -> None:
     assert hold.reason is not None
     assert hold.reason.isprintable()
     assert len(hold.reason.encode()) < 1024
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"on": ()}, "tuple of at least one exception class"),
+        ({"on": ConnectionError}, "tuple of exception classes"),
+        ({"on": (BaseException,)}, "tuple of exception classes"),
+        ({"on": (3,)}, "tuple of exception classes"),
+        ({"failures": 0}, "1 or more"),
+        ({"first": 0}, "above 0"),
+        ({"factor": 0.5}, "must not get shorter"),
+        ({"first": 10.0, "most": 9.0}, "must not get shorter"),
+        ({"most": float("inf")}, "finite"),
+    ],
+)
+def test_impossible_breakers_are_refused(settings: dict[str, Any], said: str) -> None:
+    """By name, and before anything is started."""
+    with pytest.raises(WorkerSettingError, match=said):
+        Breaker(**{"on": (OSError,), **settings})

@@ -9,8 +9,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry, RetryLater
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order, Outcome, Task
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.watermarks import Load
 from tests.harness.worker import fake_client
 from tests.harness.worker.fake_client import EVERY, FakeRecord
@@ -203,7 +204,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
     loop.client.go_back = interrupted  # type: ignore[method-assign]  # on purpose
     with pytest.raises(KeyboardInterrupt):
         loop.turn(10)
-    loop.engine.stop(5.0)
+    loop.engine.departures.stop(5.0)
     loop.turn()
     loop.schedule.complete([all_done(task, 0.001) for task in tasks])
     loop.turn(2)

@@ -16,14 +16,16 @@ from safeconsumer.worker import (
     StopWorker,
 )
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import (
+from safeconsumer.worker.calls import (
     Slot,
     all_done,
     batch_failed,
     call_each,
     context_of,
 )
-from safeconsumer.worker.queue import Letter, Order, Outcome, record_at
+from safeconsumer.worker.lanes import Order, shared_out
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.tasks import Letter, Outcome
 from safeconsumer.worker.throttle import PerTopic
 from tests.harness.worker.desk import TP, Desk
 
@@ -92,7 +94,7 @@ def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
 def test_a_revoked_partition_asks_for_no_key_again() -> None:
     """W6: neither while it departs, nor once it is closed."""
     desk = Desk(Order.KEY, Failing(offset=0), records=2)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(5.0)
     desk.held.close(desk.epoch)
     desk.pass_time(5.0)
@@ -152,9 +154,7 @@ def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
     desk.pass_time(0.2)
     assert desk.work() == [4]
     assert (desk.schedule.skipped, desk.held.records) == (3, 0)
-    assert not desk.epoch.answers
-    assert not desk.epoch.alone
-    assert not desk.epoch.failures
+    assert not desk.epoch.failed
 
 
 def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
@@ -235,7 +235,7 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
     assert desk.work() == [4, 5]
     desk.schedule.complete([Outcome(task=old, left=old.indexes)])
     assert desk.work() == [0, 1, 2, 3]
-    assert not desk.epoch.earlier
+    assert not desk.held._left_behind
 
 
 def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> None:
@@ -264,65 +264,57 @@ def _sizes(desk: Desk) -> list[list[int]]:
     return found
 
 
-def test_a_batch_by_key_has_records_of_several_keys() -> None:
-    """W3: as many as fit, and the records of one key in their order."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=5, records=4)
-    desk.admit(4)
-    assert _sizes(desk) == [[0, 3, 6, 1, 4], [2, 5, 7]]
-    assert (desk.held.records, desk.held.running, desk.held.done) == (0, 0, 8)
-    assert desk.held.watermarks()[TP].offset == 8
-
-
-def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
-    """W3: what comes of a key that is being worked on waits for the next one."""
-    desk = Desk(
-        Order.KEY, key=lambda record: record.offset % 4, is_batch=True, records=2
-    )
-    (first,) = desk.schedule.queue.claim()
+def test_keys_share_the_lanes_of_batches() -> None:
+    """W3: a batch has several keys, the records of one are in order and never overlap."""
+    key = shared_out(lambda record: record.offset % 4, 2)
+    desk = Desk(Order.KEY, key, is_batch=True, quantum=5, records=6)
+    first, second = (desk.schedule.queue.claim()[0] for _ in range(2))
+    assert [list(one.indexes) for one in (first, second)] == [[0, 2, 4], [1, 3, 5]]
     desk.admit(6)
-    (second,) = desk.schedule.queue.claim()
-    offsets = {record_at(second.chunk, i).offset for i in second.indexes}
-    assert offsets == {2, 3, 6, 7}
+    assert desk.schedule.queue.claim() == []
     desk.schedule.complete([all_done(first, 0.0)])
-    assert desk.work() == [4, 5]
+    assert _sizes(desk) == [[6, 8, 10]]
+    desk.schedule.complete([all_done(second, 0.0)])
+    assert _sizes(desk) == [[7, 9, 11]]
 
 
-def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
-    """W7: record by record; another key does not wait for one that failed."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip", records=5)
-    desk.admit(4)
-    _partly(desk, {0: ValueError("planted"), 2: Reject("planted"), 3: RetryLater(5.0)})
-    assert (desk.schedule.retries, desk.held.records) == (2, 3)
-    desk.pass_time(1.0)
-    assert desk.work() == [0]
-    assert desk.schedule.skipped == 1
-    desk.pass_time(4.0)
-    assert desk.work() == [1]
-    assert desk.held.records == 0
-    assert not any((desk.epoch.failures, desk.epoch.alone, desk.epoch.answers))
+def test_a_key_has_the_same_lane_in_every_process() -> None:
+    """What a run has put together another one does, too."""
+    keys = b"a", "a", b"b", "c", ("d", 1), None
+    lane_of = shared_out(lambda key: key, 8)
+    assert [lane_of(key) for key in keys[:4]] == [3, 3, 1, 7]
+    assert all(0 <= lane_of(key) < 8 for key in keys)
 
 
-def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
-    """W7: every key of it; and it comes again as one batch."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=3)
-    desk.admit(3)
+@pytest.mark.parametrize("order", list(Order))
+def test_a_batch_has_records_of_several_polls(order: Order) -> None:
+    """Each of them is done, failed or left where it came from."""
+    desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
+    for _ in range(3):
+        desk.admit(2)
     (task,) = desk.schedule.queue.claim()
+    assert [record_at(task.chunk, at).offset for at in task.indexes] == [*range(6)]
     desk.schedule.complete([batch_failed(task, RetryLater(2.0), 0.0)])
-    desk.admit(3)
     assert desk.work() == []
     desk.pass_time(2.0)
-    assert [sorted(one) for one in _sizes(desk)] == [list(range(9))]
+    _partly(desk, {1: ValueError("planted"), 4: Reject("planted")})
+    assert (desk.held.records, desk.held.running) == (2, 0)
+    assert desk.held.watermarks()[TP].offset == 1
+    desk.pass_time(1.0)
+    assert (desk.work(), desk.schedule.skipped, desk.held.done) == ([1], 1, 6)
+    assert desk.held.watermarks()[TP].offset == 6
 
 
 @pytest.mark.parametrize("order", list(Order))
 def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
     """Counted from its first record; a full one does not wait."""
-    desk = Desk(order, is_batch=True, quantum=6, within=2.0, records=2)
+    desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
     desk.admit(2)
     assert desk.work() == []
     assert desk.schedule.turn() == 0.5
+    assert not desk.schedule.is_starving(desk.epoch)
     desk.pass_time(0.5)
     assert [sorted(one) for one in _sizes(desk)] == [[0, 1, 2, 3]]
     desk.admit(3)
@@ -331,13 +323,21 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
     assert [len(one) for one in _sizes(desk)] == [6]
     desk.pass_time(2.0)
     assert len(desk.work()) == 1
-    assert len(desk.schedule.queue._asleep) <= 1
+    assert not desk.schedule.queue._filling
 
 
-def test_what_failed_waits_for_no_batch() -> None:
+@pytest.mark.parametrize(
+    ("order", "error"),
+    [
+        (Order.PARTITION, ValueError("planted")),
+        (Order.UNORDERED, ValueError("planted")),
+        (Order.UNORDERED, RetryLater(1.0)),
+    ],
+)
+def test_what_failed_waits_for_no_batch(order: Order, error: Exception) -> None:
     """W7: its time has come, and it comes by itself."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0, records=6)
-    _partly(desk, {0: ValueError("planted")})
+    desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
+    _partly(desk, {0: error})
     desk.pass_time(1.0)
     assert desk.work() == [0]
 
@@ -347,7 +347,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     """W6: and nothing of it is begun, then or later."""
     desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(2.0)
     assert desk.work() == []
     desk.regain()
@@ -362,7 +362,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
     desk = Desk(Order.KEY, is_batch=True, quantum=1, records=3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(1.0)
     assert desk.work() == []
     desk.schedule.complete([all_done(running, 0.0)])
@@ -379,7 +379,7 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
     assert bad.lane.key != left_behind.lane.key
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
     (running,) = desk.schedule.queue.claim()
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.schedule.complete([all_done(left_behind, 0.0)])
     assert desk.work() == []
     desk.schedule.complete([all_done(running, 0.0)])
@@ -403,7 +403,7 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     )
     (bad,) = desk.schedule.queue.claim()
     desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     for _ in range(2):  # it may arrive twice
         desk.schedule.letter_acknowledged(letters[0])
     assert desk.epoch.progress.watermark().offset == 1

@@ -8,9 +8,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject
-from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.loop import BACKPRESSURE
-from safeconsumer.worker.queue import Outcome
+from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.standing_loop import Loop
 

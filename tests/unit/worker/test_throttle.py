@@ -3,12 +3,16 @@
 from typing import Any
 
 import pytest
+from kafka.structs import TopicPartition
 
 from safeconsumer import WorkerSettingError
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order, Outcome, Task, record_at
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.throttle import PerTopic
-from tests.harness.worker.desk import Desk
+from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.fake_client import FakeRecord
 
 MANY = {"key": lambda record: record.offset, "quantum": 1}
 
@@ -94,6 +98,21 @@ def test_a_place_goes_to_somebody_who_can_take_it() -> None:
     assert _claimed(desk) == []
     _done(desk, second)
     assert desk.work() == [0, 1, 2, 3]
+
+
+def test_a_partition_that_has_gone_passes_its_place_on() -> None:
+    """To the next one that waits for it, though it was called first."""
+    desk = Desk(Order.PARTITION, per_topic=PerTopic({"orders": 1}), records=1)
+    gone, there = TopicPartition(TP.topic, 1), TopicPartition(TP.topic, 2)
+    desk.ledger.assign([TP, gone, there])
+    for tp in gone, there:
+        epoch = desk.held.open(tp, 1, 0, 0)
+        chunk = desk.held.admit(epoch, [FakeRecord(*tp, 0)])  # type: ignore[list-item]  # alike
+        desk.schedule.admit(epoch, chunk)
+    (first,) = _claimed(desk)
+    _done(desk, first)
+    desk.held.close(desk.held.epochs[gone])
+    assert [one.epoch.tp for one in _claimed(desk)] == [there]
 
 
 def test_batches_of_a_topic_take_one_place_each() -> None:

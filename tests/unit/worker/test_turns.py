@@ -7,8 +7,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer.worker import Commit
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import done_by
 from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.standing_loop import Loop
@@ -80,7 +80,7 @@ def test_an_end_gives_back_what_was_in_hand() -> None:
     departures.settle = breaking(departures.settle, ZeroDivisionError())  # type: ignore[method-assign]  # on purpose
     with pytest.raises(ZeroDivisionError):
         loop.turn()
-    loop.engine.stop(1.0)
+    loop.engine.departures.stop(1.0)
     assert loop.engine.conclude()
     assert (loop.client.positions[TP], loop.client.committed[TP]) == (0, 0)
 
@@ -150,7 +150,7 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain() -> None:
 def test_what_never_joined_has_nothing_to_commit() -> None:
     """So nothing is missing from the last commit."""
     engine = Loop().engine
-    engine.stop(1.0)
+    engine.departures.stop(1.0)
     assert engine.conclude()
 
 
@@ -179,7 +179,7 @@ class Ending(Loop):
 
     def conclude(self) -> bool:
         """End it."""
-        self.engine.stop(1.0)
+        self.engine.departures.stop(1.0)
         return self.engine.conclude()
 
 

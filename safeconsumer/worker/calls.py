@@ -1,0 +1,364 @@
+"""Calls handlers with the records of a task, and says what came of it."""
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeAlias
+
+from attrs import define, evolve, field
+from kafka.structs import TopicPartition
+
+from safeconsumer.worker.handlers import (
+    BatchFailure,
+    Context,
+    Handler,
+    HandlerCancelledError,
+    HandlersFailError,
+    Reject,
+    WorkerControl,
+)
+from safeconsumer.worker.lanes import Indexes
+from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tracebacks import shown
+
+StackOf: TypeAlias = Callable[[], str | None]
+Errors: TypeAlias = Sequence[tuple[int, BaseException]]
+
+
+@define(eq=False)
+class Slot:
+    """
+    One place where a handler runs, with its current work.
+
+    Attributes:
+        task: the task it works on; None while it waits.
+        index: the index of its current record.
+        began: when it began with that record, in seconds on the monotonic clock.
+        ask: asks where the handler is, without waiting for the answer.
+        stack: returns the handler's stack as text; None if it is not known.
+        told: the task and index whose stall has been reported.
+        name: its name, as text for people.
+        limit: seconds after which its handler is reported, if that is earlier than
+            ``Limits.age``.
+        ended: why it runs nothing any more; None while it does.
+        goes_on: whether the next record of its task begins without being noted here.
+    """
+
+    name: str = ""
+    limit: float | None = None
+    ended: BaseException | None = None
+    task: Task | None = None
+    goes_on: bool = False
+    index: int = 0
+    began: float = 0.0
+    ask: Callable[[], None] = field(default=lambda: None)
+    stack: StackOf = field(default=lambda: None)
+    told: tuple[Task, int] | None = None
+
+
+def context_of(
+    task: Task,
+    deadline: Callable[[], float | None],
+    state: Any = None,  # noqa: ANN401 - the user's own
+) -> Context:
+    """Make the context for a task's calls."""
+    epoch = task.epoch
+    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
+
+
+def call_each(
+    handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
+) -> Outcome:
+    """Call the handler record by record, for about so many seconds."""
+    records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
+    clock, epoch = time.monotonic, task.epoch
+    began = now = clock()
+    until = began + seconds
+    # What a handler binds in it ends with its record.
+    apart = contextvars.copy_context().copy
+    # The task is set last: another thread that looks for stalls reads it first.
+    slot.index, slot.began, slot.task = indexes[0], now, task
+    failed: Errors = ()
+    count, failing = 0, 0.0
+    try:
+        for index in indexes:
+            slot.index = index
+            slot.began = now
+            if epoch.is_held:  # checked after this record was noted as begun
+                count = indexes.index(index)
+                break
+            answer = apart().run(handle, records[index], context)
+            if answer is not None:
+                refuse_undone(answer)
+            done[index] = 1  # first: an exception may come in between
+            records[index] = None
+            now = clock()
+            if now > until:
+                count = indexes.index(index) + 1
+                break
+        else:
+            count = len(indexes)
+    except BaseException as error:  # noqa: BLE001 - any error is this record's
+        # It is counted, as an exception from outside may come between two records.
+        count = sum([done[index] for index in indexes])
+        failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
+        before, now = now, clock()
+        failing = now - before
+    finally:
+        slot.task = None
+    return Outcome(
+        task=traced(task, context) if failed else task,
+        finished=indexes[:count],
+        failed=failed,
+        left=indexes[count + len(failed) :],
+        seconds=now - began,
+        failing=failing,
+    )
+
+
+def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
+    """Call the handler with all records at once."""
+    slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
+    records = [task.chunk.records[index] for index in task.indexes]
+    try:
+        if task.epoch.is_held:
+            return Outcome(task=task, left=task.indexes)
+        refuse_undone(contextvars.copy_context().run(handle, records, context))
+    except BaseException as error:  # noqa: BLE001 - any error is this batch's
+        seconds = time.monotonic() - slot.began
+        return batch_failed(traced(task, context), blamed(error), seconds)
+    finally:
+        slot.task = None
+    return all_done(task, time.monotonic() - slot.began)
+
+
+def traced(task: Task, context: Context) -> Task:
+    """Return a failed task with its attempt, if there is a span of it."""
+    return task if context.trace is None else evolve(task, trace=context.trace)
+
+
+def blamed(error: BaseException) -> BaseException:
+    """
+    Return the exception that a record's call counts as having raised.
+
+    A ``CancelledError`` is not an ``Exception``, and would end the worker.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    wrong = HandlerCancelledError("the handler was cancelled, but not by its worker")
+    wrong.__cause__ = error
+    return wrong
+
+
+def refuse_undone(answer: object) -> None:
+    """
+    Refuse what a handler or dead-letter sink returns if it shows that nothing is done.
+
+    Raises:
+        HandlersFailError: it is a coroutine, a generator, or another awaitable or
+            future, which nothing awaits, so nothing was done. Or it is an exception.
+    """
+    if answer is None:
+        return
+    if inspect.iscoroutine(answer):
+        answer.close()
+        _refuse(answer, "awaits")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        _refuse(answer, "iterates over")
+    if inspect.isawaitable(answer):
+        _refuse(answer, "awaits")
+    if isinstance(answer, Future):
+        _refuse(answer, "waits for")
+    if isinstance(answer, BaseException) or (
+        isinstance(answer, type) and issubclass(answer, BaseException)
+    ):
+        message = f"{shown(answer)} was returned, which has no effect: raise it"
+        raise HandlersFailError(message)
+
+
+def _refuse(answer: object, does: str) -> NoReturn:
+    message = (
+        f"{shown(answer)} was returned, and nothing {does} it: a handler must do "
+        f"its work before it returns; if it awaits anything it must be async def, "
+        f"with executor='asyncio'; dead_letter must be a plain function"
+    )
+    raise HandlersFailError(message)
+
+
+def is_async(function: object) -> bool:
+    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator(function: object) -> bool:
+    """Tell whether calling it makes a generator, of either kind."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(one) for is_kind in kinds for one in (function, call))
+
+
+def all_done(task: Task, seconds: float) -> Outcome:
+    """Mark all records complete."""
+    for index in task.indexes:
+        task.finish(index)
+    return Outcome(task=task, finished=task.indexes, seconds=seconds)
+
+
+def _is_of_one(error: BaseException) -> bool:
+    # Tells whether the error is about one record of the batch, and not which.
+    if not isinstance(error, Exception):
+        return False
+    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    return isinstance(error, Reject) or not is_control
+
+
+def broken(task: Task, error: BaseException) -> Outcome:
+    """Report that our own part of a call broke; records that are marked complete are."""
+    done = task.chunk.done
+    left = [index for index in task.indexes if not done[index]]
+    finished = [index for index in task.indexes if done[index]]
+    message = f"what calls the handler broke: {shown(error)}"
+    wrong = HandlersFailError(message)
+    wrong.__cause__ = error
+    return Outcome(
+        task=task,
+        finished=finished,
+        failed=[(index, wrong) for index in left[:1]],
+        left=left[1:],
+    )
+
+
+def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
+    """Work out what a batch's exception means for each of its records."""
+    indexes = task.indexes
+    if isinstance(error, BatchFailure):
+        return _partly_failed(task, error, seconds)
+    is_suspect = bool(indexes[1:]) and _is_of_one(error)
+    blamed_for = indexes if is_suspect else indexes[:1]
+    return Outcome(
+        task=task,
+        failed=[(index, error) for index in blamed_for],
+        left=indexes[len(blamed_for) :],
+        seconds=seconds,
+        failing=seconds,
+        is_suspect=is_suspect,
+    )
+
+
+def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
+    errors = getattr(error, "errors", None)  # it may have lost them in pickling
+    wrong = misfit(errors, len(task.indexes))
+    if wrong is not None:  # none of its entries is used
+        wrong.__cause__ = error
+        return batch_failed(task, wrong, seconds)
+    bad = {task.indexes[at]: one for at, one in error.errors.items()}
+    good = [index for index in task.indexes if index not in bad]
+    for index in good:
+        task.finish(index)
+    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
+    return Outcome(
+        task=task,
+        finished=good,
+        failed=failed,
+        seconds=seconds,
+        failing=seconds * len(failed) / len(task.indexes),
+    )
+
+
+def misfit(errors: object, size: int) -> Exception | None:
+    """Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can."""
+    if not isinstance(errors, dict) or not errors:
+        return TypeError(f"BatchFailure names no record: {shown(errors)}")
+    for at, one in errors.items():
+        if type(at) is not int or not 0 <= at < size:
+            message = f"BatchFailure names record {shown(at)} of {size}"
+            return IndexError(message)
+        if not isinstance(one, BaseException):
+            return TypeError(f"BatchFailure has {shown(one)}, not an exception")
+    return None
+
+
+# ------------------------------------------------------------ in another process
+
+Answer: TypeAlias = tuple[int, BaseException | None]
+"""How many records were finished, and what the next one, or the batch, raised."""
+
+
+About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
+"""
+The partition, the attempt, the number of the ownership, and the carrier of its trace.
+"""
+
+
+def call_in_process(  # noqa: PLR0913 - called by name
+    handle: Handler,
+    records: list[Any],
+    about: About,
+    *,
+    is_batch: bool,
+    seconds: float,
+    begin: Callable[[int], None],
+    state: Any = None,  # noqa: ANN401 - the user's own
+) -> Answer:
+    """
+    Call the handler where only pickled values arrive, for about so many seconds.
+
+    ``begin`` is called with the number of finished records before each and at the end.
+    """
+    until = time.monotonic() + seconds
+    partition, attempt, epoch, carrier = about
+    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    if carrier is not None:
+        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
+
+        handle = within(carrier, handle)
+    apart = contextvars.copy_context().copy
+    begin(0)
+    for count, given in enumerate([records] if is_batch else records):
+        try:
+            answer = apart().run(handle, given, context)
+            if answer is not None:
+                refuse_undone(answer)
+        except BaseException as error:  # noqa: BLE001 - this record, or the batch, has failed
+            return count, blamed(error)
+        finished = len(records) if is_batch else count + 1
+        begin(finished)
+        if time.monotonic() > until:
+            return finished, None
+    return len(records), None
+
+
+def outcome_of(
+    task: Task,
+    answer: Answer,
+    seconds: float,
+    *,
+    is_batch: bool,
+    last: float,
+) -> Outcome:
+    """Mark the records finished elsewhere; ``last`` is the time of the last one."""
+    count, error = answer
+    if is_batch and error is not None:
+        return batch_failed(task, error, seconds)
+    finished: Indexes = task.indexes[:count]
+    for index in finished:
+        task.finish(index)
+    failed = [] if error is None else [(task.indexes[count], error)]
+    left = task.indexes[count + len(failed) :]
+    return Outcome(
+        task=task,
+        finished=finished,
+        failed=failed,
+        left=left,
+        seconds=seconds,
+        failing=last if failed else 0.0,
+    )
+
+
+def _no_deadline() -> None:
+    return None

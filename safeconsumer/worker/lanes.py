@@ -1,0 +1,278 @@
+"""
+Sorts records into lanes: the records of one are handled one after the other.
+
+A lane is always in one of the states of :class:`LaneState`, and for each state there is
+one who moves it on. Records by key have a lane for each key, those by partition one for
+the partition; without an order all are in one lane that is *shared*: it goes on while
+tasks of it are out.
+"""
+
+import enum
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.progress import Chunk, record_at
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.partition import Epoch
+
+KeyOf: TypeAlias = Callable[[Any], object]
+Indexes: TypeAlias = Sequence[int]
+
+# Types of keys whose empty lanes may be kept, and the most bytes of such a key.
+_PLAIN = frozenset({bytes, str, int, type(None)})
+_LIGHT = 128
+
+
+class Order(enum.Enum):
+    """Says which records are handled one after the other."""
+
+    PARTITION = "partition"
+    """Those of one partition are."""
+
+    KEY = "key"
+    """Those of one key within a partition are."""
+
+    UNORDERED = "unordered"
+    """None are."""
+
+
+def order_of(name: str) -> Order:
+    """
+    Return the order with this name.
+
+    Raises:
+        WorkerSettingError: there is no order with this name.
+    """
+    try:
+        return Order(name)
+    except ValueError:
+        message = f"order must be 'partition', 'key' or 'unordered', not {name!r}"
+        raise WorkerSettingError(message) from None
+
+
+class LaneState(enum.Enum):
+    """
+    Says where a lane is, and so who moves it on.
+
+    ========= ========================================== ==========================
+    state     what it waits for                          who moves it on
+    ========= ========================================== ==========================
+    IDLE      records: it has none                       ``Schedule.admit``
+    READY     its turn; meanwhile a hold, a breaker or   ``Queue.claim``
+              the limit of its topic may set aside its
+              partition, with all lanes that are ready
+    FILLING   more records for a batch                   ``Queue.look_again``
+    AHEAD     the watermark: its first record is         ``Queue.look_again``
+              ``Limits.span`` beyond it
+    FOLLOWING a task of an ownership that has ended,     ``Queue.is_over`` of that
+              with records of its key                    task
+    RUNNING   its task                                   ``Schedule.complete``
+    FAILED    its first record's next time; or the       ``Queue.turn``; or
+              answer to its dead letter; or for ever,    ``letter_acknowledged``
+              if that blocks, or stops the worker        and ``letter_refused``
+    ========= ========================================== ==========================
+    """
+
+    IDLE = "idle"
+    READY = "ready"
+    FILLING = "filling"
+    AHEAD = "ahead"
+    FOLLOWING = "following"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+class Lane:
+    """
+    Records that are handled one after the other, unless the lane is shared.
+
+    Attributes:
+        epoch: the ownership that they belong to.
+        key: what they have in common.
+        runs: the queued ones in their order, by chunk.
+        state: where it is.
+        is_light: whether it may be kept while it is empty: its key takes little memory.
+        is_shared: whether its records need not wait for each other.
+        follows: a lane of an earlier ownership whose task has to come back first.
+    """
+
+    __slots__ = ("epoch", "follows", "is_light", "is_shared", "key", "runs", "state")
+
+    def __init__(self, epoch: "Epoch", key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
+        self.epoch = epoch
+        self.key = key
+        self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
+        self.is_shared = is_shared
+        # Few records, and a lane for each key: an empty deque would take 624 bytes.
+        self.runs: list[tuple[Chunk, Indexes]] = []
+        self.state = LaneState.IDLE
+        self.follows: Lane | None = None
+
+    def __lt__(self, _other: "Lane") -> bool:
+        return False  # if two are due at once, either may be first
+
+    @property
+    def first(self) -> tuple[Chunk, int]:
+        """The first record: its chunk, and its index there."""
+        chunk, indexes = self.runs[0]
+        return chunk, indexes[0]
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the first record has failed, or may have: it is handed out alone."""
+        failed = self.epoch.failed
+        # Its records may have been dropped while it waited, because they were revoked.
+        return bool(failed and self.runs) and self.first_offset() in failed
+
+    def first_offset(self) -> int:
+        """Return the offset of the first record."""
+        return record_at(*self.first).offset
+
+    def count(self) -> int:
+        """Return how many records are queued."""
+        return sum(len(indexes) for _, indexes in self.runs)
+
+    def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
+        """Put records back in front."""
+        if indexes:
+            self.runs.insert(0, (chunk, indexes))
+
+    def cut(self, ends: Mapping[Chunk, int]) -> None:
+        """Forget what is at or behind these ends of its chunks."""
+        runs = []
+        for chunk, indexes in self.runs:
+            end = ends.get(chunk, len(chunk.done))
+            left = indexes if indexes[-1] < end else [at for at in indexes if at < end]
+            if left:
+                runs.append((chunk, left))
+        self.runs = runs
+
+    def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
+        """
+        Take up to so many records of one chunk; None if all are beyond the span.
+
+        A record that has failed, or may have, is taken by itself.
+        """
+        chunk, indexes = self.runs[0]
+        most = min(most, self.epoch.within_span(chunk, indexes, span))
+        if most <= 0:
+            return None
+        if self.epoch.failed:
+            most = min(most, self._untried(chunk, indexes))
+        if most >= len(indexes):
+            self.runs.pop(0)
+            return chunk, indexes
+        self.runs[0] = (chunk, indexes[most:])
+        return chunk, indexes[:most]
+
+    def _untried(self, chunk: Chunk, indexes: Indexes) -> int:
+        # How many come before the first that must run by itself; at least one.
+        for count, index in enumerate(indexes):
+            if record_at(chunk, index).offset in self.epoch.failed:
+                return max(1, count)
+        return len(indexes)
+
+
+def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
+    """Return a record's own key; a key that cannot be hashed, as text."""
+    key = record.key
+    if type(key) is bytes or getattr(key, "__hash__", None):
+        return key
+    return repr(key)
+
+
+def shared_out(key: KeyOf, lanes: int) -> KeyOf:
+    """
+    Return a key by which the keys of a partition share so many lanes.
+
+    For batches: a key of its own has too few records for one. As text or bytes a key is
+    in the same lane in every run.
+    """
+
+    def lane_of(record: Any) -> object:  # noqa: ANN401 - a record
+        one = key(record)
+        if isinstance(one, str):
+            one = one.encode(errors="surrogatepass")
+        return (zlib.crc32(one) if isinstance(one, bytes) else hash(one)) % lanes
+
+    return lane_of
+
+
+Sorted: TypeAlias = list[tuple[Lane, Indexes]]
+Unkeyed: TypeAlias = tuple[int, BaseException]
+_IDLE = LaneState.IDLE  # enum members are slow to look up
+
+
+class Lanes:
+    """
+    Sorts records into lanes.
+
+    Args:
+        order: which records belong together.
+        key: returns a record's key, for order by key; any hashable value.
+    """
+
+    def __init__(self, order: Order, key: KeyOf) -> None:
+        self.order = order
+        self._key = key
+
+    def sort(
+        self, epoch: "Epoch", chunk: Chunk, first: int
+    ) -> tuple[Sorted, Unkeyed | None]:
+        """
+        Find the lanes of a chunk's records, from index ``first`` on.
+
+        It ends at a record whose key cannot be computed; those behind may be of its
+        lane. Keys are the user's code: for the polling thread, under no lock.
+
+        Returns:
+            Each lane with its records; and the index and the error of that record.
+        """
+        if self.order is not Order.KEY:
+            is_shared = self.order is Order.UNORDERED
+            lane = epoch.lanes.get(None) or self._open(epoch, None, is_shared)
+            return [(lane, range(first, len(chunk.records)))], None
+        key_of, is_own = self._key, self._key is record_key
+        groups: dict[object, list[int]] = {}
+        found: Sorted = []
+        index, lanes = first, epoch.lanes
+        try:
+            for index, record in enumerate(chunk.records[first:], first):
+                # In line, since nearly every key is the record's own: a call takes a
+                # third of this.
+                key = record.key if is_own else None  # type: ignore[union-attr]  # queued
+                if type(key) is not bytes:
+                    key = key_of(record)
+                if key in groups:
+                    groups[key].append(index)
+                    continue
+                lane = lanes.get(key) or self._open(epoch, key)
+                groups[key] = indexes = [index]
+                found.append((lane, indexes))
+        except BaseException as error:  # noqa: BLE001 - any error is this record's
+            return found, (index, error)
+        return found, None
+
+    def _open(self, epoch: "Epoch", key: object, is_shared: bool = False) -> Lane:  # noqa: FBT001, FBT002 - by position it is quicker
+        lane = epoch.lanes[key] = Lane(epoch, key, is_shared)
+        for old in epoch.left_behind:
+            if old.key == key:
+                lane.follows = old
+        return lane
+
+    @staticmethod
+    def queue(chunk: Chunk, found: Sorted) -> list[Lane]:
+        """Queue the records; return the lanes to make ready. The lock is held."""
+        idle = []
+        for lane, indexes in found:
+            lane.runs.append((chunk, indexes))
+            if lane.state is _IDLE or (
+                # Its tasks are out, and new records need not wait for them.
+                lane.is_shared and lane.state is LaneState.RUNNING
+            ):
+                idle.append(lane)
+        return idle
