@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Any, Literal, ParamSpec
 
 from attrs import define, evolve, field, fields, frozen
+from attrs.validators import optional
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer import Deserializer
 from kafka.serializer.wrapper import DeserializeWrapper
@@ -29,7 +30,13 @@ from safeconsumer.worker.executors.aio import in_time
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import Handling, WorkerOptions, show
+from safeconsumer.worker.options import (
+    Handling,
+    WorkerOptions,
+    check_names,
+    is_an_executor,
+    show,
+)
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import DeadLetter, check_callable
 from safeconsumer.worker.tasks import Letter, Outcome, Task
@@ -68,7 +75,7 @@ class DeadRecord:
     A record that became a dead letter.
 
     Attributes:
-        record: as it was given.
+        record: the one that was given, with its offset.
         error: why.
         attempts: how often it was tried.
         letter: what a :class:`~safeconsumer.DeadLetter` would have its producer send:
@@ -164,7 +171,9 @@ class RunOptions(Handling):
 
     handler: Handle | HandleBatch | None = None
     records: Iterable[Any] = ()
-    executor: ExecutorName | None = field(default=None, kw_only=True)  # type: ignore[assignment]  # what fits
+    executor: ExecutorName | None = field(  # type: ignore[assignment]  # what fits
+        default=None, kw_only=True, validator=optional(is_an_executor)
+    )
     dead_letter: DeadLetter | Sink | Literal[True] | None = field(  # type: ignore[assignment]  # True, too
         default=None, kw_only=True
     )
@@ -181,6 +190,7 @@ def _one_by_one(
     ) -> Callable[_Given, WorkerRun]:
         @functools.wraps(run)
         def take(*args: _Given.args, **given: _Given.kwargs) -> WorkerRun:
+            check_names("run_worker", options, args, given)
             return run(options(*args, **given))
 
         return show(take, options)
@@ -198,8 +208,9 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
     The same records with the same options give the same run. A wait within a handler is
     a real one, and a function that takes longer than ``handler_timeout`` is not seen.
 
-    All options of a worker are taken, under the same names; what ``jitter`` draws is
-    always three quarters.
+    All options of a worker are taken; what ``jitter`` draws is always three quarters.
+    What depends on a consumer's settings (``limits``, ``drain``), on its topics
+    (``handlers``) or on another process (what can be pickled) is not refused here.
 
     Args:
         handler: as the worker's ``handle``.

@@ -26,12 +26,14 @@ from safeconsumer import (
     Limits,
     NoHandlerError,
     Pause,
+    Pump,
     Record,
     RecordFailedError,
     Reject,
     Retry,
     RetryLater,
     StopWorker,
+    Worker,
     WorkerSettingError,
 )
 from safeconsumer.testing import EndlessRunError, make_record, run_worker
@@ -209,6 +211,7 @@ def test_handlers_by_topic() -> None:
     ("settings", "said"),
     [
         ({"executor": "asyncio"}, "async def"),
+        ({"executor": "threads"}, "executor is 'thread', 'process' or"),
         ({"records": []}, "needs records"),
         ({"records": [b"v"]}, "make_record"),
         ({"records": [make_record(offset=3), make_record(offset=3)]}, "in the order"),
@@ -222,6 +225,17 @@ def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> No
     """In words."""
     with pytest.raises(WorkerSettingError, match=said):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
+
+
+def test_what_is_no_option_is_named_by_whose_it_would_be() -> None:
+    """And not by a class that nobody has seen."""
+    with pytest.raises(TypeError, match=r"^run_worker\(\) has no option 'retries'"):
+        run_worker(ok, some("a"), retries=3)  # type: ignore[call-arg]  # it is the case
+    said = r"^Worker\(\) has no option 'retrys'; did you mean retry\?"
+    with pytest.raises(TypeError, match=said):
+        Worker(None, ok, retrys=3)  # type: ignore[call-arg]  # it is the case
+    with pytest.raises(TypeError, match=r"^Pump\(\): too many positional"):
+        Pump(None, ok, 3)  # type: ignore[call-arg]  # it is the case
 
 
 def test_what_changes_nothing_is_taken() -> None:
