@@ -26,7 +26,7 @@ from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, i
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import in_time
+from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
@@ -386,7 +386,7 @@ class _Here:
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
         call = calls.around(in_time(calls.handle, calls.timeout))
-        self._handle = self._bench.noting(lambda *given: loop.run(call(*given)))
+        self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
 
     def wait_ready(self, _seconds: float) -> bool:
@@ -419,6 +419,18 @@ class _Here:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
         self._bench.run.done += [given[index] for index in outcome.finished]
         return outcome
+
+
+async def _apart(call: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401 - the handler's
+    # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
+    # with it.
+    answer = await Apart(call, *given)
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        forget_cancelling(task)
+    return answer
 
 
 def _refuse_loop() -> None:

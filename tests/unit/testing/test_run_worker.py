@@ -1,6 +1,7 @@
 """A handler on its records, without a broker and without waiting."""
 
 import asyncio
+import contextvars
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -194,6 +195,22 @@ def test_coroutines_are_run() -> None:
 
     with pytest.raises(WorkerSettingError, match="event loop runs"):
         asyncio.run(within())
+
+
+def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
+    """As in a worker: another record is not concerned."""
+    bound = contextvars.ContextVar("bound", default="")
+    found: list[str] = []
+
+    async def handle(record: Record[None, str], _context: Context) -> None:
+        found.append(bound.get())
+        bound.set(record.value)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    run = run_worker(handle, some("a", "b"))
+    assert (found, len(run.done), run.error) == (["", ""], 2, None)
 
 
 def test_handlers_by_topic() -> None:
