@@ -248,9 +248,9 @@ def test_what_is_no_option_is_named_by_whose_it_would_be() -> None:
     """And not by a class that nobody has seen."""
     with pytest.raises(TypeError, match=r"^run_worker\(\) has no option 'retries'"):
         run_worker(ok, some("a"), retries=3)  # type: ignore[call-arg]  # it is the case
-    said = r"^Worker\(\) has no option 'retrys'; did you mean retry\?"
+    said = r"^Worker\(\) has no option 'limit'; did you mean limits\?"
     with pytest.raises(TypeError, match=said):
-        Worker(None, ok, retrys=3)  # type: ignore[call-arg]  # it is the case
+        Worker(None, ok, limit=3)  # type: ignore[call-arg]  # it is the case
     with pytest.raises(TypeError, match=r"^Pump\(\): too many positional"):
         Pump(None, ok, 3)  # type: ignore[call-arg]  # it is the case
 
