@@ -74,7 +74,7 @@ from safeconsumer.errors import (
     TimestampError,
 )
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.events.log import log_event
+from safeconsumer.events.log import log_event, prepare
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
@@ -201,6 +201,8 @@ class SafeConsumer(UpstreamConsumer):
             checked_lifetime(default_lifetime)
         chosen = choose(decoder)
         hooks = (*([log_event] if log else ()), *checked_hooks(hooks))
+        if log:
+            prepare()
         self._safe_lifetime = default_lifetime
         self._safe_strict, self._safe_is_logged = strict_pause, log
         self._safe_edition = Edition({})

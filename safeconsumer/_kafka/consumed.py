@@ -87,7 +87,7 @@ class Consumed:
         """
         Return why no record at all can come; None if some can.
 
-        Which topics exist is known from the first join on.
+        Which topics exist is known once metadata of these were answered.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"
@@ -98,7 +98,8 @@ class Consumed:
         if pattern is not None and not topics:
             return f"no topic matches the pattern {pattern.pattern!r}"
         there = self._cluster.topics(exclude_internal_topics=False)
-        if topics and there.isdisjoint(topics):
+        is_answered = self._cluster.is_answered(topics or ())
+        if topics and is_answered and there.isdisjoint(topics):
             return f"topics that do not exist: {', '.join(sorted(topics))}"
         return None
 

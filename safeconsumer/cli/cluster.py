@@ -36,9 +36,13 @@ def partitions_of(
     return {one["name"]: _partitions(one) for one in described}
 
 
-def existing(base: Mapping[str, Any], topics: Iterable[str]) -> None:
+def existing(
+    base: Mapping[str, Any],
+    topics: Iterable[str],
+    mend: str = "create it, or look for a typing error",
+) -> None:
     """
-    Check that all of the topics exist.
+    Check that all of the topics exist; ``mend`` says what to do if not.
 
     Raises:
         CommandError: the message has the names of those that do not; or the broker
@@ -50,7 +54,7 @@ def existing(base: Mapping[str, Any], topics: Iterable[str]) -> None:
     if missing:
         names = printable(", ".join(missing))
         verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
-        message = f"{verb}: {names}; create it, or look for a typing error"
+        message = f"{verb}: {names}; {mend}"
         raise CommandError(message, Status.MISSING)
 
 

@@ -47,8 +47,8 @@ def _address(
     "--bootstrap",
     metavar="HOST:PORT",
     callback=_address,
-    help="Use this cluster, not an embedded broker. Topics and groups named "
-    "safeconsumer-demo-* are made and deleted again.",
+    help="Use this cluster, not an embedded broker; it must ask for no login and no "
+    "TLS. Topics and groups named safeconsumer-demo-* are made and deleted again.",
 )
 @click.option(
     "--situation",
@@ -75,8 +75,10 @@ def demo(
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
 
-    Both play the same situations on the same broker at the same time. A broker inside
-    this process is used unless --bootstrap names another one.
+    Both play a situation on the same broker at the same time. In worker these are a
+    thread pool behind KafkaConsumer and a Worker; group is played by SafeConsumer
+    alone, since KafkaConsumer has no such call. A broker inside this process is used
+    unless --bootstrap names another one.
     """
     with explained(context), _sigterm_as_ctrl_c(), _quiet_kafka():
         if is_console:

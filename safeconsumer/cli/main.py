@@ -9,6 +9,7 @@ from safeconsumer._kafka.installed import explain_failed_import
 
 # Of Status, but that is imported with what needs Kafka.
 USAGE = 2
+GIVEN_UP = 6
 BROKEN = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
 
@@ -32,6 +33,12 @@ def main() -> None:
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
+    except SystemExit as end:
+        if end.code == GIVEN_UP:  # Python would wait for threads of to_thread()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(GIVEN_UP)
+        raise
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(INTERRUPTED) from None

@@ -29,8 +29,8 @@ def touching(path: Path | None, worker: Worker) -> Iterator[None]:
 
     def touch() -> None:
         while not over.wait(_EVERY):
-            if worker.healthy().is_alive:
-                with contextlib.suppress(OSError):  # a full disk must not end a worker
+            with contextlib.suppress(OSError):  # a full disk must not end a worker
+                if worker.healthy().is_alive:
                     path.touch()
 
     thread = threading.Thread(target=touch, name="safeconsumer-probe", daemon=True)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained
 from safeconsumer.cli.target import TargetError, load, takes_consumer, worker_of
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.events.log import prepare
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import Report, Worker
@@ -42,6 +43,17 @@ _WRONG_SETTING = (AssertionError, AttributeError, LookupError, TypeError, ValueE
 _REACH_MS = 5_000
 # What concerns the process, whoever makes the consumer.
 _OF_THE_PROCESS = {"target", "is_traced", "probe_file", "probe_host", "probe_port"}
+_OF_CONTROL = (
+    "topic_prefix",
+    "operator_topic",
+    "group_topic",
+    "status_topic",
+    "clock_skew",
+)
+_NEEDING = (
+    (_OF_CONTROL, ("is_controlled", "--control")),
+    (("probe_host",), ("probe_port", "--probe-port")),
+)
 _EPILOG = epilog(
     Status.DONE,
     Status.FAILED,
@@ -82,7 +94,7 @@ _EPILOG = epilog(
 @click.option(
     "--probe-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Touch this file every second while the loop turns.",
+    help="Touch this file every second while the loop turns; removed at the end.",
 )
 @click.option(
     "--probe-port",
@@ -115,6 +127,7 @@ def run(
     """
     with explained(context), contextlib.ExitStack() as stack:
         stack.callback(trace_all.reset, trace_all.set(options["is_traced"]))
+        _refuse_idle(context)
         found = load(target)
         if takes_consumer(target, found):
             consumer = _consumer(target, options)
@@ -131,19 +144,31 @@ def run(
 
 
 def _refuse_typed(target: str, context: click.Context) -> None:
-    typed = [
-        one.opts[0] if isinstance(one, click.Option) else "TOPIC"
-        for one in context.command.params
-        if one.name is not None
-        and one.name not in _OF_THE_PROCESS
-        and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
-    ]
+    names = {str(one.name) for one in context.command.params} - _OF_THE_PROCESS
+    typed = _typed(context, names)
     if typed:
         message = (
             f"{target} has its own consumer, for which {', '.join(typed)} would change "
             f"nothing: leave that out, or name a function that takes the consumer"
         )
         raise TargetError(message)
+
+
+def _refuse_idle(context: click.Context) -> None:
+    # What would change nothing, without the option that it belongs to.
+    for names, needed in _NEEDING:
+        if not context.params[needed[0]] and (typed := _typed(context, names)):
+            message = f"{', '.join(typed)} would change nothing without {needed[1]}"
+            raise CommandError(message)
+
+
+def _typed(context: click.Context, names: Container[str]) -> list[str]:
+    return [
+        one.opts[0] if isinstance(one, click.Option) else "TOPIC"
+        for one in context.command.params
+        if one.name in names
+        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    ]
 
 
 def _consumer(target: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - untyped
@@ -161,12 +186,12 @@ def _consumer(target: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - un
         for name, value in given.items()
         if name == "api_version" or name.startswith(("security_", "sasl_", "ssl_"))
     }
-    cluster.existing(
-        {**base, **shared, "bootstrap_timeout_ms": _REACH_MS}, options["topics"]
-    )
     config = {"enable_auto_commit": False, **base, **given}
+    there = {**base, **shared, "bootstrap_timeout_ms": _REACH_MS}
+    cluster.existing(there, options["topics"])
     if options["is_controlled"]:
         config["control"] = control
+        cluster.existing(there, control.all_topics, "safeconsumer control init")
     try:
         return SafeConsumer(*options["topics"], group_id=options["group"], **config)
     except _WRONG_SETTING as error:
@@ -200,6 +225,7 @@ def _log() -> None:
     if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
+        prepare()
 
 
 def _probe(

@@ -13,6 +13,7 @@ from kafka.errors import IllegalStateError, KafkaError
 from safeconsumer.cli.errors import CommandError, Status, status_of
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker import Worker
+from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.tracebacks import message, shown
 
 
@@ -60,6 +61,10 @@ def takes_consumer(name: str, found: object) -> bool:
         problem = (
             f"{name} is {shown(found)}, not a Worker or a function that returns one"
         )
+        raise TargetError(problem)
+    if isinstance(found, type) or is_async(found):
+        what = "a class" if isinstance(found, type) else "a coroutine function"
+        problem = f"{name} is {what}, not a Worker or a function that returns one"
         raise TargetError(problem)
     signature = inspect.signature(found)
     for given in ((), (None,)):  # what it can do without is its own

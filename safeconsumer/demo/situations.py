@@ -18,7 +18,7 @@ class Situation:
 
     Attributes:
         name: the situation's name.
-        story: what happens, in two lines at most.
+        story: what happens, in one or two sentences.
         play: plays it on a stage.
         clients: who plays it.
         stock: what plays for kafka-python, as the table has it.

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import Any, Literal, ParamSpec
 
 from attrs import define, evolve, field, fields, frozen
+from attrs.validators import optional
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer import Deserializer
 from kafka.serializer.wrapper import DeserializeWrapper
@@ -25,11 +26,17 @@ from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, i
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName
-from safeconsumer.worker.executors.aio import in_time
+from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import enter, enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Handler
-from safeconsumer.worker.options import Handling, WorkerOptions, show
+from safeconsumer.worker.options import (
+    Handling,
+    WorkerOptions,
+    check_names,
+    is_an_executor,
+    show,
+)
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import DeadLetter, check_callable
 from safeconsumer.worker.tasks import Letter, Outcome, Task
@@ -68,7 +75,7 @@ class DeadRecord:
     A record that became a dead letter.
 
     Attributes:
-        record: as it was given.
+        record: the one that was given, with its offset.
         error: why.
         attempts: how often it was tried.
         letter: what a :class:`~safeconsumer.DeadLetter` would have its producer send:
@@ -164,7 +171,9 @@ class RunOptions(Handling):
 
     handler: Handle | HandleBatch | None = None
     records: Iterable[Any] = ()
-    executor: ExecutorName | None = field(default=None, kw_only=True)  # type: ignore[assignment]  # what fits
+    executor: ExecutorName | None = field(  # type: ignore[assignment]  # what fits
+        default=None, kw_only=True, validator=optional(is_an_executor)
+    )
     dead_letter: DeadLetter | Sink | Literal[True] | None = field(  # type: ignore[assignment]  # True, too
         default=None, kw_only=True
     )
@@ -181,6 +190,7 @@ def _one_by_one(
     ) -> Callable[_Given, WorkerRun]:
         @functools.wraps(run)
         def take(*args: _Given.args, **given: _Given.kwargs) -> WorkerRun:
+            check_names("run_worker", options, args, given)
             return run(options(*args, **given))
 
         return show(take, options)
@@ -198,8 +208,9 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
     The same records with the same options give the same run. A wait within a handler is
     a real one, and a function that takes longer than ``handler_timeout`` is not seen.
 
-    All options of a worker are taken, under the same names; what ``jitter`` draws is
-    always three quarters.
+    All options of a worker are taken; what ``jitter`` draws is always three quarters.
+    What depends on a consumer's settings (``limits``, ``drain``), on its topics
+    (``handlers``) or on another process (what can be pickled) is not refused here.
 
     Args:
         handler: as the worker's ``handle``.
@@ -375,7 +386,7 @@ class _Here:
         loop, around = stack.enter_context(asyncio.Runner()), AsyncExitStack()
         stack.callback(lambda: loop.run(around.aclose()))
         call = calls.around(in_time(calls.handle, calls.timeout))
-        self._handle = self._bench.noting(lambda *given: loop.run(call(*given)))
+        self._handle = self._bench.noting(lambda *given: loop.run(_apart(call, *given)))
         self._state = loop.run(enter_async(around, calls.lifespan))
 
     def wait_ready(self, _seconds: float) -> bool:
@@ -408,6 +419,18 @@ class _Here:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
         self._bench.run.done += [given[index] for index in outcome.finished]
         return outcome
+
+
+async def _apart(call: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401 - the handler's
+    # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
+    # with it.
+    answer = await Apart(call, *given)
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        forget_cancelling(task)
+    return answer
 
 
 def _refuse_loop() -> None:

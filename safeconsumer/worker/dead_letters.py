@@ -83,12 +83,13 @@ class _Post:
 
     Attributes:
         tries: how often it was given to the sink.
+        letter: None once its ownership has ended, unless the sink has it.
         is_brief: whether it must be shorter.
         is_waiting: whether it failed, and waits for another try.
         since: when it was last given to the sink.
     """
 
-    letter: Letter
+    letter: Letter | None
     tries: int = 0
     is_brief: bool = False
     is_waiting: bool = False
@@ -143,6 +144,7 @@ class DeadLetters:
         self._again_at: list[tuple[float, int, _Post]] = []
         self._numbers = itertools.count()
         self._closed = 0
+        self._is_ending = False  # the thread has been told that ownerships have ended
         self._is_over = False
         self._sending: _Post | None = None
         self._told_slow: float | None = None
@@ -174,7 +176,8 @@ class DeadLetters:
         with self._lock:
             return sum(
                 not post.is_waiting
-                and not (epoch := post.letter.lane.epoch).is_closed
+                and (letter := post.letter) is not None
+                and not (epoch := letter.lane.epoch).is_closed
                 and (epochs is None or epoch in epochs)
                 for post in self._posts
             )
@@ -188,8 +191,22 @@ class DeadLetters:
         """
         if closed != self._closed:
             self._closed = closed
-            self._inbox.put(_ENDED)
+            self._let_go()
+            if not self._is_ending:
+                self._is_ending = True
+                self._inbox.put(_ENDED)
         self._tell_slow()
+
+    def _let_go(self) -> None:
+        # The thread may wait for a sink that never returns, while ownerships come and
+        # go, each with all the records that came with its letters.
+        with self._lock:
+            for post in [*self._posts]:
+                letter = post.letter
+                is_over = letter is None or letter.lane.epoch.is_closed
+                if is_over and post is not self._sending:
+                    self._posts.discard(post)
+                    post.letter = None
 
     def _tell_slow(self) -> None:
         # Emits one event if the sink has worked on one letter for long.
@@ -199,7 +216,7 @@ class DeadLetters:
         seconds = self._clock() - post.since
         if seconds >= _SLOW_SECONDS:
             self._told_slow = post.since
-            self._tell_is_slow(post.letter, seconds)
+            self._tell_is_slow(post, seconds)
 
     def stop(self) -> None:
         """
@@ -232,8 +249,13 @@ class DeadLetters:
 
     def _begin(self) -> None:
         if not self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # another letter was quicker
+            try:
                 self._thread.start()
+            except RuntimeError as error:  # another letter was quicker, perhaps
+                if self._thread.ident is None:
+                    wrong = HandlersFailError(f"dead letters cannot begin: {error}")
+                    wrong.__cause__ = error
+                    self.broken(wrong)
 
     def _work(self) -> None:
         try:
@@ -262,13 +284,14 @@ class DeadLetters:
                 return
             del self._awaited[post]
             # If we sent it again, two might arrive: its producer gives it up, not we.
-            self._tell_is_slow(post.letter, now - post.since)
+            self._tell_is_slow(post, now - post.since)
             self._awaited[post] = now + self._timeout
 
     def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
         if said is None:
             self._is_over = True
         elif said is _ENDED:
+            self._is_ending = False
             self._forget_closed()
         elif isinstance(said, _Post):
             self._new.append(said)
@@ -295,7 +318,8 @@ class DeadLetters:
         with self._lock:
             posts = [*self._posts]
         for post in posts:
-            if post.letter.lane.epoch.is_closed:
+            letter = post.letter
+            if letter is None or letter.lane.epoch.is_closed:
                 self._forget(post)
         again = [one for one in self._again_at if one[2] in self._posts]
         heapq.heapify(again)
@@ -305,7 +329,7 @@ class DeadLetters:
         letter = post.letter
         # If its partition was revoked, another member handles the record again; a
         # letter that was sent already is waited for, and completes the record.
-        if letter.lane.epoch.revoked.is_set():
+        if letter is None or letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
         self._awaited.pop(post, None)
@@ -334,10 +358,11 @@ class DeadLetters:
             self._sending = None
 
     def _answered(self, post: _Post, error: BaseException | None) -> None:
-        if post not in self._posts:
-            return  # its ownership has ended
-        if error is None:
-            self.then(post.letter)
+        letter = post.letter
+        if letter is None or post not in self._posts:
+            self._forget(post)  # its ownership has ended
+        elif error is None:
+            self.then(letter)
             self._forget(post)
         else:
             self._failed(post, error)
@@ -348,11 +373,12 @@ class DeadLetters:
             self._posts.discard(post)
 
     def _failed(self, post: _Post, error: BaseException) -> None:
+        letter = post.letter
         if isinstance(error, _TOO_LARGE) and not post.is_brief:
             post.is_brief = True
             self._try(post)
-        elif _is_final(error):
-            self.refused(post.letter, error)
+        elif letter is not None and _is_final(error):
+            self.refused(letter, error)
             self._forget(post)
         elif isinstance(error, HandlersFailError):
             self.broken(error)
@@ -368,16 +394,19 @@ class DeadLetters:
         heapq.heappush(self._again_at, (due, next(self._numbers), post))
         self._tell(
             worker_events.DeadLetterFailed,
-            post.letter,
+            post,
             attempt=post.tries,
             delay=delay,
             error=shown(error),
         )
 
-    def _tell_is_slow(self, letter: Letter, seconds: float) -> None:
-        self._tell(worker_events.DeadLetterSlow, letter, seconds=seconds)
+    def _tell_is_slow(self, post: _Post, seconds: float) -> None:
+        self._tell(worker_events.DeadLetterSlow, post, seconds=seconds)
 
-    def _tell(self, kind: Any, letter: Letter, **fields: object) -> None:  # noqa: ANN401 - a class of event
+    def _tell(self, kind: Any, post: _Post, **fields: object) -> None:  # noqa: ANN401 - a class of event
+        letter = post.letter
+        if letter is None:
+            return
         tp = letter.lane.epoch.tp
         self._emit(
             kind,

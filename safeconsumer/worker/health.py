@@ -279,11 +279,13 @@ def examine(
         )
     late = list(stalled(slots, age, now))
     ask(late)
-    for slot, task, seconds in late:
-        reasons.append(
-            f"{place(task, slot.index)}: its handler has run for {seconds:.1f} s\n"
-            f"{slot.stack() or ''}".rstrip()
-        )
+    for slot, task, index, seconds in late:
+        stack = slot.stack() or ""
+        if is_at(slot, task, index):
+            reasons.append(
+                f"{place(task, index)}: its handler has run for {seconds:.1f} s\n"
+                f"{stack}".rstrip()
+            )
     for tp, offset, since in engine.held.blocking():
         if now - since >= age:
             reasons.append(
@@ -293,21 +295,28 @@ def examine(
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 
-Stalled: TypeAlias = tuple[Slot, Task, float]
+Stalled: TypeAlias = tuple[Slot, Task, int, float]
 
 
 def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
-    """Yield the slots whose handler has worked on one record for too long."""
+    """Yield the slots whose handler has worked on one record for too long, and on which."""
     for slot in slots:
-        task, began = slot.task, slot.began
+        task, index, began = slot.task, slot.index, slot.began
         limit = age if slot.limit is None else min(age, slot.limit)
-        if task is not None and now - began >= limit:
-            yield slot, task, now - began
+        if task is None or now - began < limit:
+            continue
+        if index in task.indexes and is_at(slot, task, index):  # and not gone on since
+            yield slot, task, index, now - began
+
+
+def is_at(slot: Slot, task: Task, index: int) -> bool:
+    """Tell whether a slot is at a record: others go on at any moment."""
+    return slot.task is task and slot.index == index
 
 
 def ask(late: Sequence[Stalled]) -> None:
     """Ask all of them where their handler is, before the first answer is waited for."""
-    for slot, _, _ in late:
+    for slot, *_ in late:
         slot.ask()
 
 
@@ -345,19 +354,21 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
     late = [
         one
         for one in stalled(slots, age, time.monotonic())
-        if one[0].told != (one[1], one[0].index)
+        if one[0].told != (one[1], one[2])
     ]
     ask(late)
-    for slot, task, seconds in late:
-        slot.told = (task, slot.index)
+    for slot, task, index, seconds in late:
+        slot.told = (task, index)
         tp = task.epoch.tp
-        record = task.chunk.records[slot.index]
+        record, stack = task.chunk.records[index], slot.stack()
+        if not is_at(slot, task, index):
+            continue  # while the event before was taken, say
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",
             offset=-1 if record is None else record.offset,
             seconds=seconds,
-            stack=slot.stack(),
+            stack=stack,
         )
 
 

@@ -3,7 +3,16 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+from difflib import get_close_matches
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    get_args,
+)
 
 from attrs import field, frozen
 from attrs.validators import optional
@@ -60,12 +69,40 @@ def taking(
     ) -> Callable[Concatenate[_Self, _Given], None]:
         @functools.wraps(init)
         def take(self: _Self, /, *args: _Given.args, **given: _Given.kwargs) -> None:
+            check_names(type(self).__name__, options, args, given)
             init(self, options(*args, **given))
 
         own, *_ = inspect.signature(init).parameters.values()
         return show(take, options, own)
 
     return around
+
+
+def check_names(
+    name: str,
+    options: Callable[..., object],
+    args: tuple[object, ...],
+    given: Mapping[str, object],
+) -> None:
+    """
+    Refuse what is no option, by the name that the caller knows.
+
+    Raises:
+        TypeError: there is no such option, or one too many, or one is missing.
+    """
+    signature = inspect.signature(options)
+    known = signature.parameters
+    for one in given:
+        if one not in known:
+            near = get_close_matches(one, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            message = f"{name}() has no option {one!r}{meant}"
+            raise TypeError(message)
+    try:
+        signature.bind(*args, **given)
+    except TypeError as error:
+        message = f"{name}(): {error}"
+        raise TypeError(message) from None
 
 
 def show(
@@ -98,6 +135,12 @@ def _is_policy(_self: object, _attribute: object, value: object) -> None:
 
 def _is_an_order(_self: object, _attribute: object, value: str) -> None:
     order_of(value)
+
+
+def is_an_executor(_self: object, _attribute: object, value: object) -> None:
+    """Refuse what names no executor."""
+    if value not in get_args(ExecutorName):
+        _refuse(f"executor is 'thread', 'process' or 'asyncio', not {value!r}")
 
 
 def _makes_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
@@ -208,7 +251,7 @@ class Handling(Options):
     handlers: Mapping[str, Handle | HandleBatch] | None = None
     order: OrderName = field(default="partition", validator=_is_an_order)
     key: Callable[[Any], object] = field(default=record_key, validator=_makes_keys)
-    executor: ExecutorName = "thread"
+    executor: ExecutorName = field(default="thread", validator=is_an_executor)
     concurrency: int = field(default=8, validator=positive_int)
     batch: int | None = field(default=None, validator=optional(positive_int))
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
@@ -217,7 +260,7 @@ class Handling(Options):
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
     trace: bool | Tracing = field(
-        default=False, converter=traced, validator=_is_a(bool, Tracing)
+        default=None, converter=traced, validator=_is_a(bool, Tracing)
     )
 
     @property

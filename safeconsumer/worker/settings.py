@@ -115,9 +115,9 @@ trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
 """Whether workers that are made now make spans, too, if they are given no ``trace``."""
 
 
-def traced(value: bool | Tracing) -> bool | Tracing:  # noqa: FBT001 - an option's value
-    """Return a worker's ``trace``; True instead of False if ``trace_all`` says so."""
-    return trace_all.get() if value is False else value
+def traced(value: bool | Tracing | None) -> bool | Tracing:  # noqa: FBT001 - an option's value
+    """Return a worker's ``trace``; what ``trace_all`` says, if it was given none."""
+    return trace_all.get() if value is None else value
 
 
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.

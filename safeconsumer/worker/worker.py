@@ -120,7 +120,7 @@ class Worker:
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler, and
             dead letters carry it; with a handler in another process only its context is
-            current, and records go there one by one.
+            current, and without ``batch`` records go there one by one.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -185,7 +185,9 @@ class Worker:
             DeadLetterLimitError: too many records failed for good.
             HandlersFailError: handlers cannot be run, whatever the record;
                 :class:`LifespanError` if the lifespan is the reason.
-            WorkerStateError: it ran before.
+            WorkerSettingError: a topic that is consumed has no handler in ``handlers``,
+                or is the topic of dead letters.
+            WorkerStateError: it ran before, or another Worker or Pump has its consumer.
             BaseException: an exception of a handler that is no ``Exception``, such as
                 ``SystemExit``; also what ``poll`` raises. Running handlers are waited
                 for, and what was done is committed first.
@@ -212,7 +214,7 @@ class Worker:
             How the worker ended, once the consumer is closed.
 
         Raises:
-            WorkerStateError: it ran before.
+            WorkerStateError: it ran before, or another Worker or Pump has its consumer.
             BaseException: as for :meth:`run`.
         """
         self._check_new()

@@ -20,6 +20,7 @@ class PauseSafeCluster(ClusterMetadata):
     """
 
     _asked: frozenset[str] | None = frozenset()
+    _answered: frozenset[str] | None = frozenset()
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember which topics it asks for."""
@@ -29,9 +30,14 @@ class PauseSafeCluster(ClusterMetadata):
     def update_metadata(self, metadata: object) -> None:
         """Take an answer; ask again if more topics are wanted by now."""
         super().update_metadata(metadata)
+        self._answered = self._asked
         wanted = self._wanted()
         if self._asked is not None and (wanted is None or not wanted <= self._asked):
             self.request_update()
+
+    def is_answered(self, topics: Iterable[str]) -> bool:
+        """Tell whether the last answer was about these topics: what it lacks is not there."""
+        return self._answered is None or self._answered.issuperset(topics)
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """

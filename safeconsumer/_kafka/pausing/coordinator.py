@@ -139,15 +139,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         if self._fenced is not None:
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
-        timer = Timer(timeout_ms)
         try:
-            # Of a poll that a signal handler ended: upstream takes the join for done as
-            # its listener begins, and would deliver what that is about to seek or pause.
-            if self._joining is not None and not self._run(
-                self._is_joined, timer.timeout_ms
-            ):
-                return False
-            ready: bool = super().poll(timer.timeout_ms)
+            if self._joining is not None:
+                # Of a poll that a signal handler ended: upstream takes the join for done
+                # as its listener begins, and would deliver what that is about to seek.
+                timer = Timer(timeout_ms)
+                if not self._run(self._is_joined, timeout_ms):
+                    return False
+                timeout_ms = timer.timeout_ms
+            ready: bool = super().poll(timeout_ms)
         except FencedInstanceIdError as error:
             self._fenced = error
             raise
@@ -293,10 +293,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         What a signal handler raises ends a poll, and not its coroutine. Two of them would
         apply one join twice, and call the listener twice.
         """
-        timer = Timer(timeout_ms)
-        if not await self._is_joined(timeout_ms):
-            return False
-        timeout_ms = timer.timeout_ms
+        if self._joining is not None:
+            timer = Timer(timeout_ms)
+            if not await self._is_joined(timeout_ms):
+                return False
+            timeout_ms = timer.timeout_ms
         self._joining = mine = Future()
         try:
             active: bool = await super().ensure_active_group_async(timeout_ms)

@@ -234,7 +234,7 @@ class Coroutines:
                 # that is over.
                 if self._is_over:
                     raise
-                _forget_cancelling(ours)
+                forget_cancelling(ours)
 
     async def _work_once(self, slot: Slot) -> None:
         tasks = self._schedule.queue.claim()
@@ -309,7 +309,7 @@ class Coroutines:
                 raise
             failed = [(indexes[count], blamed(error))]
             failing = time.monotonic() - now
-            _forget_cancelling(ours)
+            forget_cancelling(ours)
         return Outcome(
             task=traced(task, context) if failed else task,
             finished=indexes[:count],
@@ -327,7 +327,7 @@ class Coroutines:
         if ours.cancelling() and not self._is_over:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-            _forget_cancelling(ours)
+            forget_cancelling(ours)
 
 
 class Apart:
@@ -400,6 +400,7 @@ def in_time(handle: Handler, limit: float | None) -> Handler:
     return call
 
 
-def _forget_cancelling(task: "asyncio.Task[None]") -> None:
+def forget_cancelling(task: "asyncio.Task[Any]") -> None:
+    """Have a task not be cancelled by what was asked for until now."""
     while task.cancelling():
         task.uncancel()

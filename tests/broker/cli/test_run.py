@@ -22,6 +22,7 @@ from tests.harness.waiting import wait_for
 
 SECONDS = 60
 HANDLERS = """
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -61,8 +62,14 @@ def refusing(consumer):
 def hasty(consumer):
     return Worker(consumer, note, drain=Drain(shutdown=0.1))
 
-def patient(consumer):
-    worker = Worker(consumer, note, drain=Drain(shutdown=3600))
+async def in_a_thread(record, context):
+    await asyncio.to_thread(note, record, context)
+
+def elsewhere(consumer):
+    return patient(consumer, in_a_thread, executor="asyncio")
+
+def patient(consumer, handle=note, **settings):
+    worker = Worker(consumer, handle, drain=Drain(shutdown=3600), **settings)
 
     def tell():
         while worker.stats().state != "draining":
@@ -188,6 +195,17 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
+    wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
+    stopped(process, Status.GIVEN_UP)
+
+
+@pytest.mark.embedded_suffices
+def test_a_thread_of_the_event_loops_keeps_nothing_running(program: Program) -> None:
+    """Python would wait for it at its exit, for as long as it sleeps."""
+    program.produce(b"slow")
+    process = program.start("handlers:elsewhere")
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
     wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
     stopped(process, Status.GIVEN_UP)
 

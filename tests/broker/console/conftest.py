@@ -2,7 +2,7 @@
 
 import pytest
 
-from safeconsumer.console import api, changing
+from safeconsumer.console import changing
 from tests.harness.console.fixtures import served
 from tests.harness.group.fixtures import team
 
@@ -13,4 +13,3 @@ __all__ = ["patience", "served", "team"]
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the console wait for its own readers, however slow the machine is."""
     monkeypatch.setattr(changing, "_SEEN_WITHIN", 20.0)
-    monkeypatch.setattr(api, "_ONE_LOOK", 20.0)

@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -19,7 +19,6 @@ from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.console.harness import commanded
 from tests.harness.group.team import Team
-from tests.harness.polling import poll_until
 from tests.harness.processes import begun
 
 
@@ -167,13 +166,9 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
     assert "is of the cluster another" in ended.stderr
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
-    # A member that never reports: its group is not quiet, however long that takes.
-    plain = team.subscribed("plain", control=None, session_timeout_ms=30_000)
-    poll_until(plain, team.has_all(plain))
-    team.operator_holds(team.topic)
     settings = team.settings
     where = [
         *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
@@ -181,27 +176,11 @@ def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
         *("--group-topic", settings.group_topic),
         *("--status-topic", str(settings.status_topic)),
     ]
-    sent, ended = threading.Event(), []
-
-    def note(event: str, _: object) -> None:
-        if event == "http11.receive_response_headers.started":
-            sent.set()
-
-    def wait(browser: httpx.Client, url: str) -> None:
-        query = {"group": team.group, "timeout": "60"}
-        asked = browser.build_request("GET", url, params=query)
-        asked.extensions["trace"] = note
-        ended.append(browser.send(asked).status_code)
-
-    with httpx.Client(timeout=30) as browser:
+    with httpx.Client(timeout=30) as browser, ThreadPoolExecutor(1) as pool:
         with commanded(*where) as console:
             browser.get(console.link)
-            url = f"{console.url}/api/v1/wait"
-            waiting = threading.Thread(target=wait, args=(browser, url))
-            waiting.start()
-            assert sent.wait(30)
-            # Of two requests it reads the one first that came first. What it has not
-            # read it answers with a reset.
-            browser.get(console.url)
-        waiting.join(30)
-    assert ended == [503]
+            late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
+            waits = pool.submit(browser.get, f"{console.url}/doctor")
+            late.wait()
+        assert waits.result(30).status_code == 503
+        late.release()

@@ -1,5 +1,6 @@
 """How old what the console says may be, and who waits for the cluster."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ import httpx
 import pytest
 from attrs import evolve
 
-from safeconsumer.console import api
 from safeconsumer.group import findings, follower
 from safeconsumer.group.judging import GOOD, Finding
 from tests.harness.console.harness import (
@@ -35,13 +35,7 @@ CONSOLE = "safeconsumer-console"
 
 def asked(served: Served, path: str, **query: str) -> httpx.Response:
     with served.client() as client:
-        return client.get(f"/api/v1/{path}", params=query)
-
-
-def gone(served: Served, path: str, **query: str) -> None:
-    """Ask, and hang up."""
-    with served.client() as client, pytest.raises(httpx.ReadTimeout):
-        client.get(f"/api/v1/{path}", params=query, timeout=0.3)
+        return client.get(path, params=query)
 
 
 @pytest.fixture
@@ -69,17 +63,34 @@ def test_what_is_old_is_unknown(
     row = row_of(quiet, team.group)
     assert (row["words"], row["quiet"]) == ("cannot tell", None)
     assert row["sentence"].endswith("ago: The held partition is quiet.")
-    part = quiet.get("partitions", group=team.group)["partitions"][0]
-    assert (part["level"], "ago: " in part["sentence"]) == ("unknown", True)
     assert quiet.get("groups")["known"]["trouble"]
-    assert asked(quiet, "ready").status_code == 503
-    with quiet.client() as client:
-        page = client.get("/group", params={"group": team.group}).text
+    assert asked(quiet, "/api/v1/ready").status_code == 503
+    page = asked(quiet, "/group", group=team.group).text
+    (part,) = re.findall(r'<tr id="p-\w+" class="unknown">.*?</tr>', page, re.DOTALL)[
+        :1
+    ]
+    assert "ago: " in part
     assert "The cluster has not answered for a while." in page
     assert "pill quiet" not in page
     assert "pill good" not in page
     late.release()
     until_level(quiet, team.group, "quiet")
+    assert asked(quiet, "/api/v1/ready").status_code == 200
+
+
+def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> None:
+    """The console's reader is slow: a hold that was acknowledged makes what it has old."""
+    following = quiet.desk.follower
+    late = team.broker.hold("Fetch", client_id=CONSOLE)
+    late.wait()
+    team.operator_holds(f"{team.topic}:1")
+    at = time.monotonic()
+    wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+    with following._lock:
+        assert following.snapshot().heard_at <= at
+    late.release()
+    wait_for(lambda: following.snapshot().heard_at > at, "what it had not read")
+    assert row_of(quiet, team.group)["held"] == 2
 
 
 def test_an_alarm_stays_one() -> None:
@@ -110,82 +121,6 @@ def test_the_age_is_in_the_tag_of_a_page(
         assert client.get("/", headers=again).status_code == 200
 
 
-# ---------------------------------------------------------------- wait and ready
-
-
-def test_wait_knows_what_was_acknowledged_before(team: Team, served: Served) -> None:
-    """By a command line, while the console's reader is slow; nobody polls here."""
-    (member,) = settled(team, "a")
-    with Polled(member):
-        until_settled(served, team.group, members=1, reporting=1)
-        team.operator_holds(f"{team.topic}:0")
-        until_level(served, team.group, "quiet")
-    late = team.broker.hold("Fetch", client_id=CONSOLE)
-    late.wait()
-    (done,) = team.operator_holds(f"{team.topic}:1")
-    following, at = served.desk.follower, time.monotonic()
-    with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(asked, served, "wait", group=team.group, timeout="20")
-        wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
-        with following._lock:
-            assert following.snapshot().heard_at <= at
-        assert not waits.done()
-        late.release()
-        topic = team.settings.operator_topic
-        assert following.wait_for(topic, done.offset, 10)
-        with Polled(member):
-            answer = waits.result(20)
-    assert answer.status_code == 200
-    assert answer.json()["verdict"]["held"] == 2
-
-
-def test_wait_looks_once_however_short_its_patience(
-    team: Team, quiet: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And it does not wait for the turn of the next survey."""
-    monkeypatch.setattr(follower, "_SURVEY_EVERY", 1000.0)
-    survey = quiet.desk.follower._survey
-    quiet.desk.follower.ask_now()  # its rest may have begun
-    wait_for(lambda: quiet.desk.follower._survey is not survey, "the last survey")
-    answer = asked(quiet, "wait", group=team.group, timeout="0")
-    assert answer.status_code == 200
-    assert asked(quiet, "ready").status_code == 200
-
-
-@pytest.mark.parametrize("timeout", ["nan", "inf", "-1", "soon", ""])
-def test_a_timeout_is_a_number_of_seconds(quiet: Served, timeout: str) -> None:
-    answer = asked(quiet, "wait", group="g", timeout=timeout)
-    assert (answer.status_code, answer.json()["title"]) == (
-        400,
-        "timeout must be a number of seconds",
-    )
-
-
-def test_a_wait_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts that try again pile nothing up; nor does one keep Ctrl-C waiting."""
-    still = big()
-    ended: list[str] = []
-    news = api._News.next
-
-    async def told(self: api._News, until: float) -> object:
-        try:
-            return await news(self, until)
-        except BaseException as error:
-            ended.append(str(error))
-            raise
-
-    monkeypatch.setattr(api._News, "next", told)
-    with served_still(still) as (_, served):
-        for _ in range(3):
-            gone(served, "wait", group="group-050", timeout="600")
-        wait_for(lambda: len(ended) == 3, "their ends")
-        with ThreadPoolExecutor(1) as pool:
-            waits = pool.submit(asked, served, "wait", group="group-050", timeout="600")
-            wait_for(lambda: len(served._server.server_state.tasks) == 1, "a wait")
-            served.desk.is_closing = True
-            assert waits.result(10).status_code == 503
-
-
 # ---------------------------------------------------------------- the doctor
 
 
@@ -207,12 +142,12 @@ def test_doctors_whom_nobody_answers_keep_nobody_from_looking(
 
 def gone_or_busy(served: Served) -> None:
     with served.client() as client, suppress(httpx.ReadTimeout):
-        assert client.get("/api/v1/doctor", timeout=0.3).status_code == 503
+        assert client.get("/doctor", timeout=0.3).status_code == 503
 
 
 def asked_doctor(served: Served) -> int:
     try:
-        return asked(served, "doctor").status_code
+        return asked(served, "/doctor").status_code
     except httpx.ReadTimeout:
         return 0
 
@@ -244,7 +179,8 @@ def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) 
     """But for the one question that is under way."""
     slots = served.desk.doctors
     free = slots._value
-    gone(served, "doctor")
+    with served.client() as client, pytest.raises(httpx.ReadTimeout):
+        client.get("/doctor", timeout=0.3)
     assert slow.is_asked.wait(20)  # it may be read later than it was given up
     wait_for(lambda: not served._server.server_state.tasks, "the end of the call")
     assert slots._value == free - 1
@@ -258,12 +194,12 @@ def test_a_doctor_keeps_nobody_from_placing_a_hold(
 ) -> None:
     """It has a connection of its own: what is clicked is not done much later."""
     with ThreadPoolExecutor(1) as pool:
-        looks = pool.submit(asked, quiet, "doctor")
+        looks = pool.submit(asked, quiet, "/doctor")
         assert slow.is_asked.wait(20)
         wish = {"group": team.group, "scopes": f"{team.topic}:1", "reason": "x"}
         assert quiet.post("pause", **wish).status_code == 200
         slow.go_on.set()
-        assert len(looks.result(20).json()["findings"]) == 2
+        assert looks.result(20).text.count("pill good") == 2
 
 
 def test_the_console_closes_while_a_doctor_waits(
@@ -272,7 +208,7 @@ def test_the_console_closes_while_a_doctor_waits(
     """Whoever waits is told, the thread that waits is left, and nothing complains."""
     with console(team) as served, ThreadPoolExecutor(1) as pool:
         until_complete(served)
-        looks = pool.submit(asked, served, "doctor")
+        looks = pool.submit(asked, served, "/doctor")
         assert slow.is_asked.wait(20)
         served._server.should_exit = True
         assert looks.result(10).status_code == 503

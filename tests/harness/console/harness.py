@@ -74,10 +74,19 @@ class Served:
             return client.post(f"/api/v1/{path}", json=body)
 
     def pause(self, **wish: str) -> httpx.Response:
-        """Place holds, and agree to what a preview shows."""
-        told = self.post("preview", **wish).json()["agreement"]
-        agreed = {} if told is None else {"agreed": told}
-        return self.post("pause", **wish, **agreed)
+        """Place holds, and agree to what must be agreed to."""
+        answer = self.post("pause", **wish)
+        if answer.status_code != HTTPStatus.CONFLICT:
+            return answer
+        agreed = answer.json()["preview"]["agreement"]
+        return self.post("pause", **wish, agreed=agreed)
+
+    def plan(self, **wish: str) -> dict[str, Any]:
+        """Return what holds would do that must be agreed to first."""
+        refused = self.post("pause", **wish)
+        assert refused.status_code == HTTPStatus.CONFLICT, refused.text
+        found: dict[str, Any] = refused.json()["preview"]
+        return found
 
     def __enter__(self) -> Self:
         self._thread.start()

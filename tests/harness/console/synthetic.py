@@ -26,9 +26,6 @@ class Still:
     def snapshot(self) -> Snapshot:
         return evolve(self.known, heard_at=time.monotonic())
 
-    def ask_now(self) -> None:
-        pass
-
     def view(self, group: str) -> None:
         pass
 

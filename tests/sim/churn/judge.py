@@ -108,6 +108,7 @@ class Judge:
     done: dict[TopicPartition, set[int]] = field(factory=dict)
     trouble: Unrest = field(factory=Unrest)
     verdict: ViolationError | None = None
+    committing: list[tuple["Book | None", set[TopicPartition]]] = field(factory=list)
 
     def begin(self) -> None:
         """Read all requests from now on."""
@@ -130,18 +131,27 @@ class Judge:
         if book is not None and request.api == "Fetch":
             book.fetches([TopicPartition(*tp) for tp in request.partitions])
         if request.api in {"OffsetCommit", "EndTxn"}:
-            self.lab.world.call_later(0.0, lambda: self._compare(book))
+            named = {
+                TopicPartition(topic.name, one.partition_index)
+                for topic in getattr(message.body, "topics", ())
+                for one in topic.partitions
+            }
+            self.committing.append((book, named))
+            self.lab.world.call_later(0.0, self._compare)
 
-    def _compare(self, book: "Book | None") -> None:
-        """Look what a request has committed."""
+    def _compare(self) -> None:
+        """Look what requests have committed; several may come in one instant."""
+        asked, self.committing = self.committing, []
         before = dict(self.logs.committed)
         for tp, at in self.logs.newly_committed().items():
             self.seen["committed"] += 1
             for one in self.books.values():
                 if tp in one.owned and one.owned[tp].next is None:
                     one.owned[tp].firsts.add(at)
-            if book is not None:
-                book.committed(tp, at, before.get(tp))
+            whose = [book for book, named in asked if tp in named]
+            whose += [book for book, named in asked if not named]  # a transaction's end
+            if whose and whose[0] is not None:
+                whose[0].committed(tp, at, before.get(tp))
 
     def worth_seeing(self, wanted: Mapping[str, int]) -> None:
         """Fail if less was seen than wanted: then nothing was judged."""

@@ -35,6 +35,7 @@ from tests.sim.worker.working import (
     Working,
     committed,
     consumer,
+    expel,
     filled,
     in_both,
     put,
@@ -544,3 +545,20 @@ def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
     assert (values, run.worker.stats().retries) == (["v"], 2)
     assert round(lab.now) == 2
     assert run.stop().committed
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_a_sink_that_never_returns_keeps_nothing_of_ended_ownerships(lab: Lab) -> None:
+    """W1: each brings the same records again, and the letter of the first is under way."""
+    filled(lab, 1, "bad", *[""] * 99)
+    handler = Handler(lab, bad=fails)
+    run = Working(lab, handler, retry=ONCE, dead_letter=lambda *_: lab.sleep(1e6))
+    for _ in range(5):
+        calls = len(handler.calls)
+        lab.until(lambda: len(handler.calls) > calls)  # noqa: B023 - used at once
+        lab.sleep(20)
+        expel(lab)
+    posts = run.worker._letters._posts
+    assert len(posts) == 2  # what the sink has, and the present ownership's
+    assert all(one.letter is not None for one in posts)

@@ -270,6 +270,26 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
     assert 3.0 <= told.seconds < 4.0
 
 
+@simulated(seeds=1)
+def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab: Lab) -> None:
+    """W2: a hook takes its time with the first; the other is at a longer chunk then."""
+    _, second = filled(lab, 2, "slow")
+    handler = Handler(lab, slow=9.0)
+    told: list[tuple[str, int]] = []
+
+    def hook(event: object) -> None:
+        if isinstance(event, events.HandlerStalled):
+            told.append((event.partition, event.offset))
+            lab.sleep(3)
+
+    run = Working(lab, handler, on_event=hook, limits=Limits(age=8.0), concurrency=2)
+    lab.until(lambda: len(handler.calls) == 2)
+    put(lab, second, *[""] * 5, "slow", *[""] * 30)
+    run.done(38)
+    assert told == [("t:0", 0), ("t:1", 6)]
+    assert run.stop().committed
+
+
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
 def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(

@@ -315,3 +315,18 @@ def test_the_same_seed_is_the_same_work(executor: str) -> None:
         return lab.history()
 
     assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)
+
+
+@simulated(seeds=1)
+def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab: Lab) -> None:
+    """The first answer may be about other topics, and a join be under way meanwhile."""
+    lab.topic("t", 1)
+    reading = consumer(lab)
+    late = lab.cluster.fail("Metadata", is_held=True)
+    reading.subscribe(["nowhere"])
+    why = reading._safe_consumed.why_nothing
+    lab.sleep(1)
+    assert why() is None
+    late.end()
+    lab.until(lambda: why() == "topics that do not exist: nowhere")
+    reading.close(autocommit=False)

@@ -2,7 +2,7 @@
 Tries a wheel that is installed by itself: ``... WHEEL PYTHON``.
 
 PYTHON is of the environment with nothing but the wheel. The broker of README's example
-runs here, where the extra ``demo`` is.
+runs here.
 """
 
 import os

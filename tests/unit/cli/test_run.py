@@ -54,6 +54,17 @@ def away():
 def leave(consumer):
     raise SystemExit(0)
 
+def quiet(consumer):
+    made = Worker(consumer, handle, trace=False)
+    given.append(made._options.trace)
+    return made
+
+async def later(consumer):
+    return worker(consumer)
+
+class Settings:
+    pass
+
 table = {{"t": handle}}
 """
 
@@ -144,6 +155,8 @@ def _line(ended: Result, status: Status = Status.USAGE) -> str:
         ("shop:missing", "shop has no missing"),
         ("shop:handle", "shop:handle(record, context) cannot be called"),
         ("shop:table", "not a Worker or a function that returns one"),
+        ("shop:Settings", "shop:Settings is a class, not a Worker"),
+        ("shop:later", "shop:later is a coroutine function, not a Worker"),
         ("shop:nothing", "shop:nothing returned None"),
         ("shop:other", "returned a Worker with another one"),
         ("shop:wrong", "raised WorkerSettingError: attempts must be"),
@@ -169,6 +182,30 @@ def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
     """The Worker's own consumer has its settings already."""
     line = _line(typed("shop:own", *FULL, "--control", "--clock-skew=3s", "--trace"))
     assert "TOPIC, --clock-skew, --group, --control, --set would change" in line
+    for idle, needed in (("--clock-skew=3s", "--control"), ("--probe-host=::", "port")):
+        line = _line(typed("shop:worker", *FULL, idle))
+        assert line.startswith(f"{idle.split('=')[0]} would change nothing without")
+        assert line.endswith(needed)
+
+
+def test_what_the_program_says_of_traces_stands(typed: Typed) -> None:
+    """``--trace`` is for workers that say nothing."""
+    assert typed("shop:quiet", *FULL, "--trace").exit_code == Status.DONE
+    assert sys.modules["shop"].given == [False]
+
+
+def test_control_topics_are_looked_for_as_topics_are(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python would log ten times a second that they are not there."""
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cluster, "existing", lambda _, *what: asked.append(what))
+    assert typed("shop:worker", *FULL, "--control").exit_code == Status.DONE
+    (_, (topics, mend)) = asked
+    assert ("__safeconsumer_status" in topics, mend) == (
+        True,
+        "safeconsumer control init",
+    )
 
 
 @each("missing", [("t",), ("--group=g",)])

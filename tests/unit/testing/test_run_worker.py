@@ -1,6 +1,7 @@
 """A handler on its records, without a broker and without waiting."""
 
 import asyncio
+import contextvars
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -26,12 +27,14 @@ from safeconsumer import (
     Limits,
     NoHandlerError,
     Pause,
+    Pump,
     Record,
     RecordFailedError,
     Reject,
     Retry,
     RetryLater,
     StopWorker,
+    Worker,
     WorkerSettingError,
 )
 from safeconsumer.testing import EndlessRunError, make_record, run_worker
@@ -194,6 +197,22 @@ def test_coroutines_are_run() -> None:
         asyncio.run(within())
 
 
+def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
+    """As in a worker: another record is not concerned."""
+    bound = contextvars.ContextVar("bound", default="")
+    found: list[str] = []
+
+    async def handle(record: Record[None, str], _context: Context) -> None:
+        found.append(bound.get())
+        bound.set(record.value)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    run = run_worker(handle, some("a", "b"))
+    assert (found, len(run.done), run.error) == (["", ""], 2, None)
+
+
 def test_handlers_by_topic() -> None:
     """A topic without one fails its records."""
     records = [make_record(1, topic="orders"), make_record(2, topic="audit-eu")]
@@ -209,6 +228,7 @@ def test_handlers_by_topic() -> None:
     ("settings", "said"),
     [
         ({"executor": "asyncio"}, "async def"),
+        ({"executor": "threads"}, "executor is 'thread', 'process' or"),
         ({"records": []}, "needs records"),
         ({"records": [b"v"]}, "make_record"),
         ({"records": [make_record(offset=3), make_record(offset=3)]}, "in the order"),
@@ -222,6 +242,17 @@ def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> No
     """In words."""
     with pytest.raises(WorkerSettingError, match=said):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
+
+
+def test_what_is_no_option_is_named_by_whose_it_would_be() -> None:
+    """And not by a class that nobody has seen."""
+    with pytest.raises(TypeError, match=r"^run_worker\(\) has no option 'retries'"):
+        run_worker(ok, some("a"), retries=3)  # type: ignore[call-arg]  # it is the case
+    said = r"^Worker\(\) has no option 'limit'; did you mean limits\?"
+    with pytest.raises(TypeError, match=said):
+        Worker(None, ok, limit=3)  # type: ignore[call-arg]  # it is the case
+    with pytest.raises(TypeError, match=r"^Pump\(\): too many positional"):
+        Pump(None, ok, 3)  # type: ignore[call-arg]  # it is the case
 
 
 def test_what_changes_nothing_is_taken() -> None:
