@@ -32,7 +32,7 @@ def handle(record, context):
     pass
 
 def worker(consumer):
-    given.append((consumer.config, consumer.subscription(), trace_all.get()))
+    given.append((consumer.config, consumer.subscription()))
     return Worker(consumer, handle)
 
 def own(server="{server}"):
@@ -56,7 +56,7 @@ def leave(consumer):
 
 def quiet(consumer):
     made = Worker(consumer, handle, trace=False)
-    given.append(made._options.trace)
+    given.append((made._options.trace, trace_all.get()))
     return made
 
 async def later(consumer):
@@ -120,11 +120,11 @@ FULL = ("t", "--group=g", "--set=api_version=[2,3]")
 
 def test_a_function_gets_the_consumer_of_the_options(typed: Typed) -> None:
     """Values are read as JSON, or else as texts; nothing is committed behind it."""
-    settings = ("--set=max_poll_records=7", "--set=client_id=it", "--trace")
+    settings = ("--set=max_poll_records=7", "--set=client_id=it")
     ended = typed("shop:worker", *FULL, "u", *settings)
     assert ended.exit_code == Status.DONE, ended.output
-    ((config, topics, is_traced),) = sys.modules["shop"].given
-    assert (topics, is_traced, trace_all.get()) == ({"t", "u"}, True, False)
+    ((config, topics),) = sys.modules["shop"].given
+    assert topics == {"t", "u"}
     names = ("group_id", "api_version", "max_poll_records", "client_id")
     assert [config[one] for one in names] == ["g", (2, 3), 7, "it"]
     assert config["enable_auto_commit"] is False
@@ -191,7 +191,8 @@ def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
 def test_what_the_program_says_of_traces_stands(typed: Typed) -> None:
     """``--trace`` is for workers that say nothing."""
     assert typed("shop:quiet", *FULL, "--trace").exit_code == Status.DONE
-    assert sys.modules["shop"].given == [False]
+    assert sys.modules["shop"].given == [(False, True)]
+    assert trace_all.get() is False
 
 
 def test_control_topics_are_looked_for_as_topics_are(
