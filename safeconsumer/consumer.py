@@ -208,7 +208,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
         # Of blocks of held() that are over, while their holds are not lifted yet.
-        self._safe_ended: deque[tuple[str, list[HoldKey]]] = deque()
+        self._safe_ended: deque[tuple[str, tuple[Target, ...]]] = deque()
         self._safe_control: GroupControl | None = None
         with ExitStack() as undo:
             journaling = None
@@ -584,7 +584,9 @@ class SafeConsumer(UpstreamConsumer):
             raise HoldSettingError(message)
         if owner is None:
             owner = f"held-{next(_held_numbers)}"
-        ended = owner, [(scope_of(one), owner) for one in targets]
+        for one in targets:
+            scope_of(one)  # a bad one is refused here, and not at the end
+        ended = owner, targets
         lifetime = Lifetime.UNTIL_RESUMED
         try:
             self.pause(
@@ -604,8 +606,12 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_end_blocks(self) -> None:
         # What a signal handler interrupts is done by the next poll, or before a pause.
         for ended in tuple(self._safe_ended):
-            owner, keys = ended
-            self._safe_lift(keys, owner=owner)  # an application's whole pauses go on
+            owner, targets = ended
+            if owner == APP:  # its whole pauses go on
+                keys = [(scope_of(one), owner) for one in targets]
+                self._safe_lift(keys, owner=owner)
+            else:
+                self.resume(*targets, owner=owner)
             with suppress(ValueError):  # another thread has done it
                 self._safe_ended.remove(ended)
 
