@@ -34,7 +34,7 @@ def findings(
     found = topics.ask(operator.admin, operator.settings.all_topics)
     if not any(facts.partitions for facts in found):
         named = ", ".join(facts.name for facts in found)
-        what = f"there are no control topics ({named}): no group can be held"
+        what = f"no control topic is there, or may be described by you: {named}"
         yield Finding(rank=BAD, what=what, do=_INIT)
         return
     found = found[: len(operator.settings.topics)]
