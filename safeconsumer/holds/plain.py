@@ -217,9 +217,8 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         tp = scope.topic, scope.partition
         if tp in owned or scope.topic in whole:
             return False
-        if (
-            cause is Cause.PASSING
-        ):  # only lost, or about to join: nothing is decided yet
+        # Only lost, or about to join: nothing is decided yet.
+        if cause is Cause.PASSING:
             return False
         if (tp in departed or tp in undecided) and travels(hold, scope, is_carried):
             return True

@@ -143,9 +143,8 @@ class Iteration:
             try:
                 running.close()
             except ValueError as error:
-                if "already executing" not in str(
-                    error
-                ):  # on another thread, which ends it
+                # On another thread it is running, and ends by itself.
+                if "already executing" not in str(error):
                     raise
 
     def note_child(self) -> None:

@@ -118,13 +118,19 @@ def offsets_of_a_transaction(s: Stage) -> None:
     producer = s.producer(transactional_id=s.name("producer"))
     producer.init_transactions()
     told = []
+
+    def committed() -> int | None:
+        return a.call(lambda consumer: consumer.committed(tp))
+
     for end in ("abort_transaction", "commit_transaction"):
         producer.begin_transaction()
         metadata = a.consumer.group_metadata()
         offset = {tp: OffsetAndMetadata(5, "", -1)}
         producer.send_offsets_to_transaction(offset, metadata)
         getattr(producer, end)()
-        told.append(a.call(lambda consumer: consumer.committed(tp)))
+        if end == "commit_transaction":  # Kafka answers before its markers are written
+            s.until(lambda: committed() is not None, "the offset to be committed")
+        told.append(committed())
     producer.close()
     s.facts["committed"] = told
 
