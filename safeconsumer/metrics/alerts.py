@@ -229,7 +229,7 @@ ALERTS = (
         "still runs. Kafka takes its partitions away after `max.poll.interval.ms`. "
         "The alert does not fire for a worker that was asked to stop.",
         action="`Worker.healthy()` describes what hangs and where, as does `/healthy` "
-        "of `safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
+        "of `safeconsumer run --probes`. Look for `worker_stopped` in its log; "
         "restart the process.",
     ),
     Alert(
@@ -297,14 +297,9 @@ groups:
 """  # noqa: E501 - as it stands in the file
 
 
-def rules(runbook_url: str = RUNBOOK) -> str:
-    """
-    Return the rules as Prometheus reads them.
-
-    Args:
-        runbook_url: the runbook's address; each alert links to its paragraph there.
-    """
-    return "\n".join(_rules(runbook_url)) + "\n"
+def rules() -> str:
+    """Return the rules as Prometheus reads them; each links to its part of the runbook."""
+    return "\n".join(_rules()) + "\n"
 
 
 def lag_rules() -> str:
@@ -312,7 +307,7 @@ def lag_rules() -> str:
     return _LAG
 
 
-def _rules(runbook_url: str) -> Iterator[str]:
+def _rules() -> Iterator[str]:
     # A JSON text is also a YAML text.
     yield "groups:"
     yield "  - name: safeconsumer"
@@ -326,7 +321,7 @@ def _rules(runbook_url: str) -> Iterator[str]:
         yield "        annotations:"
         yield f"          summary: {json.dumps(one.summary)}"
         yield f"          description: {json.dumps(one.meaning)}"
-        link = json.dumps(f"{runbook_url}#{one.name.lower()}")
+        link = json.dumps(f"{RUNBOOK}#{one.name.lower()}")
         yield f"          runbook_url: {link}"
 
 
@@ -340,8 +335,8 @@ def _runbook() -> Iterator[str]:
     yield "This page says what each alert of `alerts.yml` means, and what to do.\n"
     yield (
         "The metrics of groups come from `safeconsumer console`. Prometheus can reach "
-        "it without a token if the console is started with `--metrics-port 9101 "
-        "--metrics-host 0.0.0.0`. On the same machine it can also use the console's "
+        "it without a token if the console is started with `--metrics 0.0.0.0:9101`. "
+        "On the same machine it can also use the console's "
         "own port, with `authorization: {credentials_file: ...}` and the token of "
         "`--token-file`; that token also allows placing holds, unless the console is "
         "`--read-only`.\n"
