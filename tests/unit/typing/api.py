@@ -25,6 +25,7 @@ from safeconsumer import (
     ConcurrentPollError,
     Context,
     Control,
+    CorruptBatchError,
     DeadLetter,
     Drain,
     Everything,
@@ -191,6 +192,7 @@ def errors() -> None:
     ours: list[type[SafeConsumerError]] = [
         BlockingCallInListenerError,
         ConcurrentPollError,
+        CorruptBatchError,
         ForkedConsumerError,
         JournalError,
         HoldSettingError,
