@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         GatesOpenedUnread,
     )
     from safeconsumer.worker.events import (
+        BatchUnreadable,
         BreakerClosed,
         BreakerOpened,
         CommitRejected,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BatchUnreadable",
     "BreakerClosed",
     "BreakerOpened",
     "CommitRejected",
