@@ -70,24 +70,6 @@ class NothingConsumed(WorkerEvent):
 
 
 @event
-class TopicsNotConsumed(WorkerEvent):
-    """
-    A setting names topics that are not consumed here, so that part of it is unused.
-
-    Attributes:
-        setting: ``handlers`` or ``topic_concurrency``.
-        topics: the topics that it names.
-    """
-
-    __match_args__ = ("setting", "topics")
-    name: ClassVar[str] = "topics_not_consumed"
-    level: ClassVar[str] = "warning"
-
-    setting: str
-    topics: tuple[str, ...]
-
-
-@event
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
