@@ -39,7 +39,7 @@ class _Asked:
         source: ``operator`` or ``group``, for the control topic.
         owner: the owner of the holds; None if ids are given.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause --json`` and ``status`` show.
+        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str

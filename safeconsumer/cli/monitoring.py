@@ -1,13 +1,13 @@
 """Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook."""
 
 from collections.abc import Iterator
+from importlib.resources import files as packaged
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
 from safeconsumer.cli.errors import Status, epilog, give_up
-from safeconsumer.metrics import alerts, dashboard
 
 
 @click.command(epilog=epilog(Status.DONE, Status.FAILED, Status.USAGE))
@@ -25,10 +25,8 @@ def monitoring(context: click.Context, folder: Path) -> None:
     all the same, and the status is 1.
     """
     files = {
-        "dashboard.json": dashboard.dashboard(),
-        "alerts.yml": alerts.rules(),
-        "lag-alert.yml": alerts.lag_rules(),
-        alerts.RUNBOOK: alerts.runbook(),
+        one.name: one.read_text("utf-8")
+        for one in packaged("safeconsumer.metrics").joinpath("files").iterdir()
     }
     try:
         changed = [*_changed(folder, files)]

@@ -6,7 +6,7 @@ from itertools import takewhile
 import kafka.errors as kafka_errors
 from attrs import frozen
 
-from safeconsumer.console.desk import Desk
+from safeconsumer.console.state import State
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import findings
 from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
@@ -29,7 +29,7 @@ class FindingRow:
 
 
 def rows(
-    desk: Desk, group: str | None, is_wanted: Callable[[], bool]
+    state: State, group: str | None, is_wanted: Callable[[], bool]
 ) -> list[FindingRow]:
     """
     Run the checks, and return the findings; failed checks are among them.
@@ -37,11 +37,11 @@ def rows(
     It uses a separate connection, so placing a hold never waits for it.
 
     Args:
-        desk: the console's desk.
+        state: the console's state.
         group: the group whose members are checked; None to check no members.
         is_wanted: returns whether the client still waits; if not, the checks stop.
     """
-    with desk.connect() as operator:
+    with state.connect() as operator:
         told = _until_trouble(findings.findings(operator, group))
         found = list(takewhile(lambda _: is_wanted(), told))
     return [
