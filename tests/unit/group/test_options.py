@@ -124,7 +124,7 @@ def test_what_cannot_be_carried_over_is_told(
     [
         ("security.protocols", "security.protocol"),
         ("security_protocol", "security.protocol"),
-        ("secuirty.protocol", "security.protocol"),
+        ("security,protocol", "security.protocol"),
         ("bootstrap.server", "bootstrap.servers"),
         ("sasl.mechanisms", "sasl.mechanism"),
         ("sasl.jass.config", "sasl.jaas.config"),
