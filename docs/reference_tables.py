@@ -152,7 +152,7 @@ In JSON `version` is `v` and `hold_id` is `id`.
 _REPORTS = """
 ## Reports
 
-Each member writes what it obeys to the status topic (`{status}`), which is compacted. The key is the version, the group and the member, separated by NUL bytes. The value is a JSON object. Partitions are ranges by topic: `{{"orders": [[0, 3], [5, 5]]}}` names 0 to 3, and 5. Where a report would be longer than {most} KiB, `assigned`, `quiet` and `busy` are empty, and `packed` has them, deflated by zlib and in Base64.
+Each member writes what it obeys to the status topic (`{status}`), which is compacted. The key is the version, the group and the member, separated by NUL bytes. The value is a JSON object. Partitions are ranges by topic: `{{"orders": [[0, 3], [5, 5]]}}` names 0 to 3, and 5. Where a report would be longer than {most} KiB, `assigned`, `quiet` and `busy` are empty, and `is_partial` is true.
 
 ```json
 {value}
@@ -226,7 +226,7 @@ def _reports() -> str:
     del written["clock_offset"]  # is found by the reader
     return _REPORTS.format(
         status=settings.STATUS_TOPIC,
-        most=wire.MAX_VALUE_BYTES // 1024,
+        most=report_wire.MAX_REPORT_BYTES // 1024,
         value=report_wire.encode_report(report).decode(),
         fields=_rows(written),
     )

@@ -20,6 +20,7 @@ from safeconsumer.errors import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
+from safeconsumer.holds.hold import Lifetime
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.settings import trace_all
 from safeconsumer.worker.tracebacks import shown
@@ -37,6 +38,9 @@ _KINDS: Mapping[type, tuple[str, tuple[type, ...]]] = {
     float: ("a number", (int, float)),
     int: ("a number", (int, float)),
     str: ("a text", (str,)),
+}
+_LIFETIMES = {
+    one.value: one for one in (Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED)
 }
 # kafka-python uses assert, and raises whatever its arithmetic does.
 _WRONG_SETTING = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
@@ -211,6 +215,8 @@ def _setting(text: str, usual: Mapping[str, Any]) -> tuple[str, Any]:
         read = json.loads(value)
     except ValueError:
         read = value
+    if name == "default_lifetime" and value in _LIFETIMES:
+        return name, _LIFETIMES[value]
     # kafka-python compares and adds these values: a text instead of a number would be a
     # traceback from somewhere inside it.
     what, kinds = _KINDS.get(type(usual.get(name)), ("", ()))

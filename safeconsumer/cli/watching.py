@@ -196,8 +196,8 @@ def wait(  # noqa: PLR0913 - one parameter per option
     Or that they flow: no hold covers them, and no member keeps them quiet. Without
     SCOPE, quiet means everything that a hold covers, flowing the whole group.
 
-    In a group without members there must be no commit for six seconds: a plain consumer
-    that assigns partitions itself is seen only by its commits.
+    A plain consumer that assigns partitions itself is no member of the group: it is not
+    seen, and obeys no hold.
     """
     with explained(context):
         what, texts = _condition(words, is_quiet=is_quiet)

@@ -12,9 +12,9 @@ from starlette.routing import Route
 from safeconsumer.console import asking, changing
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import typed
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import State, state_of
 from safeconsumer.group.documents import group_document, standing_document
 from safeconsumer.group.follower import Snapshot
 
@@ -52,17 +52,17 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 def groups(request: Request) -> Response:
     """Return all groups, one row each."""
-    desk, snapshot = _known(request)
-    rows = [group_document(one) for one in desk.rows(snapshot)]
+    state, snapshot = _known(request)
+    rows = [group_document(one) for one in state.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
 
 def holds(request: Request) -> Response:
     """Return the holds in force, of one group or of all."""
-    desk, snapshot = _known(request)
+    state, snapshot = _known(request)
     name = request.query_params.get("group")
     if name is not None:
-        desk.view(snapshot, name)
+        state.view(snapshot, name)
     found = [
         standing_document(one)
         for group, picture in snapshot.pictures.items()
@@ -80,19 +80,19 @@ def ready(request: Request) -> Response:
     return _json(snapshot)
 
 
-def _known(request: Request) -> tuple[Desk, Snapshot]:
+def _known(request: Request) -> tuple[State, Snapshot]:
     # An empty list would say that nothing is held.
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     if not snapshot.is_complete:
         raise Problem(503, "what is held is not known yet", _unheard(snapshot))
-    return desk, snapshot
+    return state, snapshot
 
 
-def _look(request: Request) -> tuple[Desk, Snapshot]:
+def _look(request: Request) -> tuple[State, Snapshot]:
     call = _call(request)
     _refuse_unknown(call, request.query_params, call.names)
-    desk: Desk = request.app.state.desk
-    return desk, desk.snapshot()
+    state = state_of(request)
+    return state, state.snapshot()
 
 
 def _unheard(snapshot: Snapshot) -> str:
@@ -109,9 +109,9 @@ async def pause(request: Request) -> Response:
     return await _changed(request, _pause)
 
 
-def _pause(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
-    seen = changing.previewed(desk, desk.snapshot(), typed(given))
-    return changing.place(desk, seen, given, is_wanted)
+def _pause(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
+    seen = changing.previewed(state, state.snapshot(), typed(given))
+    return changing.place(state, seen, given, is_wanted)
 
 
 async def resume(request: Request) -> Response:
@@ -119,25 +119,25 @@ async def resume(request: Request) -> Response:
     return await _changed(request, _resume)
 
 
-def _resume(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
-    return changing.lift(desk, {"owner": desk.owner, **given}, is_wanted)
+def _resume(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
+    return changing.lift(state, {"owner": state.owner, **given}, is_wanted)
 
 
 async def _changed(
-    request: Request, change: Callable[[Desk, Mapping[str, str], IsWanted], Outcome]
+    request: Request, change: Callable[[State, Mapping[str, str], IsWanted], Outcome]
 ) -> Response:
     given = await _body(request)
-    desk: Desk = request.app.state.desk
+    state = state_of(request)
 
     def answer(is_wanted: IsWanted) -> Response:
-        outcome = change(desk, given, is_wanted)
+        outcome = change(state, given, is_wanted)
         acknowledged = [
             {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
             for one in outcome.done
         ]
-        return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.plan)
+        return _json(state.snapshot(), acknowledged=acknowledged, preview=outcome.plan)
 
-    return await asking.answer(request, desk.askers, answer)
+    return await asking.answer(request, state.askers, answer)
 
 
 async def _body(request: Request) -> dict[str, str]:

@@ -9,35 +9,34 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from safeconsumer.console import api, figures, pages
-from safeconsumer.console.desk import Desk
-from safeconsumer.console.guard import LOGIN, Door, Guard
+from safeconsumer.console.guard import LOGIN, Guard
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import State, state_of
 
 _CHANGING = frozenset({*pages.CHANGING, *(f"/api/v1{one}" for one in api.CHANGING)})
 
 
-def create(desk: Desk) -> Starlette:
+def create(state: State) -> Starlette:
     """Make the application."""
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
         Route(LOGIN, _login),
         Route("/metrics", figures.metrics),
         Mount("/static", StaticFiles(directory=pages.STATIC)),
-        Mount("/api/v1", routes=api.routes(is_read_only=desk.is_read_only)),
-        *pages.routes(is_read_only=desk.is_read_only),
+        Mount("/api/v1", routes=api.routes(is_read_only=state.is_read_only)),
+        *pages.routes(is_read_only=state.is_read_only),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, door=desk.door)],
+        middleware=[Middleware(Guard, auth=state.auth)],
         exception_handlers={Problem: _problem, 404: _not_found, 405: _wrong_method},
     )
-    app.state.desk = desk
+    app.state.console = state
     return app
 
 
 def _login(request: Request) -> Response:
-    door: Door = request.app.state.desk.door
-    answer = door.let_in(request)
+    answer = state_of(request).auth.let_in(request)
     if answer is None:
         raise Problem(
             401,
@@ -53,8 +52,8 @@ def _problem(request: Request, error: Exception) -> Response:
 
 
 def _not_found(request: Request, _: Exception) -> Response:
-    desk: Desk = request.app.state.desk
-    if desk.is_read_only and request.url.path in _CHANGING:
+    state = state_of(request)
+    if state.is_read_only and request.url.path in _CHANGING:
         problem = Problem(
             404,
             "there is no such page here",

@@ -7,8 +7,8 @@ from threading import BoundedSemaphore, Event
 from starlette.requests import Request
 from starlette.responses import Response
 
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import state_of
 from safeconsumer.group.errand import Errand
 
 _LOOK_EVERY = 0.02
@@ -33,7 +33,7 @@ async def answer(
     Raises:
         Problem: too many requests are running, or the console is closing.
     """
-    desk: Desk = request.app.state.desk
+    state = state_of(request)
     if not slots.acquire(blocking=False):
         raise Problem(
             503,
@@ -51,7 +51,7 @@ async def answer(
     errand = Errand(run)
     try:
         while not errand.is_over:
-            if desk.is_closing or await request.is_disconnected():
+            if state.is_closing or await request.is_disconnected():
                 raise Problem(503, "the request was abandoned")
             await asyncio.sleep(_LOOK_EVERY)
     finally:

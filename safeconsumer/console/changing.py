@@ -8,9 +8,9 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import State
 from safeconsumer.errors import (
     ControlTopicError,
     ControlWriteError,
@@ -46,7 +46,7 @@ def typed(given: Mapping[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------- placing
 
 
-def previewed(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
+def previewed(state: State, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
     """
     Preview placing a hold; asks the cluster for what the snapshot lacks.
 
@@ -61,20 +61,20 @@ def previewed(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Previe
             picture,
             preview.wish_of(
                 group=wish["group"],
-                owner=desk.owner,
+                owner=state.owner,
                 texts=wish["scopes"].split(),
                 reason=wish["reason"],
                 for_=wish["for"] or None,
                 until=wish["until"] or None,
             ),
-            skew=desk.follower.settings.clock_skew,
-            host=desk.host,
-            principal=desk.principal,
+            skew=state.follower.settings.clock_skew,
+            host=state.host,
+            principal=state.principal,
         )
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
-    desk.follower.view(picture.group)
-    asked = _Asked(desk, snapshot, picture)
+    state.follower.view(picture.group)
+    asked = _Asked(state, snapshot, picture)
     return preview.preview(asked, wanted, preview.objections(asked, wanted))
 
 
@@ -107,7 +107,7 @@ def _time_of(snapshot: Snapshot) -> float | None:
 class _Asked:
     """Answers a preview's questions from what the console knows, or by asking."""
 
-    desk: Desk
+    state: State
     snapshot: Snapshot
     picture: Picture
 
@@ -133,13 +133,13 @@ class _Asked:
         if self.snapshot.trouble:
             return otherwise
         try:
-            return self.desk.asked(key, ask)
+            return self.state.asked(key, ask)
         except (ControlTopicError, KafkaError, OSError, Problem):
             return otherwise
 
 
 def place(
-    desk: Desk, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
+    state: State, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Outcome:
     """
     Write the previewed holds that do not exist; return when they are acknowledged.
@@ -151,20 +151,20 @@ def place(
         Problem: the holds could not be written, or only some of them.
     """
     return _carry_out(
-        desk, given, is_wanted, lambda operator: _placing(desk, operator, seen, given)
+        state, given, is_wanted, lambda operator: _placing(state, operator, seen, given)
     )
 
 
 def _placing(
-    desk: Desk, operator: Operator, shown: Preview, given: Mapping[str, str]
+    state: State, operator: Operator, shown: Preview, given: Mapping[str, str]
 ) -> "_Decided":
-    snapshot, old = desk.snapshot(), shown.placing
+    snapshot, old = state.snapshot(), shown.placing
     picture = evolve(old.picture, now=_time_of(snapshot))
-    picture = _with_standing(desk, operator, picture)
+    picture = _with_standing(state, operator, picture)
     wanted = preview.placing(
-        picture, old.wish, skew=old.skew, host=desk.host, principal=desk.principal
+        picture, old.wish, skew=old.skew, host=state.host, principal=state.principal
     )
-    against = preview.objections(_Asked(desk, snapshot, picture), wanted)
+    against = preview.objections(_Asked(state, snapshot, picture), wanted)
     seen = evolve(shown, placing=wanted, objections=tuple(against))
     agreed, plan = given.get("agreed") or None, document(given, seen)
     if agreed != plan["agreement"]:
@@ -220,12 +220,12 @@ def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
     return preview.lifting(_picture(snapshot, group), hold)
 
 
-def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
+def lift(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
     """
     Lift a hold; return when it is acknowledged.
 
     Args:
-        desk: the console's desk.
+        state: the console's state.
         given: group, scope, owner and source; id and offset of the hold that was shown;
             for another owner's hold its scope once more, as ``typed``.
         is_wanted: returns whether the client still waits.
@@ -236,16 +236,16 @@ def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
         Problem: there is no such hold, or the write failed.
     """
     return _carry_out(
-        desk, given, is_wanted, lambda operator: _lifting(desk, operator, given)
+        state, given, is_wanted, lambda operator: _lifting(state, operator, given)
     )
 
 
-def _lifting(desk: Desk, operator: Operator, given: Mapping[str, str]) -> "_Decided":
-    picture = _picture(desk.snapshot(), given.get("group", ""))
-    picture = _with_standing(desk, operator, picture)
+def _lifting(state: State, operator: Operator, given: Mapping[str, str]) -> "_Decided":
+    picture = _picture(state.snapshot(), given.get("group", ""))
+    picture = _with_standing(state, operator, picture)
     hold = find(picture, given)
     seen = preview.lifting(picture, hold)
-    if said := _against(desk, hold, given):
+    if said := _against(state, hold, given):
         plan = {**seen.document(), "hold": standing_document(hold)}
         raise Refused(seen, plan, *said)
     todo = (Change(hold.key, None),)
@@ -253,14 +253,14 @@ def _lifting(desk: Desk, operator: Operator, given: Mapping[str, str]) -> "_Deci
 
 
 def _against(
-    desk: Desk, hold: Standing, given: Mapping[str, str]
+    state: State, hold: Standing, given: Mapping[str, str]
 ) -> tuple[str, str] | None:
     scope = hold.key.scope
     stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
     if any(given.get(name, value) != value for name, value in stands.items()):
         why = "it was replaced or extended: check whether you still want to lift it"
         return f"the hold on {scope} has changed", why
-    if not is_anothers(desk, hold):
+    if not is_anothers(state, hold):
         return None
     if given.get("typed", "").strip() != scope:
         return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
@@ -270,9 +270,9 @@ def _against(
     return None
 
 
-def is_anothers(desk: Desk, hold: Standing) -> bool:
+def is_anothers(state: State, hold: Standing) -> bool:
     """Tell whether another owner placed it."""
-    return hold.source != OPERATOR or hold.key.owner != desk.owner
+    return hold.source != OPERATOR or hold.key.owner != state.owner
 
 
 # ---------------------------------------------------------------- writing
@@ -303,15 +303,15 @@ class _Decided:
 
 
 def _carry_out(
-    desk: Desk,
+    state: State,
     given: Mapping[str, str],
     is_wanted: IsWanted,
     decide: Callable[[Operator], _Decided],
 ) -> Outcome:
     unwritten = ""
     try:
-        with desk.commands.lend() as operator:
-            known = desk.once.outcome(given)
+        with state.commands.lend() as operator:
+            known = state.once.outcome(given)
             if known is not None:
                 return _journaled(known)
             operator.check()
@@ -329,7 +329,7 @@ def _carry_out(
                 finally:
                     unwritten = operator.unwritten
             outcome = Outcome(done=done, plan=decided.plan, unwritten=unwritten)
-            desk.once.remember(given, outcome)
+            state.once.remember(given, outcome)
             topic = operator.topic_of(decided.source)
     except JournalError as error:
         raise Problem(500, "Nothing was written.", str(error)) from error
@@ -339,7 +339,7 @@ def _carry_out(
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
-    desk.follower.wait_for(topic, last, _SEEN_WITHIN)
+    state.follower.wait_for(topic, last, _SEEN_WITHIN)
     return _journaled(outcome)
 
 
@@ -351,12 +351,12 @@ def _journaled(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _with_standing(desk: Desk, operator: Operator, picture: Picture) -> Picture:
+def _with_standing(state: State, operator: Operator, picture: Picture) -> Picture:
     # Read the holds now: the follower may be behind, or be cut off and not know it yet.
     found = operator.standing(picture.group)
     # If no member reports the time, it is at least the time of the newest record.
     now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
-    skew = desk.follower.settings.clock_skew
+    skew = state.follower.settings.clock_skew
     standing = tuple(one for one in found if one.in_force(now, skew))
     return evolve(picture, standing=standing)
 

@@ -5,26 +5,28 @@ from contextlib import suppress
 
 from kafka.errors import KafkaError
 
-from safeconsumer.console.desk import Desk
+from safeconsumer.console.state import State
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import findings
 from safeconsumer.group.verdicts import BAD, LEVELS, NOTE, Finding, Level
 from safeconsumer.holds.explain import counted
 
 
-def rows(desk: Desk, group: str | None, is_wanted: Callable[[], bool]) -> list[Finding]:
+def rows(
+    state: State, group: str | None, is_wanted: Callable[[], bool]
+) -> list[Finding]:
     """
     Run the checks, and return the findings; the last one may say what kept it from more.
 
     It uses a separate connection, so placing a hold never waits for it.
 
     Args:
-        desk: the console's desk.
+        state: the console's state.
         group: the group whose members are checked; None to check no members.
         is_wanted: returns whether the client still waits; if not, the checks stop.
     """
     found: list[Finding] = []
-    with desk.connect() as operator, suppress(ControlTopicError, KafkaError, OSError):
+    with state.connect() as operator, suppress(ControlTopicError, KafkaError, OSError):
         for one in findings.findings(operator, group):
             found.append(one)
             if not is_wanted():

@@ -9,8 +9,8 @@ from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import Response
 
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.retention import Limits
+from safeconsumer.console.state import State, state_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.overview import PartitionRow, View
@@ -34,8 +34,8 @@ class _Figure:
 
 def metrics(request: Request) -> Response:
     """Answer Prometheus; leave out groups if the snapshot is too old."""
-    desk: Desk = request.app.state.desk
-    answer = answers_of(Figures(desk))
+    state = state_of(request)
+    answer = answers_of(Figures(state))
     kind, text = answer(request.headers.get("accept", ""))
     return Response(text, media_type=kind)
 
@@ -45,13 +45,13 @@ class Figures(Base):
     The console's figures, for a registry of prometheus-client.
 
     Args:
-        desk: the console's desk.
+        state: the console's state.
 
     Thread rules: any.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     def describe(self) -> Iterable[Any]:
         """Return nothing, so that the registry reads nothing before the first scrape."""
@@ -60,7 +60,7 @@ class Figures(Base):
     def collect(self) -> Iterator[Any]:
         """Yield the present figures."""
         found: dict[str, list[Sample]] = {}
-        for one in _all(self._desk, self._desk.snapshot()):
+        for one in _all(self._state, self._state.snapshot()):
             found.setdefault(one.name, []).append(Sample(one.labels, one.value))
         for name, metric in _METRICS.items():
             if name in found:
@@ -68,18 +68,18 @@ class Figures(Base):
                 yield family(metric, names, found[name])
 
 
-def _all(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
+def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     is_current = snapshot.is_complete and not snapshot.is_old
-    figures = list(_groups(desk, snapshot)) if is_current else []
+    figures = list(_groups(state, snapshot)) if is_current else []
     yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
     if not snapshot.is_old:  # it may have become old in the meantime
         yield from figures
 
 
-def _groups(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
-    views = desk.held_views(snapshot)
+def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
+    views = state.held_views(snapshot)
     held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
-    limits = desk.retention.of({topic for topics in held.values() for topic in topics})
+    limits = state.retention.of({topic for topics in held.values() for topic in topics})
     shown = 0
     for group, topics in held.items():
         # Alerts depend on these: they are never left out. There are few for each group.

@@ -36,7 +36,7 @@ _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 <meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
 
 
-class Door:
+class Auth:
     """
     Knows the token, the sessions, and the names under which this console is reached.
 
@@ -147,11 +147,11 @@ def _same(given: str, known: str) -> bool:
 
 
 class Guard:
-    """Refuses what the door refuses, and adds the same headers to every answer."""
+    """Refuses what ``Auth`` refuses, and adds the same headers to every answer."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, auth: Auth) -> None:
         self._app = app
-        self._door = door
+        self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -160,7 +160,7 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refused = self._door.refusal(request)
+        refused = self._auth.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
         # An asset's address has a digest of its content, so each is loaded once.
         is_asset = refused is None and request.url.path.startswith("/static/")

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from safeconsumer.console import asking, changing, checking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Refused
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import gone_text
@@ -65,8 +65,8 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 def groups(request: Request) -> Response:
     """Show all groups, the most important first."""
-    desk, snapshot = _look(request)
-    rows = desk.rows(snapshot)
+    state, snapshot = _look(request)
+    rows = state.rows(snapshot)
     worst, said = headline(rows)
     if not snapshot.is_complete:
         worst, said = Level.UNKNOWN, "What is held is not known yet."
@@ -93,8 +93,8 @@ def groups(request: Request) -> Response:
 
 def group(request: Request) -> Response:
     """Show one group: holds, members, partitions."""
-    desk, snapshot = _look(request)
-    view = desk.view(snapshot, request.query_params.get("group", ""))
+    state, snapshot = _look(request)
+    view = state.view(snapshot, request.query_params.get("group", ""))
     return _page(
         request,
         "group.html",
@@ -108,10 +108,10 @@ def group(request: Request) -> Response:
 
 def partition(request: Request) -> Response:
     """Show why a partition is quiet, or flows."""
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     wanted = request.query_params.get("partition", "")
-    one = desk.partition(snapshot, name, wanted)
+    one = state.partition(snapshot, name, wanted)
     return _page(
         request,
         "partition.html",
@@ -146,9 +146,9 @@ async def doctor(request: Request) -> Response:
 
 
 def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = checking.rows(desk, name or None, is_wanted)
+    found = checking.rows(state, name or None, is_wanted)
     worst, said = checking.headline(found)
     return _page(
         request,
@@ -168,12 +168,12 @@ def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
 
 def place(request: Request) -> Response:
     """Show the form, and a preview once it is filled in."""
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     wish = changing.typed(request.query_params)
     preview, error = None, None
     if wish["scopes"]:
         try:
-            preview = changing.previewed(desk, snapshot, wish)
+            preview = changing.previewed(state, snapshot, wish)
         except Problem as problem:
             error = _sentence(problem)
     return _place_page(request, snapshot, wish, preview, error)
@@ -185,12 +185,12 @@ async def do_place(request: Request) -> Response:
 
 
 def _do_place(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     wish = changing.typed(given)
     preview = None
     try:
-        preview = changing.previewed(desk, snapshot, wish)
-        changing.place(desk, preview, given, is_wanted)
+        preview = changing.previewed(state, snapshot, wish)
+        changing.place(state, preview, given, is_wanted)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
@@ -228,9 +228,9 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
 
 def lift(request: Request) -> Response:
     """Preview lifting a hold."""
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     seen = changing.lifting(snapshot, request.query_params)
-    desk.follower.view(seen.hold.key.group)
+    state.follower.view(seen.hold.key.group)
     return _lift_page(request, snapshot, seen)
 
 
@@ -240,9 +240,9 @@ async def do_lift(request: Request) -> Response:
 
 
 def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
-    desk, snapshot = _look(request)
+    state, snapshot = _look(request)
     try:
-        changing.lift(desk, given, is_wanted)
+        changing.lift(state, given, is_wanted)
     except Problem as problem:
         if problem.status == HTTPStatus.NOT_FOUND:
             raise
@@ -250,7 +250,7 @@ def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Re
             return _lift_page(request, snapshot, problem.seen, problem)
         return _lift_page(request, snapshot, changing.lifting(snapshot, given), problem)
     group = given.get("group", "")
-    left = desk.snapshot().pictures.get(group)  # perhaps only the hold made it known
+    left = state.snapshot().pictures.get(group)  # perhaps only the hold made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)
@@ -262,7 +262,7 @@ def _lift_page(
     seen: Lifting,
     problem: Problem | None = None,
 ) -> Response:
-    desk: Desk = request.app.state.desk
+    state = state_of(request)
     return _page(
         request,
         "lift.html",
@@ -273,7 +273,7 @@ def _lift_page(
         hold=seen.hold,
         key=new_key(),
         preview=seen,
-        is_anothers=changing.is_anothers(desk, seen.hold),
+        is_anothers=changing.is_anothers(state, seen.hold),
         error=None if problem is None else _sentence(problem),
     )
 
@@ -288,8 +288,8 @@ async def _form(request: Request) -> dict[str, str]:
         name: values[-1]
         for name, values in parse_qs(body.decode("utf-8", "replace")).items()
     }
-    desk: Desk = request.app.state.desk
-    if not desk.door.is_form_of_ours(given.get("form", "")):
+    state = state_of(request)
+    if not state.auth.is_form_of_ours(given.get("form", "")):
         raise Problem(
             403, "this form does not belong to this console", "load the page again"
         )
@@ -299,9 +299,9 @@ async def _form(request: Request) -> dict[str, str]:
 # ---------------------------------------------------------------- rendering
 
 
-def _look(request: Request) -> tuple[Desk, Snapshot]:
-    desk: Desk = request.app.state.desk
-    return desk, desk.snapshot()
+def _look(request: Request) -> tuple[State, Snapshot]:
+    state = state_of(request)
+    return state, state.snapshot()
 
 
 async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
@@ -363,7 +363,7 @@ def _page(
     is_live: bool = True,
     **values: object,
 ) -> Response:
-    desk: Desk = request.app.state.desk
+    state = state_of(request)
     known = {
         "version": snapshot.version,
         "age": snapshot.age,
@@ -377,11 +377,11 @@ def _page(
     text = page.render(
         here=request.url.path,
         known=known,
-        owner=desk.owner,
-        cluster=desk.cluster,
-        is_read_only=desk.is_read_only,
+        owner=state.owner,
+        cluster=state.cluster,
+        is_read_only=state.is_read_only,
         is_live=is_live,
-        form_token=desk.door.form_token,
+        form_token=state.auth.form_token,
         **values,
     )
     return HTMLResponse(text, status)

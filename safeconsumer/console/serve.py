@@ -8,9 +8,9 @@ import uvicorn
 from attrs import frozen
 
 from safeconsumer.console.app import create
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import Figures
-from safeconsumer.console.guard import LOGIN, Door
+from safeconsumer.console.guard import LOGIN, Auth
+from safeconsumer.console.state import State
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
@@ -52,9 +52,9 @@ class Setup:
 class Server(uvicorn.Server):
     """Ends waiting requests before it waits for their connections."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, state: State) -> None:
         config = uvicorn.Config(
-            create(desk),
+            create(state),
             access_log=False,
             log_level="warning",
             server_header=False,
@@ -62,11 +62,11 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
         super().__init__(config)
-        self._desk = desk
+        self._state = state
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End every connection."""
-        self._desk.is_closing = True
+        self._state.is_closing = True
         await super().shutdown(sockets)
 
 
@@ -88,14 +88,14 @@ def serve(
     """
     with listening(setup.port) as listener, follower(setup) as following:
         port = listener.getsockname()[1]
-        desk = desk_of(setup, following, port)
+        state = make_state(setup, following, port)
         if show is not None:
-            show(Figures(desk))
-        tell(f"http://{HOST}:{port}{LOGIN}?token={desk.door.token}")
+            show(Figures(state))
+        tell(f"http://{HOST}:{port}{LOGIN}?token={state.auth.token}")
         try:
-            Server(desk).run(sockets=[listener])
+            Server(state).run(sockets=[listener])
         finally:
-            desk.close()
+            state.close()
 
 
 def follower(setup: Setup) -> Follower:
@@ -103,15 +103,15 @@ def follower(setup: Setup) -> Follower:
     return Follower(setup.base, setup.settings)
 
 
-def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
-    """Make the desk for the pages."""
-    return Desk(
+def make_state(setup: Setup, following: Follower, port: int) -> State:
+    """Make the state for the pages."""
+    return State(
         follower=following,
         owner=setup.owner,
         host=setup.host,
         principal=setup.principal,
         cluster=", ".join(setup.base["bootstrap_servers"]),
-        door=Door(port, setup.token),
+        auth=Auth(port, setup.token),
         connect=lambda: Operator(setup.base, setup.settings, journal=setup.journal),
         is_read_only=setup.is_read_only,
     )

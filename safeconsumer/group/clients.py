@@ -90,7 +90,8 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
-    It sends each record once: only the caller knows whether it may be sent again.
+    It sends each record once: only the caller knows whether it may be sent again. What
+    it sends is compressed, since a report may name thousands of partitions.
 
     Args:
         base: the connection.
@@ -99,6 +100,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     timeout_ms = int(timeout * 1000)
     defaults = {
         "bootstrap_timeout_ms": BOOTSTRAP_MS,
+        "compression_type": "gzip",
         "kafka_client": PatientClient,
         "delivery_timeout_ms": timeout_ms,
         "linger_ms": 0,

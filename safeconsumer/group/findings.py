@@ -10,7 +10,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.judging import Judge, Member, gone_text
+from safeconsumer.group.judging import UNSEEN, Judge, Member, gone_text
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
@@ -186,8 +186,7 @@ def _membership(judge: Judge) -> Iterator[Finding]:
     elif picture.is_known and not judge.everybody:
         yield Finding(
             rank=NOTE,
-            what=f"nobody is in {picture.group}; who assigns partitions itself and "
-            "does not report is not seen, and obeys no hold",
+            what=f"nobody is in {picture.group}; {UNSEEN}, and obeys no hold",
         )
 
 

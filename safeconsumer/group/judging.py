@@ -8,7 +8,7 @@ from attrs import field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group import verdicts
-from safeconsumer.group.commits import OPEN, STILL_AFTER, Move
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import STREAM, Report
@@ -252,14 +252,16 @@ class Delivery:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_ONE_LOOK = (
-    "nobody of the group owns it; that nobody commits for it all the same is known "
-    f"after {STILL_AFTER:.0f} s"
-)
 _IN_HAND = "still has a record of it in a handler"
 _IN_BATCH = "still reads it in a batch that was planned before"
 _UNTOLD = "does not report that it owns it"
 _LEFT = "is not in the group any more, and may still deliver it"
+
+
+UNSEEN = "who assigns partitions itself and does not report is not seen"
+"""
+What is never known of a group.
+"""
 
 
 class Judge:
@@ -348,19 +350,13 @@ class Judge:
             return bad[0]
         for one in self._busy.get(tp, ()):
             return _busy_of(one)
-        return found[0] if found else self._unowned(tp)
+        return found[0] if found else self._unowned()
 
-    def _unowned(self, tp: TopicPartition) -> Delivery:
-        # A consumer that assigns partitions to itself is seen only by its commits.
-        commits, facts = self.picture.commits, self.picture.facts
-        if tp in commits.moved:
-            return Delivery(answer=Answer.FLOWING, why=_moved_text(commits.moved[tp]))
+    def _unowned(self) -> Delivery:
+        # A consumer that assigns partitions to itself and does not report is not seen.
         for one in self.others:
             if one.report is not None and one.report.is_partial:
                 return Delivery(answer=Answer.UNKNOWN, member=one, why=_TOO_MANY)
-        is_open = facts.state in OPEN and tp in facts.committed
-        if is_open and tp not in commits.still:
-            return Delivery(answer=Answer.UNKNOWN, why=_ONE_LOOK)
         return Delivery(answer=Answer.UNOWNED)
 
     def _meanwhile(self, tp: TopicPartition) -> Delivery:
@@ -368,8 +364,6 @@ class Judge:
         for one in self._owners.get(tp, ()):
             if tp in one.claimed and tp not in one.quiet:
                 return Delivery(answer=Answer.FLOWING, member=one)
-        if (move := self.picture.commits.moved.get(tp)) is not None:
-            return Delivery(answer=Answer.FLOWING, why=_moved_text(move))
         why = f"{self.unsettled}: who owns it is not known"
         return Delivery(answer=Answer.UNKNOWN, why=why)
 
@@ -397,7 +391,7 @@ class Judge:
     def _of_silent(self, tp: TopicPartition, one: Member) -> tuple[Answer, str]:
         # Only its commits can be seen. A member whose reports are unreadable may obey
         # all the same: it commits records that it had before.
-        said, move = one.verdict.sentence, self.picture.commits.moved_by_silent.get(tp)
+        said, move = one.verdict.sentence, self.picture.moved_by_silent.get(tp)
         if one.verdict != verdicts.SILENT or move is None:
             return Answer.UNKNOWN, said
         return Answer.FLOWING, f"{said}; {_went_on(move)}"
@@ -423,7 +417,7 @@ class Judge:
 
     def delivers(self, tp: TopicPartition) -> bool:
         """Tell whether the owner of a partition delivers it and will go on."""
-        return tp in self.picture.commits.moved or any(
+        return any(
             self._by(tp, one).answer is Answer.FLOWING
             for one in self._owners.get(tp, ())
             if not one.has_gone
@@ -453,21 +447,13 @@ def _unsettled(facts: GroupFacts) -> str:
         return "the cluster does not tell who is in the group (KIP-848, or no right)"
     if facts.state not in _SETTLED:
         return f"the group rebalances ({facts.state})"
-    if facts.state in OPEN and not facts.has_committed:
+    if not facts.members and not facts.has_committed:
         return "what is committed for the group cannot be read"
     return ""
 
 
-def _moved_text(move: Move) -> str:
-    return (
-        f"{_went_on(move)}, and nobody who owns it is known: somebody reads it who "
-        "assigned it itself"
-    )
-
-
 def _went_on(move: Move) -> str:
-    since = "" if move.before is None else f"from {move.before:,} "
-    return f"its committed offset went on {since}to {move.after:,}"
+    return f"its committed offset went on from {move.before:,} to {move.after:,}"
 
 
 # ---------------------------------------------------------------- the group
@@ -516,8 +502,7 @@ class Quietness:
         if any(not one.is_ending for one in flowing):
             row = verdicts.HELD_BUT_FLOWING
         elif self.is_reached:
-            is_empty = not self.members and not self.covers
-            row = verdicts.NO_MEMBERS if is_empty else verdicts.GROUP_QUIET
+            row = verdicts.GROUP_QUIET if self.members else verdicts.NO_MEMBERS
         elif not self.covers and not self.unsettled:
             row = verdicts.COVERS_NOTHING
         elif self._is_on_its_way:
@@ -537,28 +522,28 @@ class Quietness:
         if self.unsettled:
             said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
-            said = "the group has no members"
-            said += "" if self.loud else ", and nobody is seen to commit for it"
+            said = f"the group has no members; {UNSEEN}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:
             said = f"{self.quiet} of {self.members} members quiet"
-        said += "".join(f"; {one}" for one in [*self._missing(), *self.gone[:_MANY]])
+        said += "".join(f"; {one}" for one in [*self._reasons(), *self.gone[:_MANY]])
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
-        loud = self.loud.values()
-        whys = [one.why for one in loud if not one.member or one.why == _IN_BATCH]
-        if whys and not self.unsettled:
-            more = ", and others" if len(set(whys)) > 1 else ""
-            said += f" ({whys[0]}{more})"
         return said
 
-    def _missing(self) -> Iterator[str]:
-        named: dict[str, list[str]] = {}
-        for one in self.missing:
-            if one.verdict.sentence:
-                named.setdefault(one.verdict.sentence, []).append(one.name)
+    def _reasons(self) -> Iterator[str]:
+        told = [(one.verdict.sentence, one.name) for one in self.missing]
+        told += [
+            (one.why, one.owner)
+            for one in self.loud.values()
+            if one.member is not None and one.member.obeys
+        ]
+        named: dict[str, dict[str, None]] = {}
+        for why, name in told:
+            named.setdefault(why, {})[name] = None
         for why, names in [*named.items()][:_MANY]:
             more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-            yield f"{', '.join(names[:_FEW])}{more} {why}"
+            if why:
+                yield f"{', '.join([*names][:_FEW])}{more} {why}"

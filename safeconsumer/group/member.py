@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from safeconsumer.errors import ControlSettingError, ControlWriteError
-from safeconsumer.group import apart, clients, patterns, wire
+from safeconsumer.group import clients, patterns, wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
@@ -32,8 +32,6 @@ from safeconsumer.holds.hold import (
 from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
-# Seconds to find a written record in the topic whose acknowledgement was lost.
-_FIND_SECONDS = 5.0
 # Seconds for threads and clients to end, whatever the broker does.
 _CLOSE_SECONDS = 2.0
 
@@ -58,7 +56,6 @@ class GroupControl:
         self._is_closed = False
         self._group = str(group)
         base = clients.connection(configs, settings.client_configs, "control")
-        self._base = base
         self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
         sources = ControlState.sources(*settings.topics)
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
@@ -167,12 +164,8 @@ class GroupControl:
 
     def _write(self, wanted: tuple[Change, ...]) -> None:
         topic = self._settings.group_topic
-
-        def read() -> list[Any]:
-            return apart.records(self._base, topic, _FIND_SECONDS)
-
         try:
-            done = publish(self._producer, topic, wanted, _WRITE_TIMEOUT, read)
+            done = publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
         except ControlWriteError as error:
             self._absorb(error.acknowledged)
             raise

@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import apart, clients, judging, report_wire, topics, whole
+from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
 from safeconsumer.group.commits import CommitWatch, held_by_silent
 from safeconsumer.group.errand import Errand
@@ -37,8 +37,6 @@ SILENT_AFTER = 15.0
 # killed until its session ends, after 45 s by default.
 NAMED_FOR = 4 * SILENT_AFTER
 _WRITE_TIMEOUT = 10.0
-# Seconds to find a written record in the topic whose acknowledgement was lost.
-_FIND_SECONDS = 5.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 
@@ -216,13 +214,7 @@ class Operator:
             JournalError: the journal cannot be written; nothing was changed.
         """
         topic = self.topic_of(source)
-
-        def read() -> list[Any]:
-            return apart.records(self.base, topic, _FIND_SECONDS)
-
-        publishing = partial(
-            publish, self._producer, topic, changes, _WRITE_TIMEOUT, read
-        )
+        publishing = partial(publish, self._producer, topic, changes, _WRITE_TIMEOUT)
         if self._journal is None or not changes:
             return publishing()
         noting = Noting(self._journal, source, self.cluster)
@@ -471,12 +463,11 @@ class Operator:
                 timeout,
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
             )
-        owned = seen.facts.assigned | judging.assigned(seen.reports)
         silent = {}
         if seen.is_heard:
             silent = held_by_silent(seen.facts, seen.reports, seen.standing)
-        noted = self._commits.note(group, seen.facts, owned, silent)
-        return evolve(seen, commits=noted)
+        moved = self._commits.note(group, seen.facts, silent)
+        return evolve(seen, moved_by_silent=moved)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """

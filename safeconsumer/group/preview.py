@@ -401,10 +401,6 @@ def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[
             yield "alarm" if is_loud else "waiting", said
     if covers and judge.unsettled:
         yield "unknown", f"who obeys is unknown: {judge.unsettled}"
-    if outside := wanted & picture.commits.moved.keys():
-        shown = partitions_text(outside)
-        what = "a consumer that is no member, and commits for"
-        yield "alarm", f"would not obey: {what} {shown}"
     for why in picture.unread:
         yield "unknown", f"unknown: {why}"
 

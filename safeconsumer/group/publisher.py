@@ -15,10 +15,6 @@ from safeconsumer.errors import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# The header with the id of the call that wrote a record, by which the record is found
-# if its acknowledgement was lost: a tombstone has no value to find it by. Nothing else
-# reads this header.
-_HEADER = "safeconsumer-write"
 # Seconds for the client to give up by itself, at the end of the timeout.
 _MARGIN = 0.5
 # Seconds between two tries of a record that the broker refused for the moment.
@@ -34,8 +30,6 @@ _UNSURE = (
     kafka_errors.RequestTimedOutError,
     kafka_errors.UnknownError,
 )
-# org.apache.kafka.common.record.TimestampType: LOG_APPEND_TIME.
-_APPENDED = 1
 _TROUBLES = (kafka_errors.KafkaError, OSError)
 
 
@@ -128,20 +122,20 @@ def changes(
     )
 
 
-def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterwards
+def publish(
     connect: Callable[[], KafkaProducer],
     topic: str,
     wanted: Sequence[Change],
     timeout: float,
-    read: Callable[[], Iterable[Any]] | None = None,
     tell: Tell = lambda *_: None,
 ) -> tuple[Acknowledged, ...]:
     """
     Write the changes and wait until every one is acknowledged.
 
     They are no transaction: each is complete by itself, and writing it again is safe. A
-    record that may have been written is never sent again: another process may have
-    written the same key meanwhile, and this would undo it.
+    record that may have been written is never sent again by itself: another process may
+    have written the same key meanwhile, and this would undo it. Its result is unknown until
+    the caller writes it again.
 
     Args:
         connect: makes or returns the client to write with; it must not retry by itself.
@@ -149,7 +143,6 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
         wanted: the changes to write.
         timeout: the most seconds until each is acknowledged; also that client's
             timeout.
-        read: returns the topic's records; called if an answer was lost.
         tell: called at the end, in success or failure, with what is acknowledged and
             what certainly was not written; of the rest it is unknown.
 
@@ -160,7 +153,7 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
     """
     writing = _Writing(topic, wanted, time.monotonic() + timeout)
     try:
-        _carry_out(writing, connect, read, tell)
+        _carry_out(writing, connect, tell)
     except KeyboardInterrupt as interrupt:
         writing.give_up()
         message = f"interrupted: {writing.sentence()}"
@@ -175,12 +168,10 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
 def _carry_out(
     writing: "_Writing",
     connect: Callable[[], KafkaProducer],
-    read: Callable[[], Iterable[Any]] | None,
     tell: Tell,
 ) -> None:
     try:
         writing.write(connect)
-        writing.look(read)
     except KeyboardInterrupt:
         writing.settle(time.monotonic() + _SHORTLY)
         raise
@@ -202,7 +193,6 @@ class _Writing:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
         self._until = until
-        self._mark = uuid.uuid4().hex[:12].encode()
         self._begun: set[Change] = set()
         self._sent: dict[Change, Any] = {}
         self._done: dict[Change, Acknowledged] = {}
@@ -263,7 +253,6 @@ class _Writing:
                     self._topic,
                     key=wire.encode_key(one.key),
                     value=_value(one),
-                    headers=[(_HEADER, self._mark)],
                     partition=0,
                 )
         except (*_TROUBLES, AssertionError) as error:
@@ -282,22 +271,6 @@ class _Writing:
             else:
                 self._acknowledge(one, answer, is_dated=is_dated(future))
             del self._sent[one]
-
-    def look(self, read: Callable[[], Iterable[Any]] | None) -> None:
-        """Find written records in the topic whose acknowledgement was lost."""
-        if not self._unknown or read is None:
-            return
-        unknown = {wire.encode_key(one.key): one for one in self._unknown}
-        try:
-            records = read()
-        except _TROUBLES:
-            return
-        for record in records:
-            if (_HEADER, self._mark) in record.headers and record.key in unknown:
-                one = unknown[record.key]
-                self._unknown.pop(one, None)
-                is_brokers = record.timestamp_type == _APPENDED
-                self._acknowledge(one, record, is_dated=is_brokers)
 
     def _acknowledge(self, one: Change, answer: Any, *, is_dated: bool) -> None:  # noqa: ANN401 - kafka-python is untyped
         said = answer.offset, answer.timestamp, _value(one)

@@ -1,16 +1,11 @@
 """Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
-import json
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer.group.wire import (
     MAX_GROUP_LENGTH,
-    MAX_VALUE_BYTES,
     VERSION,
     as_json,
     document_of,
@@ -29,9 +24,8 @@ _FEW, _MOST_TEXT = 4, 400
 # Kinds of reporters other than members.
 STREAM = "stream"
 
-# Texts longer than this are packed; the limit of what they may be unpacked to.
-_PACKED = ("assigned", "quiet", "busy")
-_MOST_UNPACKED = 4 << 20
+# The partitions of a longer report are left out. Producers compress their records.
+MAX_REPORT_BYTES = 512 * 1024
 
 # More partitions than a cluster has: a report with more is made to keep readers busy.
 _MOST_PARTITIONS = 1_000_000
@@ -55,7 +49,7 @@ class Report:
         assigned: owned partitions, as ranges by topic.
         quiet: the owned partitions that deliver nothing, as ranges by topic.
         gated: how many partitions wait for the control topics.
-        is_partial: whether the partitions did not fit, even packed, and are left out.
+        is_partial: whether the partitions did not fit, and are left out.
         outages: holds that its worker placed for an outage, in words.
         kept: holds that it obeys although their control topic was created again and
             does not have them any more, in words.
@@ -102,7 +96,7 @@ def encode_report_key(group: str, member: str) -> bytes:
 
 
 def encode_report(report: Report) -> bytes:
-    """Return a report as bytes; partitions are packed, or left out, if they do not fit."""
+    """Return a report as bytes; its partitions are left out if they do not fit."""
     document = {
         "v": VERSION,
         "group": report.group,
@@ -127,51 +121,18 @@ def encode_report(report: Report) -> bytes:
         "kind": report.kind,
     }
     data = as_json(document)
-    if len(data) <= MAX_VALUE_BYTES:
+    if len(data) <= MAX_REPORT_BYTES:
         return data
-    # Readers of an earlier version learn from this that partitions are left out.
     left_out: dict[str, object] = {"assigned": {}, "quiet": {}, "busy": {}}
-    short = {**document, **left_out, "is_partial": True}
-    packed = as_json({**short, "packed": _packed(report)})
-    return packed if len(packed) <= MAX_VALUE_BYTES else as_json(short)
-
-
-def _packed(report: Report) -> str:
-    # Each topic's name occurs once: hundreds of names are most of the text.
-    several = [getattr(report, name) for name in _PACKED]
-    names = sorted({name for one in several for name in one})
-    document = {name: [one.get(name, ()) for one in several] for name in names}
-    return b64encode(zlib.compress(as_json(document))).decode()
-
-
-def _unpacked(text: object) -> dict[str, Any] | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        unpacking = zlib.decompressobj()
-        data = unpacking.decompress(b64decode(text, validate=True), _MOST_UNPACKED)
-        document = json.loads(data) if unpacking.eof else None
-    except (ValueError, zlib.error, RecursionError):
-        return None
-    if not isinstance(document, dict) or not all(
-        isinstance(one, list) and len(one) == len(_PACKED) for one in document.values()
-    ):
-        return None
-    return {
-        name: {topic: one[place] for topic, one in document.items() if one[place]}
-        for place, name in enumerate(_PACKED)
-    }
+    return as_json({**document, **left_out, "is_partial": True})
 
 
 def decode_report(data: object) -> Report | None:
     """Read a report of this version or a later one; None if it is not one."""
-    document = document_of(data)
+    document = document_of(data, MAX_REPORT_BYTES)
     version = document.get("v")
     if not is_int(version) or version < 1:
         return None
-    unpacked = _unpacked(document.get("packed"))
-    if unpacked is not None:
-        document = {**document, **unpacked, "is_partial": False}
     group = document.get("group")
     shown = [document.get(name) for name in ("member", "client_id", "host")]
     numbers = [document.get(name) for name in ("at_ms", "holds", "skipped", "gated")]

@@ -8,12 +8,13 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from safeconsumer.group import wire
+from safeconsumer.group import report_wire, wire
 
 # Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
 # Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
+_LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
 # The other settings keep what was acknowledged, and make starting quick.
@@ -216,7 +217,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
     if facts.partitions != 1:
         return (_too_many(facts),)
     most = _number(facts.settings or {}, "max.message.bytes")
-    if most is not None and most < _LEAST_BYTES:
+    if most is not None and most < _LEAST_STATUS_BYTES:
         said = (
             f"{facts.name}: max.message.bytes={most}: longer reports cannot be written"
         )

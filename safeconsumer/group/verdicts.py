@@ -69,7 +69,7 @@ NO_OWNER = Verdict(Level.UNKNOWN, "no owner", "nobody of the group owns it")
 HELD_WITHOUT_OWNER = Verdict(
     Level.QUIET,
     "no owner",
-    "nobody owns it, nobody commits; a new owner reads the holds first",
+    "nobody of the group owns it; a new owner reads the holds first",
 )
 STARTING = Verdict(
     Level.WAITING,
@@ -134,11 +134,7 @@ What is said of a Spark stream that is not ready, by the state that it reports.
 # ---------------------------------------------------------------- groups
 
 GROUP_QUIET = Verdict(Level.QUIET, "quiet", "{why}")
-NO_MEMBERS = Verdict(
-    Level.QUIET,
-    "no members",
-    "new members read the holds before they deliver anything",
-)
+NO_MEMBERS = Verdict(Level.QUIET, "no members", "{why}")
 COVERS_NOTHING = Verdict(Level.WAITING, "covers nothing", "{why}")
 NOTHING_HELD = Verdict(Level.FLOWS, "nothing held")
 HOLDS_UNKNOWN = Verdict(

@@ -208,9 +208,9 @@ def as_json(document: Mapping[str, object]) -> bytes:
     )
 
 
-def document_of(data: object) -> dict[str, Any]:
-    """Read a JSON object of 64 KiB at most; an empty one if it is not one."""
-    text = text_of(data, MAX_VALUE_BYTES)
+def document_of(data: object, most: int = MAX_VALUE_BYTES) -> dict[str, Any]:
+    """Read a JSON object of so many bytes at most; an empty one if it is not one."""
+    text = text_of(data, most)
     if text is None:
         return {}
     try:

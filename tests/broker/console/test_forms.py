@@ -15,9 +15,9 @@ from kafka import OffsetAndMetadata
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console import changing, lending
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.state import State
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import Change, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -53,13 +53,13 @@ def carried(page: httpx.Response) -> dict[str, str]:
 
 def reasons(served: Served) -> list[str]:
     """Return why what stands is held, as the topic has it."""
-    with served.desk.commands.lend() as operator:
+    with served.state.commands.lend() as operator:
         return [str(one.hold.reason) for one in operator.standing() if one.hold]
 
 
 def past(served: Served) -> list[bool]:
     """Return for each record of the topics whether it holds something."""
-    return [one.hold is not None for one in served.desk.snapshot().records]
+    return [one.hold is not None for one in served.state.snapshot().records]
 
 
 def until_known(served: Served, *whys: str) -> None:
@@ -228,7 +228,7 @@ def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
 @contextmanager
 def taken(served: Served) -> Iterator[None]:
     """Keep the connection that writes, as a slow broker does."""
-    with served.desk.commands.lend():
+    with served.state.commands.lend():
         yield
 
 
@@ -238,7 +238,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     refused, carry_out = threading.Event(), changing._carry_out
 
     def carried_out(
-        desk: Desk,
+        state: State,
         given: Mapping[str, str],
         is_wanted: IsWanted,
         decide: Callable[[Operator], changing._Decided],
@@ -249,7 +249,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
             return found
 
         try:
-            return carry_out(desk, given, is_wanted, decided)
+            return carry_out(state, given, is_wanted, decided)
         except Problem as problem:
             if problem.detail == "the client has gone":
                 refused.set()
@@ -295,7 +295,7 @@ def test_nobody_waits_for_a_lift_any_more(
 def test_questions_hold_no_command_up(team: Team, served: Served) -> None:
     """What a preview asks takes its time."""
     hold(team, team.topic, "x")
-    with served.desk.questions.lend():
+    with served.state.questions.lend():
         wanted = {"group": team.group, "scope": team.topic}
         assert served.post("resume", **wanted).status_code == 200
 
@@ -303,7 +303,7 @@ def test_questions_hold_no_command_up(team: Team, served: Served) -> None:
 def test_the_end_does_not_wait_for_a_write(served: Served) -> None:
     """And nothing is begun on a connection that is closed."""
     with taken(served):
-        served.desk.close()
+        served.state.close()
     with pytest.raises(Problem), taken(served):
         pass
 

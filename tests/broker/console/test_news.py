@@ -80,7 +80,7 @@ def test_what_is_old_is_unknown(
 
 def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> None:
     """The console's reader is slow: a hold that was acknowledged makes what it has old."""
-    following = quiet.desk.follower
+    following = quiet.state.follower
     late = team.broker.hold("Fetch", client_id=CONSOLE)
     late.wait()
     team.operator_holds(f"{team.topic}:1")
@@ -98,7 +98,7 @@ def test_an_alarm_stays_one() -> None:
     still = big()
     with served_still(still) as (_, served):
         old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
-        rows = served.desk.rows(old)
+        rows = served.state.rows(old)
     assert {one.level for one in rows} == {"alarm", "unknown"}
 
 
@@ -106,10 +106,10 @@ def test_the_age_is_in_the_tag_of_a_page(
     quiet: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page is sent again only if there is news; what gets old is news, too."""
-    known = quiet.desk.follower.snapshot()
+    known = quiet.state.follower.snapshot()
     with quiet.client() as client:
         monkeypatch.setattr(
-            quiet.desk.follower,
+            quiet.state.follower,
             "snapshot",
             lambda: evolve(known, heard_at=time.monotonic()),
         )
@@ -117,7 +117,7 @@ def test_the_age_is_in_the_tag_of_a_page(
         again = {"if-none-match": first.headers["etag"]}
         assert client.get("/", headers=again).status_code == 304
         aged = evolve(known, heard_at=time.monotonic() - follower.OLD_AFTER)
-        monkeypatch.setattr(quiet.desk.follower, "snapshot", lambda: aged)
+        monkeypatch.setattr(quiet.state.follower, "snapshot", lambda: aged)
         assert client.get("/", headers=again).status_code == 200
 
 
@@ -177,7 +177,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 
 def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) -> None:
     """But for the one question that is under way."""
-    slots = served.desk.doctors
+    slots = served.state.doctors
     free = slots._value
     with served.client() as client, pytest.raises(httpx.ReadTimeout):
         client.get("/doctor", timeout=0.3)
@@ -219,7 +219,7 @@ def test_the_console_closes_while_a_doctor_waits(
 
 def test_whoever_cannot_ask_now_is_told_so(served: Served) -> None:
     """A click is not kept for when the cluster answers again: that may be minutes."""
-    with served.desk.commands.lend():
+    with served.state.commands.lend():
         answer = served.pause(group="g", scopes="@all", reason="x")
     assert (answer.status_code, "waits for the cluster" in answer.text) == (503, True)
     assert served.get("holds")["holds"] == []
@@ -228,9 +228,9 @@ def test_whoever_cannot_ask_now_is_told_so(served: Served) -> None:
 def test_groups_that_are_gone_are_forgotten() -> None:
     """Names of groups may be made of a date: none of them comes back."""
     with served_still(big()) as (still, served):
-        desk = served.desk
-        desk.rows(still.known)
-        assert desk._views
+        state = served.state
+        state.rows(still.known)
+        assert state._views
         still.known = evolve(still.known, pictures={})
-        desk.rows(still.known)
-        assert not desk._views
+        state.rows(still.known)
+        assert not state._views

@@ -265,7 +265,7 @@ def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
     past = [(now_ms, "1"), (now_ms - 60_000, "2"), (now_ms - 60_000, "3")]
     for at_ms, reason in past:
         team.write_at(at_ms, ControlHold(reason, reason, None))
-    wait_for(lambda: len(served.desk.snapshot().records) == len(past), "the records")
+    wait_for(lambda: len(served.state.snapshot().records) == len(past), "the records")
     with Operator(team.broker.client_config, team.settings) as operator:
         told = [one.hold.reason for one in operator.records() if one.hold]
     with served.client() as client:
@@ -568,7 +568,7 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
     wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
     team.broker.down()
     try:
-        wait_for(lambda: served.desk.snapshot().trouble is not None, "trouble", 20)
+        wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
         known = served.get("holds")
         assert known["known"]["trouble"]
         assert len(known["holds"]) == 1
@@ -592,4 +592,4 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
 def test_nothing_of_a_token_is_logged_or_shown(shared: Served) -> None:
     with shared.client() as client:
         pages = [client.get(path).text for path in ("/", "/history", "/doctor")]
-    assert not any(TOKEN in page or shared.desk.door.token in page for page in pages)
+    assert not any(TOKEN in page or shared.state.auth.token in page for page in pages)

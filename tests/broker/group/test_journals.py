@@ -240,7 +240,6 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
     with operator(team, path) as here:
         here.write(OPERATOR, changes(team.group, "eve", ["warm"], None))
         monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
-        monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
         team.broker.freeze()
         with pytest.raises(ControlWriteError, match=said):
             here.write(OPERATOR, changes(team.group, "eve", ["orders"], hold))

@@ -235,16 +235,17 @@ def _tried(consumer: SafeConsumer, topic: str) -> None:
 
 
 @embedded
-def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
+def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands on the topic, and every other member obeys it."""
+    """It stands on the topic, so that every member reads it, this one too."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
     consumer.resume_group("other")  # its client is made
     monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
     late = team.broker.hold("Produce", client_id="a-control")
-    consumer.pause_group(team.topic)
+    with pytest.raises(ControlWriteError, match="is unknown"):
+        consumer.pause_group(team.topic)
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.console import retention
-from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import Figures, _all
+from safeconsumer.console.state import State
 from safeconsumer.group import follower
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.picture import Picture
@@ -129,7 +129,7 @@ def run_console(
 
     def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
         with served_still(big()) as (_still, served):
-            show(Figures(served.desk))
+            show(Figures(served.state))
             inside()
 
     monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
@@ -171,7 +171,7 @@ def test_promtool_finds_nothing_in_it() -> None:
 def test_a_thousand_series_and_no_more() -> None:
     """Held groups come first; what is left out is counted."""
     with served_still(big()) as (still, served):
-        figures = list(_all(served.desk, still.snapshot()))
+        figures = list(_all(served.state, still.snapshot()))
     names = Counter(one.name for one in figures)
     (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
     shown = len(figures) - 2
@@ -191,7 +191,7 @@ def test_a_group_with_more_held_topics_than_there_is_room_for() -> None:
     facts = evolve(wide.facts, committed=dict.fromkeys(partitions, 1))
     wide = evolve(wide, facts=facts, lags=dict.fromkeys(partitions, 3))
     with served_still(alone(wide)) as (still, served):
-        figures = list(_all(served.desk, still.snapshot()))
+        figures = list(_all(served.state, still.snapshot()))
     names = Counter(one.name for one in figures)
     (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
     assert names["group_partitions"] == len(table.PARTITION_STATES)
@@ -206,16 +206,16 @@ def test_a_group_with_more_held_topics_than_there_is_room_for() -> None:
 def test_groups_that_are_gone_are_forgotten() -> None:
     """Also by a console that nobody looks at but Prometheus."""
     with served_still(alone(picture(0, is_held=True))) as (still, served):
-        list(_all(served.desk, still.snapshot()))
+        list(_all(served.state, still.snapshot()))
         still.known = evolve(still.known, pictures={})
-        list(_all(served.desk, still.snapshot()))
-        assert not served.desk._views
+        list(_all(served.state, still.snapshot()))
+        assert not served.state._views
 
 
 def test_every_figure_is_in_the_table() -> None:
     """With its labels, and the values that these may have."""
     with served_still(big()) as (still, served):
-        figures = list(_all(served.desk, still.snapshot()))
+        figures = list(_all(served.state, still.snapshot()))
     metrics = {one.name: one for one in table.of("console")}
     for one in figures:
         labels = metrics[one.name].labels
@@ -229,7 +229,7 @@ def test_retention_is_asked_once_for_all() -> None:
     cluster = Limited()
     with served_still(big(), connect=lambda: cluster) as (still, served):
         for _ in range(2):
-            figures = list(_all(served.desk, still.snapshot()))
+            figures = list(_all(served.state, still.snapshot()))
     assert [len(one) for one in cluster.asked] == [40]
     margins = [
         one.value for one in figures if one.name == "group_retention_margin_seconds"
@@ -241,7 +241,7 @@ def test_retention_is_asked_once_for_all() -> None:
 def figures_of(seen: Picture) -> dict[str, float]:
     """Return figures by name and state."""
     with served_still(alone(seen)) as (still, served):
-        figures = list(_all(served.desk, still.snapshot()))
+        figures = list(_all(served.state, still.snapshot()))
     return {
         " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
         for one in figures
@@ -325,12 +325,12 @@ def test_when_the_oldest_endless_hold_was_placed() -> None:
     name = "group_oldest_unlimited_hold_timestamp_seconds"
     with served_still(big()) as (still, served):
         before = still.snapshot()
-        assert name not in {one.name for one in _all(served.desk, before)}
+        assert name not in {one.name for one in _all(served.state, before)}
         pictures = {
             group: evolve(one, standing=tuple(map(without_end, one.standing)))
             for group, one in before.pictures.items()
         }
-        figures = list(_all(served.desk, evolve(before, pictures=pictures)))
+        figures = list(_all(served.state, evolve(before, pictures=pictures)))
     held = {one.group: one.standing for one in pictures.values() if one.standing}
     assert {one.labels["group"]: one.value for one in figures if one.name == name} == {
         group: min(one.since or 0 for one in standing)
@@ -353,7 +353,7 @@ def test_retention_that_nobody_tells() -> None:
 
     with served_still(big(), connect=fails) as (still, served):
         for _ in range(3):
-            names = {one.name for one in _all(served.desk, still.snapshot())}
+            names = {one.name for one in _all(served.state, still.snapshot())}
     assert "group_retention_margin_seconds" not in names
     assert "group_partitions" in names
     assert len(asked) == 1
@@ -379,7 +379,7 @@ def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     with served_still(big(), connect=lambda: cluster) as (still, served):
 
         def margins() -> int:
-            found = Counter(one.name for one in _all(served.desk, still.snapshot()))
+            found = Counter(one.name for one in _all(served.state, still.snapshot()))
             assert found["group_topic_held"] == 40
             return found["group_retention_margin_seconds"]
 
@@ -414,7 +414,7 @@ def test_what_gets_old_while_it_is_asked_is_not_told(
             property(lambda _: next(ages, follower.OLD_AFTER) >= follower.OLD_AFTER),
         )
         next(ages)
-        found = [one.name for one in _all(served.desk, seen)]
+        found = [one.name for one in _all(served.state, seen)]
     assert found == ["console_snapshot_age_seconds"]
 
 
@@ -423,7 +423,11 @@ def test_what_is_old_says_nothing_of_groups() -> None:
     with served_still(big()) as (still, served):
         old = still.snapshot()
         old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)
-        desk: Desk = served.desk
-        assert [one.name for one in _all(desk, old)] == ["console_snapshot_age_seconds"]
+        state: State = served.state
+        assert [one.name for one in _all(state, old)] == [
+            "console_snapshot_age_seconds"
+        ]
         new = evolve(still.snapshot(), is_complete=False)
-        assert [one.name for one in _all(desk, new)] == ["console_snapshot_age_seconds"]
+        assert [one.name for one in _all(state, new)] == [
+            "console_snapshot_age_seconds"
+        ]

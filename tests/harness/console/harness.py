@@ -15,9 +15,9 @@ import pytest
 from attrs import evolve, frozen
 
 from safeconsumer.console import serve
-from safeconsumer.console.desk import Desk
-from safeconsumer.console.guard import LOGIN, Door
+from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.serve import Setup
+from safeconsumer.console.state import State
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 from tests.harness.brokers.java import tied_to_us
@@ -34,12 +34,12 @@ TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 class Served:
     """A console on a port of its own, with a token for scripts."""
 
-    def __init__(self, desk: Desk, listener: Any) -> None:  # noqa: ANN401 - a socket
-        self.desk = desk
+    def __init__(self, state: State, listener: Any) -> None:  # noqa: ANN401 - a socket
+        self.state = state
         self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._listener = listener
-        self._server = serve.Server(desk)
+        self._server = serve.Server(state)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[listener])
         )
@@ -47,7 +47,7 @@ class Served:
     @property
     def link(self) -> str:
         """What the command prints."""
-        return f"{self.url}{LOGIN}?token={self.desk.door.token}"
+        return f"{self.url}{LOGIN}?token={self.state.auth.token}"
 
     @property
     def lasting_link(self) -> str:
@@ -98,7 +98,7 @@ class Served:
 
     def stop(self) -> None:
         """End it, as an interrupt does; a second call does nothing."""
-        self.desk.close()
+        self.state.close()
         self._server.should_exit = True
         self._thread.join(10)
         self._listener.close()
@@ -125,8 +125,8 @@ def serving(setup: Setup) -> Iterator[Served]:
     with ExitStack() as closing:
         listener = closing.enter_context(serve.listening(0))
         following = closing.enter_context(serve.follower(setup))
-        desk = serve.desk_of(setup, following, listener.getsockname()[1])
-        yield closing.enter_context(Served(desk, listener))
+        state = serve.make_state(setup, following, listener.getsockname()[1])
+        yield closing.enter_context(Served(state, listener))
 
 
 def _nobody() -> Operator:
@@ -139,14 +139,14 @@ def served_still(
 ) -> Iterator[tuple[Still, Served]]:
     """Serve a big cluster that is not there."""
     with serve.listening(0) as listener:
-        desk = Desk(
+        state = State(
             follower=cast("Follower", still),
             owner="alice",
             cluster="a big one",
-            door=Door(listener.getsockname()[1], TOKEN),
+            auth=Auth(listener.getsockname()[1], TOKEN),
             connect=connect,
         )
-        with Served(desk, listener) as served:
+        with Served(state, listener) as served:
             yield still, served
 
 
@@ -194,7 +194,7 @@ def until_complete(served: Served) -> None:
     """Wait until the console has read the topics and asked for groups."""
 
     def is_complete() -> bool:
-        snapshot = served.desk.snapshot()
+        snapshot = served.state.snapshot()
         return snapshot.is_complete and not snapshot.trouble
 
     wait_for(is_complete, "what the cluster says")

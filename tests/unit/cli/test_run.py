@@ -120,7 +120,8 @@ FULL = ("t", "--group=g", "--set=api_version=[2,3]")
 
 def test_a_function_gets_the_consumer_of_the_options(typed: Typed) -> None:
     """Values are read as JSON, or else as texts; nothing is committed behind it."""
-    settings = ("--set=max_poll_records=7", "--set=client_id=it")
+    texts = ("client_id=it", "default_lifetime=until_resumed")
+    settings = [f"--set={one}" for one in ("max_poll_records=7", *texts)]
     ended = typed("shop:worker", *FULL, "u", *settings)
     assert ended.exit_code == Status.DONE, ended.output
     ((config, topics),) = sys.modules["shop"].given
@@ -227,6 +228,7 @@ def test_a_consumer_needs_a_group_and_topics(
         "check_crcs=yes",
         "isolation_level=some",
         "decoder=other",
+        "default_lifetime=plain",
         "auto_offset_reset=7",
         "auto_offset_reset=first",
         "group_id=other",

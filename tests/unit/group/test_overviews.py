@@ -12,7 +12,6 @@ from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
-from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -29,7 +28,6 @@ from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, repor
 NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
-MOVED = Commits(moved={ZERO: Move(5, 9)})
 
 
 def hold(scope: str = "@all", ttl_ms: int | None = None) -> Standing:
@@ -70,7 +68,7 @@ BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
         (picture(A), Level.FLOWS, "nothing held"),
         (held(A, report("a", 0)), Level.QUIET, "quiet: 1 of 1 members quiet"),
         (held(A, BEHIND), Level.WAITING, "a is 1 record behind"),
-        (held(state="Dead"), Level.QUIET, "no members: new members read"),
+        (held(state="Dead"), Level.QUIET, "no members: the group has no members"),
         (
             commits(held(state="Unknown"), ZERO),
             Level.UNKNOWN,
@@ -81,7 +79,7 @@ BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
             Level.ALARM,
             "held but flowing: 0 of 1 members quiet; flowing: t:0",
         ),
-        (commits(held(state="Empty"), ZERO), Level.UNKNOWN, "unknown: t:0"),
+        (commits(held(state="Empty"), ZERO), Level.QUIET, "is not seen"),
         (evolve(held(A, report("a", 0)), ends=None), Level.UNKNOWN, "what is held is"),
     ],
 )
@@ -126,17 +124,6 @@ def test_status_names_who_has_gone_and_whose_report_is_old() -> None:
     lines = status(held(A, B, stale, new))
     assert any("has reported for generation 7" in one for one in lines)
     assert any("left the group" in one for one in status(held(PLAIN, KILLED)))
-
-
-@pytest.mark.parametrize("state", ["Unknown", "Empty"])
-def test_what_flows_by_its_commits_is_an_alarm(state: str) -> None:
-    """It was unknown after one look, and is quiet when nothing moves."""
-    once = commits(held(state=state), ZERO)
-    moving = view_of(evolve(once, commits=MOVED))
-    assert moving.verdict.level is Level.ALARM
-    assert "went on from 5 to 9" in moving.partitions[0].verdict.sentence
-    still = view_of(evolve(once, commits=Commits(still=frozenset({ZERO}))))
-    assert (still.verdict.level is Level.QUIET) == (state == "Empty")
 
 
 def test_pages_and_commands_agree_on_what_covers_nothing() -> None:
@@ -341,8 +328,3 @@ def test_a_preview_of_a_group_whose_members_nobody_knows() -> None:
     (said,) = preview._disobeying(seen, [ZERO])
     assert said[0] == "unknown"
     assert "does not tell who is in the group" in said[1]
-    moving = evolve(commits(picture(state="Empty"), ZERO), commits=MOVED)
-    what = "a consumer that is no member, and commits for t:0"
-    assert list(preview._disobeying(moving, [ZERO])) == [
-        ("alarm", f"would not obey: {what}")
-    ]

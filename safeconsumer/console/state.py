@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 from kafka import TopicPartition
+from starlette.requests import Request
 
 from safeconsumer.console.forms import Once
-from safeconsumer.console.guard import Door
+from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.retention import Retention
@@ -43,7 +44,7 @@ class _Answer:
 
 
 @define(eq=False)
-class Desk:
+class State:
     """
     The state that the console's pages and calls share.
 
@@ -51,7 +52,7 @@ class Desk:
         follower: reads the present state of the groups.
         owner: the owner of holds that are placed here.
         cluster: the cluster's name on the pages.
-        door: decides who may use the console.
+        auth: decides who may use the console.
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow
             request uses it, since a lift may wait for it.
@@ -71,7 +72,7 @@ class Desk:
     follower: Follower
     owner: str
     cluster: str
-    door: Door
+    auth: Auth
     connect: Callable[[], Operator]
     host: str | None = None
     principal: str | None = None
@@ -199,3 +200,9 @@ class Desk:
         self.is_closing = True
         self.commands.close()
         self.questions.close()
+
+
+def state_of(request: Request) -> State:
+    """Return the state of the console that serves a request."""
+    state: State = request.app.state.console
+    return state
