@@ -497,7 +497,7 @@ class Quietness:
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the group, if the scopes are those of its holds."""
+        """The verdict on the group, if the scopes are those of its holds."""
         flowing = [one for one in self.loud.values() if one.answer is Answer.FLOWING]
         if any(not one.is_ending for one in flowing):
             row = verdicts.HELD_BUT_FLOWING

@@ -46,7 +46,7 @@ class View:
 
     Attributes:
         picture: what is known of it.
-        verdict: what is said of it.
+        verdict: the verdict on the group.
         members: its members, the worst first.
         partitions: its partitions, held ones first, then the worst.
         is_old: whether there were no news for a while.
@@ -140,7 +140,7 @@ def _rank(verdict: Verdict) -> int:
 
 
 def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
-    """Return what is said of holds that have all ended; None if one has not."""
+    """Return the verdict on holds that have all ended; None if one has not."""
     by = picture.lifted_by(holds)
     return None if by is None else verdicts.HOLD_ENDED.of(by=utc(by))
 

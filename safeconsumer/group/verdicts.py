@@ -1,5 +1,5 @@
 """
-Has the one table of what is said of partitions, members and groups.
+Has the one table of verdicts on partitions, members and groups.
 
 Each row has a level, two or three words, and a sentence that names fill in. Commands,
 pages, REST and metrics all use these rows and no words of their own.
@@ -29,7 +29,7 @@ LEVELS = tuple(Level)
 @frozen
 class Verdict:
     """
-    What is said of a partition, a member or a group.
+    The verdict on a partition, a member or a group.
 
     Attributes:
         level: its importance for an operator.
@@ -128,7 +128,7 @@ STREAM_STATES = {
     "unavailable": "cannot read what is held, and plans nothing",
 }
 """
-What is said of a Spark stream that is not ready, by the state that it reports.
+The sentences about a Spark stream that is not ready, by the state that it reports.
 """
 
 # ---------------------------------------------------------------- groups
