@@ -1,13 +1,16 @@
 """Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook."""
 
+import json
 from collections.abc import Iterator
+from importlib.resources import files as packaged
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
 from safeconsumer.cli.errors import Status, epilog, give_up
-from safeconsumer.metrics import alerts, dashboard
+
+_RUNBOOK = "runbook.md"
 
 
 @click.command(epilog=epilog(Status.DONE, Status.FAILED, Status.USAGE))
@@ -21,7 +24,7 @@ from safeconsumer.metrics import alerts, dashboard
 )
 @click.option(
     "--runbook-url",
-    default=alerts.RUNBOOK,
+    default=_RUNBOOK,
     metavar="URL",
     help="The address of the runbook, for the link of each alert.",
 )
@@ -39,11 +42,11 @@ def monitoring(
     the same, and the status is 1.
     """
     files = {
-        "dashboard.json": dashboard.dashboard(),
-        "alerts.yml": alerts.rules(runbook_url),
-        "lag-alert.yml": alerts.lag_rules(),
-        alerts.RUNBOOK: alerts.runbook(),
+        one.name: one.read_text("utf-8")
+        for one in packaged("safeconsumer.metrics").joinpath("files").iterdir()
     }
+    here, there = (json.dumps(f"{one}#")[:-1] for one in (_RUNBOOK, runbook_url))
+    files["alerts.yml"] = files["alerts.yml"].replace(here, there)
     try:
         changed = [] if is_forced else [*_changed(folder, files)]
         new = {name: text for name, text in files.items() if name not in changed}

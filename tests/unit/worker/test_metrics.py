@@ -8,7 +8,7 @@ from safeconsumer.worker import Commit, Limits
 from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import Commits
-from safeconsumer.worker.loop import BACKPRESSURE, Brakes, DRAIN
+from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, Brakes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Progress
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
