@@ -6,16 +6,17 @@ import click
 from attrs import asdict
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
+from safeconsumer.cli.saying import Command
 from safeconsumer.group.findings import findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.verdicts import BAD, Finding
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="Check this group's members too.")
 @click.option(
     "--operators",
@@ -25,6 +26,7 @@ from safeconsumer.group.verdicts import BAD, Finding
     "times. Without it only rights that everybody has are judged.",
 )
 @output_options
+@skew_option
 @connection_options
 @click.pass_context
 def doctor(
