@@ -77,7 +77,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "history": _Command(
         "watching",
         "history",
-        "List what the control topics still hold of pauses and resumes, oldest first.",
+        "List what was held, extended and lifted in the last 30 days, oldest first.",
     ),
     "monitoring": _Command(
         "monitoring",
