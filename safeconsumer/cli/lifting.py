@@ -16,6 +16,7 @@ from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
+from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
@@ -39,7 +40,7 @@ class _Asked:
         source: ``operator`` or ``group``, for the control topic.
         owner: the owner of the holds; None if ids are given.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause`` and ``status`` show.
+        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str
@@ -57,7 +58,7 @@ class _Seen:
     since: int
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
 @GROUP_OPTION
 @owner_option
@@ -117,6 +118,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
         with operating(context, connect, journal) as operator:
             operator.check()
             seen = _look(operator, asked)
+            if seen is not None and not seen.holds and not asked.scopes:
+                refusing.refuse_unknown(operator, operator.look(group))
             todo = _todo(asked, seen)
             if seen is not None:
                 _refuse_typos(operator, asked, seen)
