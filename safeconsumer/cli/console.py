@@ -1,11 +1,13 @@
 """Implements ``safeconsumer console``: starts the operators' page for a browser."""
 
 import errno
+import os
 import webbrowser
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -34,6 +36,12 @@ _SHORTEST_TOKEN = 16
     help="The port of the page; 0 for any.",
 )
 @owner_option
+@click.option(
+    "--owner-header",
+    metavar="NAME",
+    help="The header in which a proxy on this machine names each user, who owns what "
+    "that user holds: X-Remote-User. Whom it does not name sees no page.",
+)
 @click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
 @click.option(
     "--token-file",
@@ -64,6 +72,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     *,
     port: int,
     owner: str | None,
+    owner_header: str | None,
     is_read_only: bool,
     token_file: Path | None,
     metrics_port: int | None,
@@ -88,6 +97,7 @@ def console(  # noqa: PLR0913 - one parameter per option
             base=base,
             settings=settings,
             owner=owner_of(owner),
+            owner_header=owner_header,
             host=host(),
             principal=principal(base),
             port=port,
@@ -98,7 +108,7 @@ def console(  # noqa: PLR0913 - one parameter per option
         try:
             serving.serve(
                 setup,
-                lambda link: _tell(link, token_file, is_opening),
+                lambda link: _tell(link, token_file, closing if is_opening else None),
                 lambda one: _show(one, metrics_host, metrics_port, closing),
             )
         except KeyboardInterrupt:
@@ -153,7 +163,7 @@ def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None
     click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
 
 
-def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa: FBT001 - of the command
+def _tell(link: str, token_file: Path | None, opening: ExitStack | None) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if token_file is not None:
@@ -162,16 +172,30 @@ def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa
             f"The token in {printable(str(token_file))} is not used up: in a browser "
             f"{page}?token=TOKEN, in scripts the header Authorization: Bearer TOKEN."
         )
-    if is_opening:
-        webbrowser.open(link)
+    if opening is not None:
+        # Every user of a machine sees the arguments of its programs, so the browser is
+        # given a file that leads to the link, and that only this user may read.
+        folder = opening.enter_context(TemporaryDirectory(prefix="safeconsumer-"))
+        file = Path(folder) / "console.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0;url={link}">')
+        webbrowser.open(file.as_uri())
 
 
 def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
+        found = file.stat()
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
+    # As ssh has it; what is another's, such as a mounted secret, may be the group's.
+    if os.name == "posix" and found.st_mode & (
+        0o077 if found.st_uid == os.getuid() else 0o007
+    ):
+        message = (
+            f"{file} may be read by others, who could then hold and lift: chmod 600"
+        )
+        raise CommandError(message)
     if len(token) < _SHORTEST_TOKEN:
         message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"
         raise CommandError(message)
