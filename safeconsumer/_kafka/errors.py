@@ -1,6 +1,7 @@
 """Defines errors that are also children of kafka-python's, so that old handlers fit."""
 
-from kafka.errors import CommitFailedError, IllegalStateError
+from kafka.errors import CommitFailedError, CorruptRecordError, IllegalStateError
+from kafka.structs import TopicPartition
 
 from safeconsumer.errors import SafeConsumerError, ScopeSyntaxError
 
@@ -63,3 +64,34 @@ class NotOwnedError(SafeConsumerError, CommitFailedError):
 
     The message names the partition; nothing was sent, and nothing committed.
     """
+
+
+class CorruptBatchError(SafeConsumerError, CorruptRecordError):
+    """
+    A batch of records cannot be read: its checksum is wrong, say, or it is cut off.
+
+    Everything before it was returned, and the position stays at it: each later ``poll``
+    raises this again, until a ``seek`` leads past it or the partition is paused.
+
+    Attributes:
+        partition: where.
+        offset: the first offset that cannot be read.
+    """
+
+    partition: TopicPartition
+    offset: int
+
+    @classmethod
+    def of(
+        cls, error: CorruptRecordError, partition: TopicPartition, offset: int
+    ) -> "CorruptBatchError":
+        """Return what says of kafka-python's error where it is."""
+        topic, number = partition
+        why = error.args[0] if error.args else error.description
+        message = (
+            f"{topic}:{number} cannot be read at offset {offset}: {why}; seek() past it, "
+            "or pause the partition"
+        )
+        told = cls(message)
+        told.partition, told.offset, told.__cause__ = partition, offset, error
+        return told

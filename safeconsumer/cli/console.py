@@ -2,23 +2,22 @@
 
 import errno
 import os
-import webbrowser
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.shared import SharedJournal
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.addresses import METAVAR, listening
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.journaled import journal_option, kept_by
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
@@ -27,7 +26,7 @@ _NEEDED = ("jinja2", "starlette", "uvicorn")
 _SHORTEST_TOKEN = 16
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -50,20 +49,16 @@ _SHORTEST_TOKEN = 16
     "Bearer TOKEN) and for several browsers (/login?token=TOKEN).",
 )
 @click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Also answer Prometheus on this port, without a token: it shows names of "
-    "groups and topics, and can change nothing. 0 for any port.",
+    "--metrics",
+    "metrics_at",
+    metavar=METAVAR,
+    callback=listening,
+    help="Also answer Prometheus, without a token: it shows names of groups and "
+    "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
+    "others, 0 for any port.",
 )
-@click.option(
-    "--metrics-host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address of --metrics-port; 0.0.0.0 for other machines.",
-)
-@click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
 @journal_option
+@skew_option
 @connection_options
 @click.pass_context
 def console(  # noqa: PLR0913 - one parameter per option
@@ -75,9 +70,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     owner_header: str | None,
     is_read_only: bool,
     token_file: Path | None,
-    metrics_port: int | None,
-    metrics_host: str,
-    is_opening: bool,
+    metrics_at: tuple[str, int] | None,
     journal: str | None,
     connect: Connect,
 ) -> None:
@@ -108,8 +101,8 @@ def console(  # noqa: PLR0913 - one parameter per option
         try:
             serving.serve(
                 setup,
-                lambda link: _tell(link, token_file, closing if is_opening else None),
-                lambda one: _show(one, metrics_host, metrics_port, closing),
+                lambda link: _tell(link, token_file),
+                lambda one: _show(one, metrics_at, closing),
             )
         except KeyboardInterrupt:
             click.echo("The console is closed.")
@@ -147,9 +140,14 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
         raise CommandError(message) from None
 
 
-def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None:  # noqa: ANN401 - of an extra
-    if port is None:
+def _show(
+    figures: Any,  # noqa: ANN401 - of an extra
+    address: tuple[str, int] | None,
+    closing: ExitStack,
+) -> None:
+    if address is None:
         return
+    host, port = address
     # The pages' own /metrics needs the token that may place holds, on this machine
     # only.
     prometheus = import_module("safeconsumer.metrics.prometheus")
@@ -157,13 +155,13 @@ def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None
         server = prometheus.Server(port, host, prometheus.Collector(), figures)
     except OSError as error:
         why = error.strerror or error
-        message = f"{host}:{port}: {why}; choose another --metrics-port"
+        message = f"{host}:{port}: {why}; choose another --metrics"
         raise CommandError(message) from error
     closing.enter_context(server)
     click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
 
 
-def _tell(link: str, token_file: Path | None, opening: ExitStack | None) -> None:
+def _tell(link: str, token_file: Path | None) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if token_file is not None:
@@ -172,13 +170,6 @@ def _tell(link: str, token_file: Path | None, opening: ExitStack | None) -> None
             f"The token in {printable(str(token_file))} is not used up: in a browser "
             f"{page}?token=TOKEN, in scripts the header Authorization: Bearer TOKEN."
         )
-    if opening is not None:
-        # Every user of a machine sees the arguments of its programs, so the browser is
-        # given a file that leads to the link, and that only this user may read.
-        folder = opening.enter_context(TemporaryDirectory(prefix="safeconsumer-"))
-        file = Path(folder) / "console.html"
-        file.write_text(f'<meta http-equiv="refresh" content="0;url={link}">')
-        webbrowser.open(file.as_uri())
 
 
 def _token(file: Path) -> str:

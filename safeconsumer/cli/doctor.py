@@ -7,9 +7,10 @@ from attrs import asdict
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
+from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.findings import findings
 from safeconsumer.group.judging import BAD, Finding
@@ -18,7 +19,7 @@ from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.troubles import said
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="Check this group's members too.")
 @click.option(
     "--operators",
@@ -28,6 +29,7 @@ from safeconsumer.group.troubles import said
     "times. Without it only rights that everybody has are judged.",
 )
 @output_options
+@skew_option
 @connection_options
 @click.pass_context
 def doctor(

@@ -11,8 +11,8 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text, waiting
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli import group_text, refusing, waiting
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -25,7 +25,7 @@ from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import ControlTopicError, ControlWriteError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
@@ -62,14 +62,6 @@ from safeconsumer.holds.explain import counted, utc
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
-_TIMEOUT = click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="For --wait.",
-)
-
 
 _UNCHANGED = (
     ". Nothing was changed: extend makes it last longer, --replace puts this in its "
@@ -101,7 +93,7 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @click.option("--reason", required=True, help="Why; every member can show it.")
@@ -118,10 +110,15 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before @all is held.")
-@click.option("--wait", "is_waiting", is_flag=True, help="Wait until quiet.")
-@_TIMEOUT
+@click.option(
+    "--wait",
+    "patience",
+    metavar="DURATION",
+    help="Wait until quiet, at most this long; after it the status is 1.",
+)
 @journal_option
 @output_options
+@skew_option
 @connection_options
 @click.pass_context
 def pause(  # noqa: PLR0913 - one parameter per option
@@ -134,7 +131,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     for_: str | None,
     until: str | None,
     owner: str | None,
-    timeout: str,
+    patience: str | None,
     journal: str | None,
     output: Output,
     connect: Connect,
@@ -157,7 +154,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             for_=for_,
             until=until,
         )
-        limit = timeout_of(timeout)
+        limit = None if patience is None else timeout_of(patience, "--wait")
         with operating(context, connect, journal) as operator:
             operator.check()
             laid = partial(
@@ -187,14 +184,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
             with written("held", done):
                 if not output.is_json:
                     output.lines(_lines(told))
-                if flags["is_waiting"]:
+                if limit is not None:
                     reached = _wait(operator, wanted, limit)
                 _end(context, output, told, reached)
 
 
-def timeout_of(text: str) -> float:
+def timeout_of(text: str, option: str = "--timeout") -> float:
     """
-    Return the seconds of ``--timeout``; with ``0s`` it looks once.
+    Return the seconds of an option; with ``0s`` it looks once.
 
     Raises:
         CommandError: it is not a duration.
@@ -202,7 +199,7 @@ def timeout_of(text: str) -> float:
     try:
         return 0.0 if text == "0s" else seconds_of(text)
     except ValueError as error:
-        message = f"--timeout: {error}"
+        message = f"{option}: {error}"
         raise CommandError(message) from error
 
 
@@ -472,7 +469,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
         raise CommandError(message, Status.INTERRUPTED) from None
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @_ending_options
@@ -509,6 +506,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
         with operating(context, connect, journal) as operator:
             operator.check()
             picture = operator.look_again(operator.look(group, is_strict=True))
+            refusing.refuse_unknown(operator, picture)
             wanted = changes(group, whose, map(str, found), ControlHold())
             own = own_of(picture, wanted)
             there = [one for one in own.values() if _ends_then(one, ending)]

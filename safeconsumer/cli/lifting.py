@@ -15,6 +15,7 @@ from safeconsumer.cli.holding import GROUP_OPTION, covers_text, undo, written
 from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
+from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
@@ -27,8 +28,6 @@ from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Scope
 
-_FUTURE = "(use --future to lift it all the same)"
-
 
 @frozen(kw_only=True)
 class _Asked:
@@ -40,7 +39,7 @@ class _Asked:
         source: ``operator`` or ``group``, for the control topic.
         owner: the owner of the holds; None if ids are given.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause --json`` and ``status`` show.
+        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str
@@ -50,7 +49,7 @@ class _Asked:
     ids: tuple[str, ...]
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
 @GROUP_OPTION
 @owner_option
@@ -70,9 +69,6 @@ class _Asked:
     help="Lift a hold that a member placed with pause_group(); its owner is app "
     "unless --owner says otherwise.",
 )
-@click.option(
-    "--future", "is_future", is_flag=True, help="Allow a SCOPE without a hold."
-)
 @journal_option
 @output_options
 @connection_options
@@ -87,7 +83,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     is_all: bool,
     ids: tuple[str, ...],
     source: str,
-    is_future: bool,
     journal: str | None,
     output: Output,
     connect: Connect,
@@ -114,8 +109,10 @@ def resume(  # noqa: PLR0913 - one parameter per option
         with operating(context, connect, journal) as operator:
             operator.check()
             before, since = _standing(operator, asked)
+            if not (asked.scopes or before is None or before):
+                refusing.refuse_unknown(operator, operator.look(group))
             wanted = _wanted(asked, before)
-            if before is not None and not is_future:
+            if before is not None:
                 _refuse_typos(operator, asked, wanted, before)
             done = operator.write(asked.source, wanted)
             with written("resumed", done):
@@ -224,7 +221,7 @@ def _refuse_typos(
     except (KafkaError, OSError, ControlTopicError):
         return  # write first; report afterwards what could not be read
     refusing.refuse_unknown(operator, picture)
-    refusing.refuse_nothing(operator, picture, unheld, unless=_FUTURE)
+    refusing.refuse_nothing(operator, picture, unheld, unless="")
 
 
 def _tell(

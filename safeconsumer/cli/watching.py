@@ -21,7 +21,7 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
@@ -37,8 +37,8 @@ _WATCH_EVERY = 1.0
 _WATCH_SECONDS = 10.0
 
 
-@click.command(epilog=EPILOG)
-@GROUP_OPTION
+@click.command(cls=Command, epilog=EPILOG)
+@click.option("--group", default=None, help="The consumer group; all, without it.")
 @click.option("--watch", "is_watching", is_flag=True, help="Repeat every second.")
 @output_options
 @connection_options
@@ -46,7 +46,7 @@ _WATCH_SECONDS = 10.0
 def status(
     context: click.Context,
     /,
-    group: str,
+    group: str | None,
     *,
     is_watching: bool,
     output: Output,
@@ -55,26 +55,40 @@ def status(
     """
     Show a group's holds, its members and what each obeys, and the lag of what is held.
 
-    Members without safeconsumer do not report, and obey no hold.
+    Members without safeconsumer do not report, and obey no hold. Without a group it
+    is the command groups.
     """
-    with explained(context), _operator(connect, group) as operator:
-        pace = Pace()
-        while True:
-            try:
-                limit = _WATCH_SECONDS if is_watching else None
-                picture = operator.look(group, timeout=limit)
-                waits = _backlog(operator, picture, pace, limit)
-            except (KafkaError, OSError) as error:
-                # With --watch an outage does not end the command; it is shown.
-                if not is_watching or status_of(error) is not Status.UNREACHABLE:
-                    raise
-                _show_outage(output, group, said(error))
+    with explained(context):
+        if group is None and is_watching:
+            message = "--watch needs a --group"
+            raise CommandError(message)
+        with _operator(connect, group) as operator:
+            if group is None:
+                _show_groups(operator, output)
             else:
-                refusing.refuse_unknown(operator, picture)
-                _show(output, picture, waits, is_watching=is_watching)
-            if not is_watching:
-                return
-            time.sleep(_WATCH_EVERY)
+                _show_group(operator, group, output, is_watching=is_watching)
+
+
+def _show_group(
+    operator: Operator, group: str, output: Output, *, is_watching: bool
+) -> None:
+    pace = Pace()
+    while True:
+        try:
+            limit = _WATCH_SECONDS if is_watching else None
+            picture = operator.look(group, timeout=limit)
+            waits = _backlog(operator, picture, pace, limit)
+        except (KafkaError, OSError) as error:
+            # With --watch an outage does not end the command; it is shown.
+            if not is_watching or status_of(error) is not Status.UNREACHABLE:
+                raise
+            _show_outage(output, group, said(error))
+        else:
+            refusing.refuse_unknown(operator, picture)
+            _show(output, picture, waits, is_watching=is_watching)
+        if not is_watching:
+            return
+        time.sleep(_WATCH_EVERY)
 
 
 def _backlog(
@@ -126,25 +140,38 @@ def _clock(picture: Picture | None) -> str:
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
+@click.option(
+    "--held",
+    "is_held",
+    is_flag=True,
+    help="Only groups of which something is held, or may be.",
+)
 @output_options
 @connection_options
 @click.pass_context
-def groups(context: click.Context, /, *, output: Output, connect: Connect) -> None:
+def groups(
+    context: click.Context, /, *, is_held: bool, output: Output, connect: Connect
+) -> None:
     """Show all groups: holds, members, what does not obey, and which hold ends next."""
     with explained(context), Operator(*connect()) as operator:
-        pictures = operator.survey()
-        found = [_group_document(one) for one in pictures]
-        if output.is_json:
-            output.document(found)
-            return
-        if not found:
-            output.lines(["no groups"])
-            return
-        unread = dict.fromkeys(why for one in pictures for why in one.unread)
-        heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
-        shown = group_text.columns([heading, *map(_group_row, found)], "")
-        output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+        _show_groups(operator, output, is_held=is_held)
+
+
+def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -> None:
+    pictures = operator.survey()
+    every = [_group_document(one) for one in pictures]
+    found = [one for one in every if one["holds"] != 0] if is_held else every
+    if output.is_json:
+        output.document(found)
+        return
+    if not found:
+        output.lines(["no groups" if not every else "nothing is held"])
+        return
+    unread = dict.fromkeys(why for one in pictures for why in one.unread)
+    heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
+    shown = group_text.columns([heading, *map(_group_row, found)], "")
+    output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
 
 
 def _group_document(picture: Picture) -> dict[str, Any]:
@@ -187,10 +214,9 @@ def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
 @GROUP_OPTION
-@click.option("--quiet", "is_quiet", is_flag=True, help="The same as the word.")
 @click.option(
     "--timeout",
     default="60s",
@@ -208,7 +234,6 @@ def wait(  # noqa: PLR0913 - one parameter per option
     group: str,
     timeout: str,
     *,
-    is_quiet: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -218,11 +243,11 @@ def wait(  # noqa: PLR0913 - one parameter per option
     Or that they flow: no hold covers them, and no member keeps them quiet. Without
     SCOPE, quiet means everything that a hold covers, flowing the whole group.
 
-    In a group without members there must be no commit for six seconds: a plain consumer
-    that assigns partitions itself is seen only by its commits.
+    A plain consumer that assigns partitions itself is no member of the group: it is not
+    seen, and obeys no hold.
     """
     with explained(context):
-        what, texts = _condition(words, is_quiet=is_quiet)
+        what, texts = _condition(words)
         limit = timeout_of(timeout)
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
@@ -243,12 +268,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
         click.echo(printable(reached.sentence))
 
 
-def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
-    if is_quiet:
-        if words and words[0] == "flowing":
-            message = "--quiet or flowing: give one of them"
-            raise CommandError(message)
-        return "quiet", tuple(words[1:] if words and words[0] == "quiet" else words)
+def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if not words or words[0] not in {"quiet", "flowing"}:
         message = "give what to wait for: wait quiet, or wait flowing"
         raise CommandError(message)
@@ -265,7 +285,7 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
     return waiting.is_quiet(picture, found or held)
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
 @output_options
 @connection_options

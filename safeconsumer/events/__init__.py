@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         GatesOpenedUnread,
     )
     from safeconsumer.worker.events import (
+        BatchUnreadable,
         BreakerClosed,
         BreakerOpened,
         CommitRejected,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
         PartitionStarted,
         RecordExhausted,
         RecordRetried,
-        TopicsNotConsumed,
         WorkDrained,
         WorkDropped,
         WorkerEvent,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BatchUnreadable",
     "BreakerClosed",
     "BreakerOpened",
     "CommitRejected",
@@ -124,7 +125,6 @@ __all__ = [
     "RecordRetried",
     "StaleJoinDropped",
     "StillHeld",
-    "TopicsNotConsumed",
     "UnreadRecordsDeleted",
     "WorkDrained",
     "WorkDropped",

@@ -36,13 +36,13 @@ ALARMS = (
 Names of a consumer's events of level warning and error that no other counter has.
 """
 WORKER_ALARMS = (
+    "batch_unreadable",
     "dead_letter_failed",
     "dead_letter_refused",
     "dead_letter_slow",
     "handler_stalled",
     "nothing_consumed",
     "record_exhausted",
-    "topics_not_consumed",
     "worker_process_died",
 )
 """

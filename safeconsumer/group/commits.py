@@ -1,64 +1,30 @@
 """
-Finds out which committed offsets move though no member reports the partition.
+Finds out which held partitions a member reads that does not report.
 
-A consumer that assigns partitions to itself is not a member for Kafka; only its commits
-can be seen. Kafka accepts such commits only while the group has no members. Of a member
-that does not report, only the commits can be seen, too.
+All that can be seen of such a member is what it commits. A consumer that assigns
+partitions to itself is no member for Kafka: if it does not report, it is not seen.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from types import MappingProxyType
 
-from attrs import evolve, field, frozen
+from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
+from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
 
-# Seconds; clients commit by themselves every 5 s, unless they are set up otherwise.
-STILL_AFTER = 6.0
-# Seconds; a consumer that was seen to commit may also do so less often.
+# Seconds; a consumer that was seen to commit may do so seldom.
 _MOVED_FOR = 30.0
-
-# Group states in which a consumer may commit that Kafka lists as no member.
-OPEN = frozenset({"Empty", "Dead", UNKNOWN})
-
-_NONE_SILENT: Mapping[TopicPartition, str] = MappingProxyType({})
 
 
 @frozen
 class Move:
-    """A committed offset that has moved; ``before`` is None if there was none."""
+    """A committed offset that has moved."""
 
-    before: int | None
+    before: int
     after: int
-
-
-@frozen(kw_only=True)
-class Commits:
-    """
-    What several looks show of the commits for partitions that no owner reports.
-
-    Attributes:
-        moved: unowned partitions whose committed offset moved lately, between two
-            looks.
-        still: unowned partitions whose committed offset has not moved for longer than
-            clients wait that commit by themselves.
-        moved_by_silent: held partitions whose committed offset moved lately while the
-            same member, which does not report, owned them.
-    """
-
-    moved: Mapping[TopicPartition, Move] = field(factory=dict)
-    still: AbstractSet[TopicPartition] = frozenset()
-    moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
-
-
-NOTHING_SEEN = Commits()
-"""
-The result of a single look.
-"""
 
 
 def held_by_silent(
@@ -81,37 +47,13 @@ def held_by_silent(
     }
 
 
-# "" if nobody owns it; else the id of a member that does not report and owns a held
-# one.
-_NOBODY = ""
-
-
 @frozen
 class _Seen:
     offset: int
     since: float
-    # The only member that may commit it; None if others may, too.
+    # The silent member that owned it while it was held; None if there was none.
     by: str | None
     moved: Move | None = None
-    moved_at: float = 0.0
-
-    def has_moved(self, now: float) -> bool:
-        return self.moved is not None and now - self.moved_at <= _MOVED_FOR
-
-    def is_still(self, now: float) -> bool:
-        return not self.has_moved(now) and now - self.since >= STILL_AFTER
-
-
-@frozen
-class _Look:
-    is_open: bool
-    owned: AbstractSet[TopicPartition]
-    silent: Mapping[TopicPartition, str]
-    seen: Mapping[TopicPartition, _Seen]
-
-    def by(self, tp: TopicPartition) -> str | None:
-        is_free = self.is_open and tp not in self.owned
-        return _NOBODY if is_free else self.silent.get(tp)
 
 
 class CommitWatch:
@@ -126,40 +68,37 @@ class CommitWatch:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, dict[TopicPartition, _Seen]] = {}
 
     def note(
-        self,
-        group: str,
-        facts: GroupFacts,
-        owned: AbstractSet[TopicPartition],
-        silent: Mapping[TopicPartition, str] = _NONE_SILENT,
-    ) -> Commits:
+        self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, Move]:
         """
-        Note one look at a group; return what it shows together with those before.
+        Note one look at a group; return which held offsets silent members have moved.
 
-        A move counts only between two looks in both of which nobody owned the
-        partition: the last commit of a member that leaves does not count. Or between
-        two looks in both of which it was held and owned by the same silent member: a
-        commit from before the hold, or by the previous owner, does not count.
+        A move counts only between two looks in both of which the partition was held and
+        owned by the same silent member: a commit from before the hold, or by the
+        previous owner, does not count.
 
         Args:
             group: the group's name.
             facts: what the cluster answered.
-            owned: partitions with an owner, as the cluster or a member reports.
             silent: the result of :func:`held_by_silent`; empty if reports are not read.
         """
         if not facts.has_committed:
             self._looks.pop(group, None)
-            return NOTHING_SEEN
-        now, before = self._clock(), self._looks.get(group)
-        look = _Look(facts.state in OPEN, owned, silent, {})
+            return {}
+        now, before = self._clock(), self._looks.get(group, {})
         seen = {
-            tp: _next(before, tp, offset, now, look.by(tp))
+            tp: _next(before.get(tp), offset, now, silent.get(tp))
             for tp, offset in facts.committed.items()
         }
-        self._looks[group] = evolve(look, seen=seen)
-        return _commits(seen, now)
+        self._looks[group] = seen
+        return {
+            tp: one.moved
+            for tp, one in seen.items()
+            if one.moved is not None and now - one.since <= _MOVED_FOR
+        }
 
     def keep(self, groups: AbstractSet[str]) -> None:
         """Forget all other groups."""
@@ -169,31 +108,15 @@ class CommitWatch:
         """Return since when committed offsets have not moved, as far as looks go back."""
         return {
             (group, tp): one.since
-            for group, look in self._looks.items()
-            for tp, one in look.seen.items()
+            for group, seen in self._looks.items()
+            for tp, one in seen.items()
         }
 
 
-def _commits(seen: Mapping[TopicPartition, _Seen], now: float) -> Commits:
-    moved: dict[bool, dict[TopicPartition, Move]] = {True: {}, False: {}}
-    for tp, one in seen.items():
-        if one.moved is not None and one.has_moved(now):
-            moved[one.by == _NOBODY][tp] = one.moved
-    free = (tp for tp, one in seen.items() if one.by == _NOBODY and one.is_still(now))
-    return Commits(
-        moved=moved[True], still=frozenset(free), moved_by_silent=moved[False]
-    )
-
-
-def _next(
-    before: _Look | None, tp: TopicPartition, offset: int, now: float, by: str | None
-) -> _Seen:
-    known = before.seen.get(tp) if before else None
-    if known is not None and known.offset == offset and known.by == by:
-        return known
-    at = None if known is None else known.offset
-    # Its first commit may be the position at which it began.
-    went_on = by == _NOBODY if at is None else offset > at
-    if by is not None and went_on and before is not None and before.by(tp) == by:
-        return _Seen(offset, now, by, Move(at, offset), now)
-    return _Seen(offset, now, by)
+def _next(before: _Seen | None, offset: int, now: float, by: str | None) -> _Seen:
+    if before is None or before.by != by:
+        return _Seen(offset, now, by)
+    if before.offset == offset:
+        return before
+    went_on = by is not None and offset > before.offset
+    return _Seen(offset, now, by, Move(before.offset, offset) if went_on else None)

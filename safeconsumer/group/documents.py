@@ -1,4 +1,4 @@
-"""Turns what is known of a group into plain JSON values, for ``--json`` and the console."""
+"""Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
 
 from typing import Any
 

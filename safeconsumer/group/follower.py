@@ -18,15 +18,9 @@ from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.asking import AWAY, facts_of_groups, listed_groups
-from safeconsumer.group.commits import (
-    NOTHING_SEEN,
-    Commits,
-    CommitWatch,
-    held_by_silent,
-)
+from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing, side_by_side
-from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import (
     GROUP,
@@ -140,7 +134,7 @@ class _Heard:
 @frozen(kw_only=True)
 class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
-    commits: Mapping[str, Commits] = field(factory=dict)
+    moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
     # When it began, and where the control topics ended after that.
@@ -416,7 +410,7 @@ class Follower:
         with self._lock:
             self._survey = _Survey(
                 facts=facts,
-                commits=self._noted(facts),
+                moves=self._noted(facts),
                 lags={group: _lags(one, ends) for group, one in asked.items()},
                 unread=unread,
                 asked_at=began,
@@ -431,7 +425,9 @@ class Follower:
             wanted = {*self._viewed, *(one.key.group for one in self._fold.standing())}
         return {group: one for group, one in facts.items() if group in wanted}
 
-    def _noted(self, facts: Mapping[str, GroupFacts]) -> dict[str, Commits]:
+    def _noted(
+        self, facts: Mapping[str, GroupFacts]
+    ) -> dict[str, dict[TopicPartition, Move]]:
         reports: dict[str, list[Report]] = {}
         for one in self._live():
             reports.setdefault(one.report.group, []).append(one.report)
@@ -440,7 +436,6 @@ class Follower:
             group: self._commits.note(
                 group,
                 one,
-                one.assigned | assigned(reports.get(group, ())),
                 self._silent(group, one, reports.get(group, ())),
             )
             for group, one in facts.items()
@@ -582,7 +577,7 @@ class Follower:
                 taken_at=time.monotonic(),
                 unread=(*self._unread, *survey.unread.get(group, ())),
                 is_heard=not self._unread,
-                commits=survey.commits.get(group, NOTHING_SEEN),
+                moved_by_silent=survey.moves.get(group, {}),
                 skew=skews.get(group, own),
                 gone=tuple(gone.get(group, ())),
                 late=tuple(late.get(group, ())),

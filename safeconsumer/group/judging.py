@@ -7,7 +7,7 @@ from typing import Protocol
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import OPEN, STILL_AFTER, Move
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import STREAM, Report
@@ -132,11 +132,7 @@ class Seat:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_ONE_LOOK = (
-    "nobody of the group owns it; that nobody commits for it all the same is known "
-    f"after {STILL_AFTER:.0f} s"
-)
-_NOBODY = "and nobody is seen to commit for it"
+_UNSEEN = "who assigns partitions itself and does not report is not seen"
 _SILENT = "does not report: a plain client obeys no hold"
 _UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
@@ -231,27 +227,19 @@ class Judge:
         for one in self._busy.get(tp, ()):
             why = _in_hand(one)
             return Place(answer=Answer.FLOWING, member=one.client_id, why=why)
-        return places[0] if places else self._unowned(tp)
+        return places[0] if places else self._unowned()
 
-    def _unowned(self, tp: TopicPartition) -> Place:
-        # A consumer that assigns partitions to itself is seen only by its commits.
-        commits, facts = self.picture.commits, self.picture.facts
-        if tp in commits.moved:
-            return Place(answer=Answer.FLOWING, why=_moved_text(commits.moved[tp]))
+    def _unowned(self) -> Place:
+        # A consumer that assigns partitions to itself and does not report is not seen.
         for one in self.others:
             if one.report is not None and one.report.is_partial:
                 return Place(answer=Answer.UNKNOWN, member=one.name, why=_TOO_MANY)
-        is_open = facts.state in OPEN and tp in facts.committed
-        if is_open and tp not in commits.still:
-            return Place(answer=Answer.UNKNOWN, why=_ONE_LOOK)
         return Place(answer=Answer.UNOWNED)
 
     def _meanwhile(self, tp: TopicPartition) -> Place:
         for one in self._claims.get(tp, ()):
             if tp not in self._quiet[id(one)]:
                 return Place(answer=Answer.FLOWING, member=one.client_id)
-        if (move := self.picture.commits.moved.get(tp)) is not None:
-            return Place(answer=Answer.FLOWING, why=_moved_text(move))
         why = f"{self.unsettled}: who owns it is not known"
         return Place(answer=Answer.UNKNOWN, why=why)
 
@@ -279,7 +267,7 @@ class Judge:
     def _of_silent(self, tp: TopicPartition, seat: Seat) -> tuple[Answer, str]:
         # Only its commits can be seen. A member whose reports are unreadable or of an
         # older version may obey all the same: it commits records that it had before.
-        move = self.picture.commits.moved_by_silent.get(tp)
+        move = self.picture.moved_by_silent.get(tp)
         if seat.why != _SILENT or move is None:
             return Answer.UNKNOWN, seat.why
         return Answer.FLOWING, f"{_went_on(move)}; it {seat.why}"
@@ -329,7 +317,7 @@ class Judge:
 
     def delivers(self, tp: TopicPartition) -> bool:
         """Tell whether the owner of a partition delivers it and will go on."""
-        return tp in self.picture.commits.moved or any(
+        return any(
             self._at(tp, one).answer is Answer.FLOWING
             for one in self._seats.get(tp, ())
             if not one.has_gone
@@ -387,21 +375,13 @@ def _unsettled(facts: GroupFacts) -> str:
         return "the cluster does not tell who is in the group (KIP-848, or no right)"
     if facts.state not in _SETTLED:
         return f"the group rebalances ({facts.state})"
-    if facts.state in OPEN and not facts.has_committed:
+    if not facts.members and not facts.has_committed:
         return "what is committed for the group cannot be read"
     return ""
 
 
-def _moved_text(move: Move) -> str:
-    return (
-        f"{_went_on(move)}, and nobody who owns it is known: somebody reads it who "
-        "assigned it itself"
-    )
-
-
 def _went_on(move: Move) -> str:
-    since = "" if move.before is None else f"from {move.before:,} "
-    return f"its committed offset went on {since}to {move.after:,}"
+    return f"its committed offset went on from {move.before:,} to {move.after:,}"
 
 
 def _ids(seat: Seat) -> set[int]:
@@ -446,8 +426,7 @@ class Quietness:
         if self.unsettled:
             said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
-            said = "the group has no members"
-            said += "" if self.loud else f", {_NOBODY}"
+            said = f"the group has no members; {_UNSEEN}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:
@@ -565,8 +544,7 @@ def _unknown_findings(judge: Judge) -> Iterator[Finding]:
     elif picture.is_known and not judge.members and not judge.others:
         yield Finding(
             rank=NOTE,
-            what=f"nobody is in {picture.group}; who assigns partitions itself and "
-            "does not report is not seen, and obeys no hold",
+            what=f"nobody is in {picture.group}; {_UNSEEN}, and obeys no hold",
         )
 
 

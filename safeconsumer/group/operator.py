@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, judging, report_wire, topics, whole
+from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
 from safeconsumer.group.commits import CommitWatch, held_by_silent
 from safeconsumer.group.errand import Errand
@@ -463,12 +463,11 @@ class Operator:
                 timeout,
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
             )
-        owned = seen.facts.assigned | judging.assigned(seen.reports)
         silent = {}
         if seen.is_heard:
             silent = held_by_silent(seen.facts, seen.reports, seen.standing)
-        noted = self._commits.note(group, seen.facts, owned, silent)
-        return evolve(seen, commits=noted)
+        moved = self._commits.note(group, seen.facts, silent)
+        return evolve(seen, moved_by_silent=moved)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """

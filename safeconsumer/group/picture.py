@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import NOTHING_SEEN, Commits
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
 
@@ -45,7 +45,8 @@ class Picture:
             more, though they did not say that they stop.
         late: the last reports of consumers that reported lately, and do not any more;
             Kafka lists one that was killed until its session ends.
-        commits: what this look and those before show of commits for unowned partitions.
+        moved_by_silent: held partitions whose committed offset moved lately, between
+            two looks, while the same member owned them and did not report.
     """
 
     group: str
@@ -61,7 +62,7 @@ class Picture:
     skew: float = 0.0
     gone: tuple[Report, ...] = ()
     late: tuple[Report, ...] = ()
-    commits: Commits = NOTHING_SEEN
+    moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
 
     @property
     def is_known(self) -> bool:

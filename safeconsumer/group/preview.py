@@ -427,9 +427,6 @@ def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[
             yield "alarm" if is_loud else "waiting", f"{seat.name}: {seat.why}{flows}"
     if covers and judge.unsettled:
         yield "unknown", f"nobody knows who obeys: {judge.unsettled}"
-    if outside := wanted & picture.commits.moved.keys():
-        shown = partitions_text(outside)
-        yield "alarm", f"a consumer that is no member, and commits for {shown}"
     for why in picture.unread:
         yield "unknown", f"nobody knows: {why}"
 

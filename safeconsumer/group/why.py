@@ -127,8 +127,6 @@ def why(sight: Sight) -> Answer:
         if answer is not None:
             return Answer(*answer, number)
     said = f"Not held, and {sight.owner} has not paused it"
-    if not sight.owner:
-        said = f"Not held; {sight.place.why}"
     return Answer(Level.FLOWS, "flows", said, len(_ASKED))
 
 
@@ -139,7 +137,7 @@ def _unowned(sight: Sight) -> _Found:
     if sight.place.answer is not judging.Answer.UNOWNED:
         return None
     if sight.holds:
-        said = "Nobody owns it, nobody commits; a new owner reads the holds first"
+        said = "Nobody of the group owns it; a new owner reads the holds first"
         return Level.QUIET, "no owner", said
     return Level.UNKNOWN, "no owner", "Nobody of the group owns it"
 
@@ -175,8 +173,6 @@ def _flows_though_held(sight: Sight) -> _Found:
         return None
     why = f" ({sight.place.why})" if sight.place.why else ", who has read the hold,"
     said = f"It is held, and {sight.owner}{why} delivers it all the same"
-    if not sight.owner:
-        said = f"It is held, and {sight.place.why}"
     return Level.ALARM, "held but flowing", said
 
 

@@ -169,7 +169,7 @@ def _size(data: object) -> int:
 class RunOptions(Handling):
     """The options of ``run_worker``."""
 
-    handler: Handle | HandleBatch | None = None
+    handler: Handle | HandleBatch
     records: Iterable[Any] = ()
     executor: ExecutorName | None = field(  # type: ignore[assignment]  # what fits
         default=None, kw_only=True, validator=optional(is_an_executor)
@@ -209,8 +209,8 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
     a real one, and a function that takes longer than ``handler_timeout`` is not seen.
 
     All options of a worker are taken; what ``jitter`` draws is always three quarters.
-    What depends on a consumer's settings (``limits``, ``drain``), on its topics
-    (``handlers``) or on another process (what can be pickled) is not refused here.
+    What depends on a consumer's settings (``limits``, ``drain``) or on another process
+    (what can be pickled) is not refused here.
 
     Args:
         handler: as the worker's ``handle``.
@@ -245,9 +245,7 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
 
 
 def _fitting(options: RunOptions) -> ExecutorName:
-    many = options.handlers if isinstance(options.handlers, Mapping) else {}
-    are_async = map(is_async, [options.handler, *many.values()])
-    return "asyncio" if any(are_async) else "thread"
+    return "asyncio" if is_async(options.handler) else "thread"
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it

@@ -24,7 +24,6 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Pump
 from safeconsumer.worker.records import Record
-from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -53,7 +52,6 @@ __all__ = [
     "Histogram",
     "LifespanError",
     "Limits",
-    "NoHandlerError",
     "Pause",
     "ProcessDiedError",
     "Pump",

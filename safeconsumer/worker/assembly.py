@@ -10,14 +10,13 @@ from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import DeadLetters, letters_of
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
+from safeconsumer.worker.handlers import Handler
 from safeconsumer.worker.lanes import KeyOf, Lanes, order_of
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.routes import Handler
 from safeconsumer.worker.settings import DeadLetter
-from safeconsumer.worker.throttle import PerTopic
 
 if TYPE_CHECKING:
     from safeconsumer.worker.tracing import Tracer
@@ -118,12 +117,10 @@ def _policy(
 
 def policy_of(options: WorkerOptions) -> dict[str, Any]:
     """Return the fields of a policy that concern handlers."""
-    topics = options.topic_concurrency
     return {
         "is_batch": options.is_batch,
         "within": options.batch_within,
         "rate": options.rate,
-        "per_topic": None if topics is None else PerTopic(topics),
         **cut(options.executor, options.batch, is_traced=options.trace is not False),
     }
 

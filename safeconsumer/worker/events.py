@@ -70,24 +70,6 @@ class NothingConsumed(WorkerEvent):
 
 
 @event
-class TopicsNotConsumed(WorkerEvent):
-    """
-    A setting names topics that are not consumed here, so that part of it is unused.
-
-    Attributes:
-        setting: ``handlers`` or ``topic_concurrency``.
-        topics: the topics that it names.
-    """
-
-    __match_args__ = ("setting", "topics")
-    name: ClassVar[str] = "topics_not_consumed"
-    level: ClassVar[str] = "warning"
-
-    setting: str
-    topics: tuple[str, ...]
-
-
-@event
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -280,6 +262,29 @@ class RecordExhausted(WorkerEvent):
     error: str
     then: str
     traceback: str
+
+
+@event
+class BatchUnreadable(WorkerEvent):
+    """
+    A batch of records cannot be read, as its checksum is wrong; its partition is held.
+
+    Attributes:
+        partition: the partition, such as ``orders:3``.
+        offset: the first offset that cannot be read.
+        error: what is wrong with it.
+        then: ``retry`` when it was first found: it is fetched again; afterwards what
+            happens to it for good: ``stop``, ``skip`` or ``block``.
+    """
+
+    __match_args__ = ("partition", "offset", "then")
+    name: ClassVar[str] = "batch_unreadable"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    error: str
+    then: str
 
 
 @event

@@ -23,12 +23,11 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.executors import ExecutorName
+from safeconsumer.worker.executors import ExecutorName, check_kind
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import Handle, HandleBatch
 from safeconsumer.worker.lanes import Order, order_of, record_key
 from safeconsumer.worker.queue import OnExhausted
-from safeconsumer.worker.routes import Handler, chosen
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -37,6 +36,7 @@ from safeconsumer.worker.settings import (
     Retry,
     Tracing,
     check_callable,
+    refuse_class,
     traced,
 )
 from safeconsumer.worker.tracebacks import shown
@@ -248,7 +248,6 @@ class PumpOptions(Options):
 class Handling(Options):
     """The options of whatever calls handlers."""
 
-    handlers: Mapping[str, Handle | HandleBatch] | None = None
     order: OrderName = field(default="partition", validator=_is_an_order)
     key: Callable[[Any], object] = field(default=record_key, validator=_makes_keys)
     executor: ExecutorName = field(default="thread", validator=is_an_executor)
@@ -256,7 +255,6 @@ class Handling(Options):
     batch: int | None = field(default=None, validator=optional(positive_int))
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
     rate: float | None = field(default=None, validator=optional(positive))
-    topic_concurrency: Mapping[str, int] | None = None
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
     trace: bool | Tracing = field(
@@ -271,17 +269,13 @@ class Handling(Options):
 
 @frozen
 class WorkerOptions(Handling):
-    """
-    The options of a worker.
-
-    Attributes:
-        called: the handler, or one object that calls several handlers.
-    """
+    """The options of a worker."""
 
     consumer: Any = field(validator=_suits)
-    handle: Handle | HandleBatch | None = None
-    called: Handler = field(init=False)
+    handle: Handle | HandleBatch = field()
 
-    @called.default
-    def _chosen(self) -> Handler:
-        return chosen(self.handle, self.handlers, self.executor)
+    @handle.validator
+    def _can_be_called(self, _attribute: object, value: Any) -> None:  # noqa: ANN401 - checked here
+        refuse_class(value, "the handler")
+        check_callable(value, "the handler", "record", "context")
+        check_kind(value, self.executor)

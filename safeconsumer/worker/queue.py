@@ -20,7 +20,7 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.tasks import Letter, Outcome, Task
-from safeconsumer.worker.throttle import PerTopic, Places, Rate
+from safeconsumer.worker.throttle import Rate
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -40,7 +40,6 @@ class Policy:
         quantum: the most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
         rate: the most records that may begin per second; None for no limit.
-        per_topic: how many handlers a topic may have at a time.
     """
 
     retry: Retry
@@ -54,7 +53,6 @@ class Policy:
     is_batch: bool = False
     within: float = 0.0
     rate: float | None = None
-    per_topic: PerTopic | None = None
     draw: Callable[[], float] = field(default=random.random)
 
 
@@ -250,9 +248,6 @@ class Queue:
             if not lane.epoch.is_closed
         }
         self.ready.drop_closed()
-        topics = self.policy.per_topic
-        for places in () if topics is None else topics.all():
-            places.drop_closed()
 
     def _wake(self, lane: Lane) -> None:
         epoch = lane.epoch
@@ -301,22 +296,16 @@ class Queue:
             else:
                 ready.set_aside(epoch)
             if task is not None:
-                self._begins(task)
+                if self._rate is not None:
+                    self._rate.take(len(task.indexes), self.clock())
                 self.wake_one()
                 return [task]
-            self._call_next(epoch)
         return []
 
     def _may_begin(self, epoch: Epoch) -> bool:
         if not epoch.ready or epoch.is_held:  # without a lane it has ended
             return False
-        if self.tripped and self._is_tripped(epoch):
-            return False
-        places = self._places(epoch)
-        if places is None or places.has_room():
-            return True
-        places.waiting[epoch] = None
-        return False
+        return not (self.tripped and self._is_tripped(epoch))
 
     def _first_of(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
@@ -454,24 +443,6 @@ class Queue:
         pace = max(epoch.pace, 1e-9)
         return min(self._most, max(1, int(SHARED_SECONDS / pace)))
 
-    def _places(self, epoch: Epoch) -> Places | None:
-        topics = self.policy.per_topic
-        return None if topics is None else topics.of(epoch.tp.topic)
-
-    def _call_next(self, epoch: Epoch) -> None:
-        # One that was called and takes no place passes it on.
-        places = self._places(epoch)
-        while places is not None and places.waiting and places.has_room():
-            if self.ready.bring_back(places.waiting.popitem(last=False)[0]):
-                return
-
-    def _begins(self, task: Task) -> None:
-        if self._rate is not None:
-            self._rate.take(len(task.indexes), self.clock())
-        places = self._places(task.epoch)
-        if places is not None:
-            places.taken += 1
-
     # ------------------------------------------------------------ tasks come back
 
     def is_over(self, outcome: Outcome) -> None:
@@ -482,11 +453,6 @@ class Queue:
             has_begun = outcome.failed or outcome.finished
             if not (self.policy.is_batch and has_begun):
                 self._rate.give_back(len(outcome.left))
-        places = self._places(epoch)
-        if places is not None:
-            places.taken -= 1
-            self._call_next(epoch)
-            self.wake_one()
         if epoch.is_closed:
             self._came_back(outcome.task)
 

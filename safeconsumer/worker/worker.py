@@ -24,11 +24,10 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
-from safeconsumer.worker.handlers import commits_alone
+from safeconsumer.worker.handlers import Handler, commits_alone
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.lanes import shared_out
 from safeconsumer.worker.options import WorkerOptions, taking
-from safeconsumer.worker.routes import Routes
 from safeconsumer.worker.settings import refuse_circle
 from safeconsumer.worker.tracebacks import shown
 
@@ -63,11 +62,6 @@ class Worker:
             ``executor="asyncio"``. Its return value is ignored; an exception is a
             failure. See :class:`RetryLater`, :class:`Pause`, :class:`Reject`,
             :class:`StopWorker`, :class:`BatchFailure`.
-        handlers: instead of ``handle``, a handler for each topic: ``{"orders": f,
-            "re:audit.*": g, "@all": h}``, with the scopes of holds. A topic's own name
-            goes before all others, then the first entry that covers it. A topic without
-            a handler is refused at the start if it is known then; otherwise its records
-            fail for good, with :class:`NoHandlerError`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
             one after the other, retries included; with ``unordered`` in any order.
         key: a function that returns a record's key; by default the record's own. It is
@@ -86,10 +80,6 @@ class Worker:
             first one, before it is handed out with fewer.
         rate: the most records per second that handlers begin, retries included; a batch
             begins as one and is paid for afterwards. None for no limit.
-        topic_concurrency: how many of the handlers may work on one topic at a time, as
-            ``{"orders": 4, "re:audit.*": 1}``: each topic that a pattern matches has
-            this limit for itself. Further records of the topic wait, other topics go
-            on.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -106,9 +96,9 @@ class Worker:
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
             a callable ``(record, failure)`` that returns once they are safe. Key and
             value are the bytes as they came, whatever the deserializers.
-        on_exhausted: without ``dead_letter``, and for records that cannot be one:
-            ``stop`` the worker, ``skip`` the record, or ``block`` its lane until
-            somebody acts.
+        on_exhausted: without ``dead_letter``, and for records that cannot be one, such
+            as a batch that is corrupt: ``stop`` the worker, ``skip`` the record, or
+            ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
         breaker: holds a topic while its handlers fail with errors that look like an
@@ -137,10 +127,11 @@ class Worker:
     def _build(
         self, options: WorkerOptions, client: ConsumerClient, around: Surroundings
     ) -> None:
-        self._options, self._called = options, options.called
+        self._options = options
         self._client, self._clock = client, around.clock
-        self._check_topics()
-        called, key = options.called, options.key
+        refuse_circle(client.membership.consumed.has, options.dead_letter)
+        called: Handler = options.handle
+        key = options.key
         readers = Readers(*client.membership.deserializers())
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
@@ -185,8 +176,7 @@ class Worker:
             DeadLetterLimitError: too many records failed for good.
             HandlersFailError: handlers cannot be run, whatever the record;
                 :class:`LifespanError` if the lifespan is the reason.
-            WorkerSettingError: a topic that is consumed has no handler in ``handlers``,
-                or is the topic of dead letters.
+            WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.
             BaseException: an exception of a handler that is no ``Exception``, such as
                 ``SystemExit``; also what ``poll`` raises. Running handlers are waited
@@ -264,8 +254,9 @@ class Worker:
     def _live(self) -> Report:
         try:
             self._obey_others()
-            self._check_topics()
-            self._tell_not_consumed()
+            refuse_circle(
+                self._client.membership.consumed.has, self._options.dead_letter
+            )
             self._client.membership.read_with(None, None)
             self._client.membership.refuse_commits(commits_alone)
             self._engine.begin(self._schedule)
@@ -327,8 +318,13 @@ class Worker:
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
         age = self._options.limits.age
-        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
-        return health.examine(self._engine, self._runner.slots, age, broken=broken)
+        engine = self._engine
+        broken = [
+            *self._schedule.outages.broken(),
+            *engine.commits.broken(age),
+            *engine.unreadable.broken(age),
+        ]
+        return health.examine(engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """Return the worker's numbers at this moment. Any thread."""
@@ -389,30 +385,6 @@ class Worker:
         ledger.busy = self._engine.held.busy
         ledger.lookers.append(obey)
         self._stop_obeying = lambda: ledger.lookers.remove(obey)
-
-    def _check_topics(self) -> None:
-        membership = self._client.membership
-        refuse_circle(membership.consumed.has, self._options.dead_letter)
-        if isinstance(self._called, Routes) and membership.consumed.has_any():
-            self._called.refuse_uncovered(membership.consumed.known_topics())
-
-    def _tell_not_consumed(self) -> None:
-        # A mistyped topic there would change nothing, and nobody would notice.
-        membership = self._client.membership
-        per_topic = self._schedule.queue.policy.per_topic
-        named: dict[str, Iterable[str]] = {}
-        if isinstance(self._called, Routes):
-            named["handlers"] = self._called.exact
-        if per_topic is not None:
-            named["topic_concurrency"] = per_topic.named()
-        for setting, topics in named.items():
-            without = sorted(one for one in topics if not membership.consumed.has(one))
-            if without and membership.consumed.has_any():
-                self._emit(
-                    worker_events.TopicsNotConsumed,
-                    setting=setting,
-                    topics=tuple(without),
-                )
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group

@@ -5,6 +5,7 @@ The error is told, again and again; nothing hangs, nothing before it is lost, an
 way past it is open.
 """
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 from kafka.serializer import Deserializer
 
-from safeconsumer import SafeConsumer
+from safeconsumer import CorruptBatchError, SafeConsumer
 from tests.sim.lab import Lab
 from tests.sim.meddling import both_decoders
 from tests.sim.playing import simulated
@@ -116,3 +117,33 @@ def test_a_deserializer_that_is_repaired_loses_nothing(lab: Lab, decoder: str) -
     reader.until(lambda: len(reader.log) == 7)
     assert reader.offsets(bad) == [*range(5)]
     assert reader.offsets(good) == [0, 1]
+
+
+@both_ways
+@both_decoders
+@simulated(seeds=1)
+def test_a_corrupt_batch_is_told_with_its_place(
+    lab: Lab, how: str, decoder: str
+) -> None:
+    """Its partition, and the first offset that cannot be read: also by the next call."""
+    reader, bad, _ = reading(lab, corrupt, how, decoder)
+    with pytest.raises(CorruptBatchError, match=r"t:0 .* offset 2: .*crc") as raised:
+        reader.until(lambda: False, limit=1 if how == "iterate" else 500)
+    assert (raised.value.partition, raised.value.offset) == (bad, 2)
+    assert type(raised.value.__cause__) is CorruptRecordError
+    again = copy.copy(raised.value)  # a pickle has it, too
+    assert (again.partition, again.offset) == (bad, 2)
+
+
+@simulated(seeds=1)
+def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab: Lab) -> None:
+    """It answers a fetch of the partition with the same error."""
+    (p0,) = lab.topic("t", records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0])
+    reader.reads(p0, range(3))
+    lab.cluster.fail("Fetch", error=CorruptRecordError.errno, count=1)
+    with pytest.raises(CorruptBatchError, match=r"t:0 .* offset 3: ") as raised:
+        reader.until(lambda: False)
+    assert (raised.value.partition, raised.value.offset) == (p0, 3)
+    lab.append(p0, first=3)
+    reader.reads(p0, [3])

@@ -16,6 +16,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.errors import CorruptBatchError
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -239,7 +240,7 @@ class PauseSafeFetcher(Fetcher):
         drained: Drained = defaultdict(list)
         later: list[CompletedFetch] = []
         self.drained_from.clear()
-        source: tuple[TopicPartition | None, int] = None, -1
+        source: tuple[TopicPartition, int]
         self._unpark_answers()
         try:
             while max_records > 0:
@@ -257,10 +258,15 @@ class PauseSafeFetcher(Fetcher):
                     source = completion.topic_partition, completion.fetched_offset
                     self._next_partition_records = self._parse_fetched_data(completion)
         except Exception as error:
-            if not drained or is_of_handler(error):
+            if is_of_handler(error):
                 raise
+            told = error
+            if isinstance(error, kafka_errors.CorruptRecordError):
+                told = CorruptBatchError.of(error, *source)
+            if not drained:
+                raise told  # noqa: B904 - it has its cause
             # to be raised by the next call, as upstream does
-            self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
+            self._next_in_line_exception_metadata = ExceptionMetadata(*source, told)
         self._completed_fetches.extendleft(reversed(later))
         return dict(drained)
 

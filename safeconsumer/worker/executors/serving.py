@@ -23,6 +23,8 @@ FINISHED, BEGAN = 0, 1
 def serve(pipe: Connection, questions: Connection, progress: Any) -> None:  # noqa: ANN401 - a shared array
     """Work in a child process until the pipe is closed; answer where the handler is."""
     _leave_signals_to_the_worker()
+    for ours in (pipe, questions):  # open in a fork, it would hide that this one died
+        os.register_at_fork(after_in_child=ours.close)
     threading.Thread(
         target=_tell_stack, args=(questions, threading.get_ident()), daemon=True
     ).start()

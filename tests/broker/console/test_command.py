@@ -18,6 +18,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.console.harness import commanded
+from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.processes import begun
 
@@ -78,28 +79,18 @@ def token(tmp_path: Path) -> Path:
 def test_what_a_token_is_for_is_said(
     token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no word of what it is; nor has a browser's command line the link's token."""
-    opened: list[tuple[str, str]] = []
+    """And no word of what it is."""
 
     def serve(_: object, tell: Callable[[str], object], __: object) -> None:
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
 
-    def browse(url: str) -> None:
-        opened.append((url, Path(url.removeprefix("file://")).read_text()))
-
     monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
-    monkeypatch.setattr("webbrowser.open", browse)
-    result = run("--token-file", str(token), "--open")
+    result = run("--token-file", str(token))
     assert result.exit_code == Status.DONE
     assert "http://127.0.0.1:1/login?token=TOKEN" in result.stdout
     assert "Authorization: Bearer TOKEN" in result.stdout
     assert "many characters" not in result.stdout
-    ((url, text),) = opened
-    assert "url=http://127.0.0.1:1/login?token=once" in text
-    assert "once" not in url
-    file = Path(url.removeprefix("file://"))
-    assert not file.parent.exists()
 
 
 def test_only_a_port_that_is_taken_is_told_as_one(
@@ -189,15 +180,8 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
-    settings = team.settings
-    where = [
-        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
-        *("--operator-topic", settings.operator_topic),
-        *("--group-topic", settings.group_topic),
-        *("--status-topic", str(settings.status_topic)),
-    ]
     with httpx.Client(timeout=30) as browser, ThreadPoolExecutor(1) as pool:
-        with commanded(*where) as console:
+        with commanded(*where(team)) as console:
             browser.get(console.link)
             late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
             waits = pool.submit(browser.get, f"{console.url}/doctor")

@@ -157,7 +157,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
         wait_for(is_known, "what waits")
         dry = run(
             team, "pause", f"{team.topic}:0-2", "--group", team.group,
-            "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "--json",
+            "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "-o", "json",
         )  # fmt: skip
         told = {"dry_run": True, **served.plan(**wish)}
         assert told.pop("agreement")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError
 
@@ -14,7 +13,7 @@ from safeconsumer.group import clients, report_wire, topics
 from safeconsumer.group import follower as module
 from safeconsumer.group import operator as operator_module
 from safeconsumer.group.follower import Follower, Snapshot
-from safeconsumer.group.judging import Answer, Judge, Place
+from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.report_wire import Report
@@ -23,7 +22,6 @@ from safeconsumer.testing._cluster import Cluster
 from tests.harness.console.harness import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
-from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 from tests.unit.group.test_judging import report
 
@@ -285,50 +283,6 @@ def test_a_status_topic_that_is_made_later_is_read(
         assert picture.reporting is None
         team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
         until(following, lambda one: is_well(one) and not one.unread, "the topic")
-
-
-def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> None:
-    """It is no member, so all that is seen of it is what it commits."""
-    plain = KafkaConsumer(
-        **team.broker.client_config,
-        group_id=team.group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    try:
-        plain.assign(team.partitions)
-        read_all(plain, 20)
-        team.operator_holds("@all")
-        with follower(team) as following:
-
-            def place(known: Snapshot) -> Place:
-                return Judge(known.pictures[team.group]).place(team.partitions[0])
-
-            until(following, lambda one: is_well(one) and one.records, "the hold")
-            known = until(
-                following,
-                lambda one: (team.group, team.partitions[0]) in one.moved,
-                "what is there",
-            )
-            assert place(known).answer is Answer.UNKNOWN
-            team.produce(5)
-            read_all(plain, 20)
-            flows = until(
-                following,
-                lambda one: place(one).answer is Answer.FLOWING,
-                "that it flows",
-            )
-        seen = flows.pictures[team.group]
-        assert not Judge(seen).quietness(seen.standing).is_reached
-        assert "went on from 5 to 10" in place(flows).why
-    finally:
-        plain.close(autocommit=False)
-
-
-def read_all(consumer: KafkaConsumer, records: int) -> None:
-    got: dict[TopicPartition, list[int]] = {}
-    poll_until(consumer, lambda: sum(map(len, got.values())) >= records, got=got)
-    consumer.commit()
 
 
 def test_one_group_that_cannot_be_asked_about_leaves_the_others(

@@ -44,7 +44,7 @@ def asked(team: Team, command: str, *arguments: str) -> Result:
 
 
 def past(team: Team) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(team, "history", "--json").stdout)
+    found: list[dict[str, Any]] = json.loads(run(team, "history", "-o", "json").stdout)
     return found
 
 
@@ -121,7 +121,9 @@ def test_two_that_extend_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) ->
     longer: list[Result] = []
     before_the_write(
         monkeypatch,
-        lambda: longer.append(asked(idle, "extend", "@all", "--for", "8h", "--json")),
+        lambda: longer.append(
+            asked(idle, "extend", "@all", "--for", "8h", "-o", "json")
+        ),
     )
     ended = asked(idle, "extend", "@all", "--for", "2h")
     assert ended.exit_code == Status.FAILED
@@ -137,7 +139,7 @@ def test_the_hold_of_another_id_is_not_lifted(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that was meant has been replaced meanwhile."""
-    placed = asked(idle, "pause", "@all", "--reason", "x", "--json")
+    placed = asked(idle, "pause", "@all", "--reason", "x", "-o", "json")
     (old,) = json.loads(placed.stdout)["held"]
     before_the_write(
         monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD, "--replace")
@@ -154,7 +156,7 @@ def test_what_is_placed_while_it_is_lifted_is_lifted_too(
 ) -> None:
     """By scope that is what was asked for."""
     before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
-    ended = asked(idle, "resume", "@all", "--future", "--json")
+    ended = asked(idle, "resume", "@all", "-o", "json")
     assert ended.exit_code == Status.DONE
     assert [one["was_held"] for one in json.loads(ended.stdout)["resumed"]] == [True]
 
@@ -219,12 +221,15 @@ def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
 
 
 @any_broker
-def test_lifting_what_is_over_is_lifting_in_vain(idle: Team) -> None:
+def test_lifting_what_is_over_is_lifting_in_vain(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the wrong name, that is: somebody else holds that very scope."""
     idle.operator_holds("@all", for_=0.001, owner="oncall")
     idle.operator_holds("@all", owner="bob")
     idle.operator_holds("other", owner="bob")
-    ended = asked(idle, "resume", "@all", "--clock-skew", "0s")
+    monkeypatch.setattr("safeconsumer.cli.connection._SKEW", "0s")
+    ended = asked(idle, "resume", "@all")
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:oncall" in ended.stdout
 
@@ -235,7 +240,7 @@ def test_lifting_what_is_over_is_lifting_in_vain(idle: Team) -> None:
 @any_broker
 def test_each_hold_has_an_id_of_its_own(idle: Team) -> None:
     """And one that is not there keeps the others from being lifted."""
-    placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "--json")
+    placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "-o", "json")
     ids = [one["id"] for one in json.loads(placed.stdout)["held"]]
     group = ("--group", idle.group)
     ended = run(idle, "resume", *group, "--id", ids[0], "--id", "none")

@@ -27,6 +27,7 @@ from safeconsumer.worker.lanes import Order
 from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import Bench, bench
+from tests.harness.worker.fake_client import FakeRecord
 from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.embedded_suffices
@@ -393,9 +394,10 @@ def test_a_killed_process_costs_nothing_but_itself(
 
 @frozen
 class LeavesAFork:
-    """A handler that forks what goes on with all open files, and then dies of it."""
+    """A handler that forks what goes on with all open files, and may die of it."""
 
     folder: Path
+    dies: bool = True
 
     def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
         if record.offset == 1:
@@ -403,7 +405,9 @@ class LeavesAFork:
             if forked == 0:
                 wait_for((self.folder / "end").exists, "the test to end")
                 os._exit(0)
-            os.kill(os.getpid(), signal.SIGKILL)
+            (self.folder / "pid").write_text(str(os.getpid()))
+            if self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
@@ -415,5 +419,28 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
             assert made.schedule.fatal is None
+    finally:
+        (tmp_path / "end").touch()
+
+
+@frozen
+class LargeRecord(FakeRecord):
+    """More than a pipe takes while nobody reads from it."""
+
+    load: bytes = bytes(4_000_000)
+
+
+def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
+    """W2: handing over to it ends at once, and another process takes the records."""
+    handler = LeavesAFork(tmp_path, dies=False)
+    try:
+        with bench("process", handler, count=1, **QUICK_ONCE) as made:
+            made.finish(2)
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+            epoch = made.held.open(("other", 0), 1, 0, 0)
+            records: Any = [LargeRecord("other", 0, offset) for offset in (2, 3)]
+            made.schedule.admit(epoch, made.held.admit(epoch, records))
+            made.wait(lambda: not made.held.records, "all to be done or given up")
+            assert not failed(made)
     finally:
         (tmp_path / "end").touch()

@@ -472,8 +472,8 @@ def test_a_limit_ends_a_wait_early(lab: Lab, why: str) -> None:
 @pytest.mark.contract("W1")
 @in_both
 @simulated(seeds=1)
-def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> None:
-    """Ten begin in a second, retries too; two of the topic at a time, and all of another."""
+def test_a_worker_keeps_to_its_rate(lab: Lab, executor: str) -> None:
+    """Ten begin in a second, retries too."""
     for tp in (*lab.topic("t", 4), *lab.topic("u", 4)):
         put(lab, tp, *["slow"] * 5)
     handler = Handler(lab, slow=0.5)
@@ -484,7 +484,6 @@ def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> N
         "u",
         executor=executor,
         rate=10.0,
-        topic_concurrency={"t": 2},
         concurrency=8,
     )
     run.done(40)
@@ -492,10 +491,6 @@ def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> N
     for first, eleventh in zip(begins, begins[11:], strict=False):
         assert eleventh - first >= 0.98
     assert 3.8 <= begins[-1] - begins[0] <= 6
-    mine = [c for c in handler.calls if c.topic == "t"]
-    for one in mine:
-        beside = [c for c in mine if c.began <= one.began < (c.ended or 0)]
-        assert len(beside) <= 2
     run.stop()
 
 

@@ -103,7 +103,6 @@ def test_one_slow_partition_keeps_no_other(lab: Lab, order: str) -> None:
         limits=Limits(records=40),
         settings=SMALL,
         order=order,
-        topic_concurrency=None if order == "partition" else {"t": 200},
         concurrency=4 if order == "partition" else 200,
     )
     run.done(300)

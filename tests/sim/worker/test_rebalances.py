@@ -443,20 +443,3 @@ def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab: Lab) -> None:
     health = alone.worker.healthy()
     assert health.is_alive
     assert "no topic is subscribed to" in health.reasons[0]
-
-
-@simulated(seeds=1)
-def test_settings_for_topics_that_are_not_consumed_are_told(lab: Lab) -> None:
-    """A name that is mistyped would change nothing, and nobody would notice."""
-    lab.topic("t", 1, records=1)
-    handler = Handler(lab)
-    run = Working(
-        lab,
-        None,
-        handlers={"ts": handler, "@all": handler},
-        topic_concurrency={"t": 1, "ts": 1, "re:x.*": 1},
-    )
-    run.done(1)
-    run.stop()
-    told = [(one.setting, one.topics) for one in run.told(events.TopicsNotConsumed)]
-    assert told == [("handlers", ("ts",)), ("topic_concurrency", ("ts",))]

@@ -9,7 +9,6 @@ import pytest
 from safeconsumer import (
     Commit,
     Limits,
-    NoHandlerError,
     RecordFailedError,
     Retry,
     RetryLater,
@@ -281,25 +280,6 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab: Lab) -> None:
     assert again.worker.stop(timeout=1.0) == again.worker.stop(drain=False) == report
     health = again.worker.healthy()
     assert (health.is_alive, health.reasons) == (False, ("it has ended",))
-
-
-@simulated(seeds=1)
-def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
-    """W7: with what says which entries there are; nothing is passed over."""
-    reading = consumer(lab, metadata_max_age_ms=2_000)
-    reading.subscribe(pattern="^later.*")
-    run = Working(lab, None, given=reading, handlers={"re:laterx.*": Handler(lab)})
-    lab.until(lambda: run.told(events.NothingConsumed))
-    (told,) = run.told(events.NothingConsumed)
-    assert told.reason == "no topic matches the pattern '^later.*'"
-    health = run.worker.healthy()
-    assert (bool(health), health.is_alive) == (False, True)
-    lab.topic("later", 1, records=1)
-    error = run.ends()
-    assert isinstance(error, RecordFailedError)
-    assert isinstance(error.__cause__, NoHandlerError)
-    assert "re:laterx" in str(error.__cause__)
-    assert committed(lab, "later") == [0]
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])

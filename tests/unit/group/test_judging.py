@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group.commits import Commits, Move
+from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.judging import Answer, Judge, Quietness, member_findings
 from safeconsumer.group.picture import Picture
@@ -180,40 +180,21 @@ def committed(*several: TopicPartition, state: str = "Empty") -> Picture:
     return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
 
 
-def test_nobody_owns_it_and_there_was_one_look() -> None:
-    """Whoever assigns partitions itself is seen by its commits only."""
-    once = committed(ZERO)
-    assert Judge(once).place(ZERO).answer is Answer.UNKNOWN
-    found = Judge(once).quietness([Everything()])
-    assert not found.is_reached
+def test_nobody_owns_it() -> None:
+    """Whoever assigns partitions itself is not seen, which the sentence says."""
+    seen = committed(ZERO)
+    assert Judge(seen).place(ZERO).answer is Answer.UNOWNED
+    found = Judge(seen).quietness([Everything()])
+    assert found.is_reached
     assert found.sentence() == (
-        "the group has no members; unknown: t:0 (nobody of the group owns it; that "
-        "nobody commits for it all the same is known after 6 s)"
+        "the group has no members; who assigns partitions itself and does not report "
+        "is not seen"
     )
 
 
-def test_nobody_owns_it_and_nobody_commits() -> None:
-    still = evolve(committed(ZERO), commits=Commits(still=frozenset({ZERO})))
-    assert Judge(still).place(ZERO).answer is Answer.UNOWNED
-    assert Judge(still).quietness([Everything()]).is_reached
-
-
-@each("state", ["Empty", "Dead", "Unknown"])
-def test_nobody_owns_it_and_somebody_commits(state: str) -> None:
-    """A plain consumer that assigned it itself delivers what is held."""
-    seen = committed(ZERO, state=state)
-    moved = evolve(seen, commits=Commits(moved={ZERO: Move(5, 9)}))
-    place = Judge(moved).place(ZERO)
-    assert place.answer is Answer.FLOWING
-    assert "went on from 5 to 9" in place.why
-    found = Judge(moved).quietness([Everything()])
-    assert not found.is_reached
-    assert "flowing: t:0" in found.sentence()
-
-
 def moved_by_silent(*seen: MemberFacts | Report) -> Picture:
-    moves = Commits(moved_by_silent={ONE: Move(5, 9)})
-    return evolve(picture(A, B, report("a", 0), *seen), commits=moves)
+    moved = {ONE: Move(5, 9)}
+    return evolve(picture(A, B, report("a", 0), *seen), moved_by_silent=moved)
 
 
 def test_a_plain_client_commits_what_is_held() -> None:

@@ -13,7 +13,6 @@ from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.output import Output
 from safeconsumer.console.views import View, view_of
 from safeconsumer.group import findings, judging, preview, wire
-from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.documents import status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -29,7 +28,6 @@ from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, repor
 NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
-MOVED = Commits(moved={ZERO: Move(5, 9)})
 
 
 def hold(scope: str = "@all", ttl_ms: int | None = None) -> Standing:
@@ -75,7 +73,6 @@ def test_what_is_quiet_has_nothing_beside_it() -> None:
     [
         (commits(held(state="Unknown"), ZERO), "does not tell who is in the group"),
         (held(report("m", 0, quiet={}, member_id=""), state="Dead"), "flowing: t:0"),
-        (commits(held(state="Empty"), ZERO), "unknown: t:0"),
         (evolve(held(A, report("a", 0)), ends=None), "what is held is unknown"),
     ],
 )
@@ -132,17 +129,12 @@ def test_a_page_of_a_group_that_nobody_can_describe() -> None:
     assert view(seen).row.level is Level.UNKNOWN
     assert [one.answer.level for one in view(seen).partitions] == [Level.UNKNOWN]
     assert view(held(state="Unknown")).row.words == "cannot tell"
-    moving = evolve(seen, commits=MOVED)
-    assert view(moving).row.level is Level.ALARM
-    assert "went on from 5 to 9" in view(moving).partitions[0].sentence
 
 
 def test_a_page_of_a_group_without_members() -> None:
-    """As ``wait`` says it: unknown after one look, quiet when nothing moves."""
-    once = commits(held(state="Empty"), ZERO)
-    assert view(once).row.level is Level.UNKNOWN
-    still = evolve(once, commits=Commits(still=frozenset({ZERO})))
-    assert view(still).row.level is Level.QUIET
+    """As ``wait`` says it: whoever comes reads the holds first."""
+    seen = commits(held(state="Empty"), ZERO)
+    assert view(seen).row.level is Level.QUIET
     assert view(held(state="Dead")).row.words == "nobody there"
 
 
@@ -327,7 +319,3 @@ def test_a_preview_of_a_group_whose_members_nobody_knows() -> None:
     (said,) = preview._disobeying(seen, [ZERO])
     assert said[0] == "unknown"
     assert "does not tell who is in the group" in said[1]
-    moving = evolve(commits(picture(state="Empty"), ZERO), commits=MOVED)
-    assert list(preview._disobeying(moving, [ZERO])) == [
-        ("alarm", "a consumer that is no member, and commits for t:0")
-    ]

@@ -25,7 +25,6 @@ from safeconsumer import (
     HandlerTimeoutError,
     LifespanError,
     Limits,
-    NoHandlerError,
     Pause,
     Pump,
     Record,
@@ -211,17 +210,6 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
 
     run = run_worker(handle, some("a", "b"))
     assert (found, len(run.done), run.error) == (["", ""], 2, None)
-
-
-def test_handlers_by_topic() -> None:
-    """A topic without one fails its records."""
-    records = [make_record(1, topic="orders"), make_record(2, topic="audit-eu")]
-    orders, audits = Failing(), Failing()
-    run = run_worker(records=records, handlers={"orders": orders, "re:audit.*": audits})
-    assert len(run.done) == 2
-    run = run_worker(records=records, handlers={"orders": orders})
-    assert run.error is not None
-    assert isinstance(run.error.__cause__, NoHandlerError)
 
 
 @pytest.mark.parametrize(

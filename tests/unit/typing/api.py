@@ -25,6 +25,7 @@ from safeconsumer import (
     ConcurrentPollError,
     Context,
     Control,
+    CorruptBatchError,
     DeadLetter,
     Drain,
     Everything,
@@ -43,7 +44,6 @@ from safeconsumer import (
     Lifetime,
     Limits,
     MissingExtraError,
-    NoHandlerError,
     NotConsumedError,
     NotOwnedError,
     Partition,
@@ -192,6 +192,7 @@ def errors() -> None:
     ours: list[type[SafeConsumerError]] = [
         BlockingCallInListenerError,
         ConcurrentPollError,
+        CorruptBatchError,
         ForkedConsumerError,
         JournalError,
         HoldSettingError,
@@ -258,7 +259,6 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     Worker(consumer, handle, trace=True)
     Worker(consumer, handle, trace=Tracing(parent=True))
     Worker(consumer, handle, trace="yes")  # type: ignore[arg-type]  # no such setting
-    Worker(consumer, handle, topic_concurrency={"orders": 4, "re:audit.*": 1})
     served = Worker(
         consumer,
         handle_async,
@@ -270,7 +270,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     async def serve() -> None:
         assert_type(await served.serve(signals=(15,)), Report)
 
-    Worker(consumer, handlers={"orders": handle, "re:audit.*": handle}, key=str)
+    Worker(consumer, handle, order="key", key=str)
     Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
@@ -282,7 +282,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
             batch.fail(Reject("all the others"))
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
-    use(RecordFailedError, WorkerSettingError, NoHandlerError)
+    use(RecordFailedError, WorkerSettingError)
     use(HandlersFailError, ProcessDiedError, UnansweredBatchError, serve)
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
@@ -331,16 +331,12 @@ def typed_work(consumer: SafeConsumer) -> None:
     Worker(consumer, handle_async, executor="asyncio")
     Worker(consumer, handle_batch, batch=100)
     Worker(consumer, handle_any_batch, batch=100)
-    Worker(consumer, handlers={"orders": handle, "re:audit.*": Handler()})
-    handlers = {"orders": handle}
-    Worker(consumer, handlers=handlers)
     wider: Record[str | None, object]
     narrow: Record[str, Order] = takes_records()
     wider = narrow  # a record is only read
     use(wider)
     Worker(consumer, takes_one)  # type: ignore[arg-type]  # without a context
     Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is no number
-    Worker(consumer, handlers={"orders": takes_one})  # type: ignore[dict-item]  # as above
 
 
 def takes_records() -> Any:  # noqa: ANN401 - upstream's

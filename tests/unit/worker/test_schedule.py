@@ -26,7 +26,6 @@ from safeconsumer.worker.calls import (
 from safeconsumer.worker.lanes import Order, shared_out
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Letter, Outcome
-from safeconsumer.worker.throttle import PerTopic
 from tests.harness.worker.desk import TP, Desk
 
 
@@ -442,8 +441,7 @@ def test_ended_ownerships_keep_no_records(
     is_batch: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """W1: no limit counts them any more, and what waits may wait for ever."""
-    places = PerTopic({"orders": 1})
-    settings = {"is_batch": is_batch, "per_topic": places, "quantum": 2}
+    settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
     before: list[weakref.ref[Any]] = []
     for _ in range(3):
@@ -453,12 +451,11 @@ def test_ended_ownerships_keep_no_records(
         del chunks
         desk.regain()
         desk.pass_time(0.1)
-    queue, (waiting,) = desk.schedule.queue, places.all()
+    queue = desk.schedule.queue
     gc.collect()
     assert not [one for one in before if one() is not None]
     assert not queue.ready
     assert not queue._asleep
-    assert not waiting.waiting
 
 
 @pytest.mark.parametrize("order", Order)

@@ -1,7 +1,6 @@
-"""Which handlers and lifespans are taken, and which handler a topic has."""
+"""Which handlers and lifespans are taken."""
 
 import contextlib
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.worker.executors.lifespan import check_lifespan
-from safeconsumer.worker.routes import chosen
 from tests.harness.kafka.offline import offline
 
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
@@ -31,48 +29,6 @@ def third(_record: object, _context: object) -> None: ...
 
 
 async def awaits(_record: object, _context: object) -> None: ...
-
-
-def test_the_topics_name_wins_then_the_first_that_covers() -> None:
-    """Whatever stands before it."""
-    routes: Any = chosen(
-        None,
-        {"re:a.*": first, "audit": second, "re:au.*": third, "@all": second},
-        "thread",
-    )
-    found = [routes.of(name) for name in ("a", "audit", "auto", "b")]
-    assert found == [first, second, first, second]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({}, "give either a handler or handlers="),
-        (
-            {"handle": first, "handlers": {"orders": first}},
-            "give either a handler or handlers=",
-        ),
-        ({"handlers": {}}, "must name topics"),
-        ({"handlers": [first]}, "must name topics"),
-        ({"handlers": {"orders": 3}}, "the handler for 'orders' must be callable"),
-        ({"handlers": {"orders": awaits}}, "executor='asyncio'"),
-        ({"handlers": {"orders:3": first}}, "need topics"),
-        ({"handlers": {"re:(": first}}, "need topics.*not a pattern"),
-        ({"handlers": {re.compile("orders"): first}}, "need topics"),
-        ({"handlers": {"audit": first, "re:o": second}}, "nothing for orders"),
-        (
-            {"handlers": {"orders": lambda _r, _c: None}, "executor": "process"},
-            "top of a module",
-        ),
-    ],
-)
-def test_what_is_impossible_is_refused(settings: dict[str, Any], said: str) -> None:
-    """At construction, with what would do."""
-    with (
-        offline(SafeConsumer, "orders", **CONFIG) as consumer,
-        pytest.raises(WorkerSettingError, match=said),
-    ):
-        Worker(consumer, **settings)
 
 
 def test_stocks_consumer_is_refused_in_words() -> None:
@@ -97,7 +53,7 @@ def test_every_error_of_a_worker_is_at_the_root() -> None:
         if isinstance(getattr(room, name), type)
         and issubclass(getattr(room, name), Exception)
     }
-    assert {"HandlersFailError", "ProcessDiedError", "NoHandlerError"} <= errors
+    assert {"HandlersFailError", "ProcessDiedError", "DeserializationError"} <= errors
     assert errors <= set(safeconsumer.__all__)
     for name in errors:
         assert getattr(safeconsumer, name) is getattr(room, name)
