@@ -14,10 +14,10 @@ from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.retention import Retention
-from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
 
@@ -124,11 +124,11 @@ class State:
         """Return the present snapshot."""
         return self.follower.snapshot()
 
-    def rows(self, snapshot: Snapshot) -> list[GroupRow]:
+    def rows(self, snapshot: Snapshot) -> list[View]:
         """Return one row for each group; if the snapshot is old, with the state unknown."""
         self._forget(snapshot)
         found = [
-            self._view(snapshot, group).row if picture.standing else row_of(picture)
+            self._view(snapshot, group) if picture.standing else row_of(picture)
             for group, picture in snapshot.pictures.items()
         ]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found

@@ -56,15 +56,13 @@ def test_status_says_what_workers_have_paused(team: Team) -> None:
         consumer.pause(team.topic, owner=whose, reason=reason, for_=3600)
         wait_for(lambda: "4 of 4 quiet" in told(team), "a report of it")
         shown = told(team)
-        assert "paused by members' own workers" in shown
-        line = f"  billing-1  {team.topic} held by worker:outage, since 2"
-        assert line in shown
+        assert f"4 of 4 quiet  {team.topic} held by worker:outage, since 2" in shown
         assert f"because {reason}, until 2" in shown
         document = json.loads(told(team, "-o", "json"))
-        assert reason in document["reports"][0]["outages"][0]
+        assert reason in document["by_member"][0]["report"]["outages"][0]
         consumer.resume_all(OUTAGE)
         wait_for(lambda: "0 of 4 quiet" in told(team), "a report that it is over")
-        assert "own workers" not in told(team)
+        assert "held by worker" not in told(team)
 
 
 def told(team: Team, *more: str) -> str:
@@ -389,11 +387,13 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
     assert ended.exit_code == Status.FAILED
     assert "settings are right" in ended.stdout
     assert "new:kind:y operator:x" in ended.stdout
-    assert "of 1 member of" in ended.stdout
-    assert "plain clients obey no hold" in ended.stdout
+    assert "plain on " in ended.stdout
+    assert "does not report: a plain client obeys no hold" in ended.stdout
 
 
-def test_doctor_is_content(team: Team) -> None:
+@pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
+def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
+    """Without an authorizer too: that any client may write holds is a note."""
     consumer = team.subscribed()
     team.settled(consumer)
     with Polled(consumer):
@@ -405,9 +405,11 @@ def test_doctor_is_content(team: Team) -> None:
                 ),
                 "its report of the join",
             )
-        ended = run(team, "doctor", "--group", team.group, "-o", "json")
+        ended = run(team, "doctor", "--group", team.group, *more, "-o", "json")
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
+    (note,) = [one for one in found if "no authorizer" in one["what"]]
+    assert note["rank"] == "note"
     assert ended.exit_code == Status.DONE
 
 

@@ -259,8 +259,8 @@ def test_all_groups_at_a_glance(working: Team) -> None:
     by_name = {one["group"]: one for one in found}
     own = by_name[working.group]
     assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
-    assert own["disobeying"] is None
-    assert own["next_end"] is not None
+    assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
+    assert own["next_expiry"] is not None
     assert by_name[f"new-{working.group}"]["state"] == "Dead"
     shown = run(working, "groups").stdout
     assert re.search(
