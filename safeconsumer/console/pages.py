@@ -24,6 +24,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.history import entries
 from safeconsumer.group.judging import gone_text
 from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
@@ -128,16 +129,17 @@ def partition(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """Show what was placed and lifted, the latest first."""
-    _, snapshot = _look(request)
+    state, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = snapshot.history(name or None)[::-1]
+    skew = state.follower.settings.clock_skew
+    found = entries(snapshot.history(name or None), skew)[::-1]
     return _page(
         request,
         "history.html",
         snapshot,
         title="History",
         group=name,
-        **_paged(request, found, "records"),
+        **_paged(request, found, "entries"),
     )
 
 

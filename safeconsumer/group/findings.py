@@ -107,11 +107,13 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
         yield Finding(rank=BAD, what=fault, do=_mend(facts))
     if faults:
         return
-    for what in topics.advice(facts):
+    notes = (*topics.advice(facts), *topics.forgotten(facts))
+    problems = topics.shortcomings(facts)
+    for what in notes:
         yield Finding(rank=NOTE, what=what, do=_INIT)
-    for what in topics.shortcomings(facts):
+    for what in problems:
         yield Finding(rank=BAD, what=what, do=_INIT)
-    if not topics.advice(facts) and not topics.shortcomings(facts):
+    if not notes and not problems:
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 
 

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
+from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import Served, carried
 from tests.harness.console.synthetic import alone, picture, standing
 from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
@@ -301,6 +302,28 @@ def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
     with writing(alone(evolve(picture(5, is_held=True), standing=(one,)))) as (it, _):
         assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
+
+
+def test_history_is_in_the_topics_order() -> None:
+    """The latest first; a broker's clock may go back, or not move at all."""
+    one, known = standing(HELD), groups()
+    known.known = evolve(
+        known.known,
+        records=tuple(
+            evolve(
+                one,
+                at=at,
+                offset=offset,
+                hold=ControlHold(str(offset), str(offset), None),
+            )
+            for offset, at in enumerate((1e9, 1e9 - 60, 1e9 - 60))
+        ),
+    )
+    with writing(known) as (served, _):
+        text = page(served, "/history")
+    assert re.findall(r'<td class="long">(\d)</td>', text) == ["2", "1", "0"]
+    what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
+    assert what == ["held again", "held again", "held"]
 
 
 def test_a_group_s_name_may_end_with_a_blank() -> None:
