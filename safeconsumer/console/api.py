@@ -15,8 +15,7 @@ from safeconsumer.console.changing import typed
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.console.views import GroupRow
-from safeconsumer.group.documents import standing_document
+from safeconsumer.group.documents import group_document, standing_document
 from safeconsumer.group.follower import Snapshot
 
 _MOST_BODY_BYTES = 256 * 1024
@@ -54,7 +53,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
 def groups(request: Request) -> Response:
     """Return all groups, one row each."""
     state, snapshot = _known(request)
-    rows = [_row_document(one) for one in state.rows(snapshot)]
+    rows = [group_document(one) for one in state.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
 
@@ -196,24 +195,6 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
         "remade": list(snapshot.remade),
     }
     return JSONResponse({"known": known, **members})
-
-
-def _row_document(row: GroupRow) -> dict[str, object]:
-    return {
-        "group": row.group,
-        "level": row.level,
-        "words": row.words,
-        "sentence": row.sentence,
-        "state": row.state,
-        "members": row.members,
-        "reporting": row.reporting,
-        "holds": len(row.holds),
-        "held": row.held,
-        "quiet": row.quiet,
-        "flowing": list(row.flowing),
-        "next_expiry": row.next_expiry,
-        "lag": row.lag,
-    }
 
 
 # ---------------------------------------------------------------- the table

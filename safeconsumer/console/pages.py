@@ -22,12 +22,13 @@ from safeconsumer.console.changing import Refused
 from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.history import entries
 from safeconsumer.group.judging import gone_text
+from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
-from safeconsumer.group.why import LEVELS
+from safeconsumer.group.verdicts import LEVELS, Level
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"
@@ -69,10 +70,16 @@ def groups(request: Request) -> Response:
     rows = state.rows(snapshot)
     worst, said = headline(rows)
     if not snapshot.is_complete:
-        worst, said = LEVELS[1], "What is held is not known yet."
+        worst, said = Level.UNKNOWN, "What is held is not known yet."
     wanted = request.query_params.get("q", "")
     rows = [one for one in rows if wanted.lower() in one.group.lower()]
-    rows.sort(key=lambda one: (LEVELS.index(one.level), not one.holds, one.group))
+    rows.sort(
+        key=lambda one: (
+            LEVELS.index(one.verdict.level),
+            not one.picture.standing,
+            one.group,
+        )
+    )
     return _page(
         request,
         "groups.html",
@@ -89,16 +96,13 @@ def group(request: Request) -> Response:
     """Show one group: holds, members, partitions."""
     state, snapshot = _look(request)
     view = state.view(snapshot, request.query_params.get("group", ""))
-    picture = snapshot.pictures[view.row.group]
     return _page(
         request,
         "group.html",
         snapshot,
-        title=view.row.group,
-        row=view.row,
-        members=view.members,
-        unread=picture.unread,
-        gone=list(map(gone_text, picture.gone)),
+        title=view.group,
+        view=view,
+        gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
     )
 
@@ -121,16 +125,17 @@ def partition(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """Show what was placed and lifted, the latest first."""
-    _, snapshot = _look(request)
+    desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = snapshot.history(name or None)[::-1]
+    skew = desk.follower.settings.clock_skew
+    found = entries(snapshot.history(name or None), skew)[::-1]
     return _page(
         request,
         "history.html",
         snapshot,
         title="History",
         group=name,
-        **_paged(request, found, "records"),
+        **_paged(request, found, "entries"),
     )
 
 

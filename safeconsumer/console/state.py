@@ -14,9 +14,9 @@ from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.retention import Retention
-from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
 from safeconsumer.group.picture import Picture
 
 # Seconds for which a verdict on an unchanged picture is kept: the verdict depends on
@@ -99,11 +99,11 @@ class State:
         """Return the present snapshot."""
         return self.follower.snapshot()
 
-    def rows(self, snapshot: Snapshot) -> list[GroupRow]:
+    def rows(self, snapshot: Snapshot) -> list[View]:
         """Return one row for each group; if the snapshot is old, with the state unknown."""
         self._forget(snapshot)
         found = [
-            self._view(snapshot, group).row if picture.standing else row_of(picture)
+            self._view(snapshot, group) if picture.standing else row_of(picture)
             for group, picture in snapshot.pictures.items()
         ]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found

@@ -18,6 +18,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.console.harness import commanded
+from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.processes import begun
 
@@ -169,15 +170,8 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
-    settings = team.settings
-    where = [
-        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
-        *("--operator-topic", settings.operator_topic),
-        *("--group-topic", settings.group_topic),
-        *("--status-topic", str(settings.status_topic)),
-    ]
     with httpx.Client(timeout=30) as browser, ThreadPoolExecutor(1) as pool:
-        with commanded(*where) as console:
+        with commanded(*where(team)) as console:
             browser.get(console.link)
             late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
             waits = pool.submit(browser.get, f"{console.url}/doctor")

@@ -231,7 +231,7 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
             query = {"group": group, "partition": f"{team.topic}:0"}
             page = client.get("/partition", params=query).text
         assert '<span class="pill quiet">quiet</span>' in page
-        assert "yes: this is the answer" in page
+        assert "held by alice until" in page
         for number in (0, 1):
             ended = served.post("resume", group=group, scope=f"{team.topic}:{number}")
             assert ended.status_code == 200
@@ -272,6 +272,8 @@ def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
         page = client.get("/history").text
     shown = re.findall(r'<td class="long">(\d)</td>', page)
     assert shown[::-1] == told == ["1", "2", "3"]
+    what = re.findall(r'<span class="tag held">([a-z ]+)</span>', page)
+    assert what == ["held again", "held again", "held"]
 
 
 @pytest.mark.any_broker
@@ -283,7 +285,7 @@ def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> N
         wish = {"group": team.group, "scopes": "@all", "reason": "db"}
         assert any(
             one["level"] == "alarm"
-            and one["sentence"].startswith("would not obey: plain: does not report")
+            and one["sentence"].startswith("would not obey: plain does not report")
             for one in served.plan(**wish)["points"]
         )
         assert served.pause(**wish).status_code == 200
@@ -382,12 +384,14 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
 
         def is_known() -> bool:
             told = served.plan(**wish)
-            return told["waiting"] == 12 and len(told["disobeying"]) == 1
+            said = [one["sentence"] for one in told["points"]]
+            disobeying = [one for one in said if "would not obey" in one]
+            return told["waiting"] == 12 and len(disobeying) == 1
 
         wait_for(is_known, "what waits")
         dry = run(
             team, "pause", f"{team.topic}:0-2", "--group", team.group,
-            "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "--json",
+            "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "-o", "json",
         )  # fmt: skip
         told = {"dry_run": True, **served.plan(**wish)}
         assert told.pop("agreement")
@@ -579,7 +583,7 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
             preview = client.get("/place", params=wish).text
         assert "The broker does not answer." in page
         assert "Members keep obeying those holds" in page
-        said = "nobody knows: what has changed meanwhile. The broker does not answer."
+        said = "unknown: what has changed meanwhile. The broker does not answer."
         assert said in preview
         assert served.pause(**wish).status_code == 503
     finally:

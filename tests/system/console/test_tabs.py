@@ -38,7 +38,7 @@ def test_any_number_of_tabs(team: Team, served: Served, browser: Browser) -> Non
             go(one, served, "/group", group=team.group)
         team.operator_holds(team.topic)
         for one in tabs:
-            quiet = one.get_by_text("All 4 held partitions are quiet.")
+            quiet = one.get_by_text("1 of 1 members quiet")
             expect(quiet).to_be_visible(timeout=5000)
         tabs[0].get_by_role("link", name="Hold something…").click()
         tabs[0].wait_for_url(f"{served.url}/place?**")
