@@ -1,9 +1,8 @@
 """Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 from kafka.errors import KafkaError
@@ -24,11 +23,13 @@ from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import said
+from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
@@ -119,11 +120,12 @@ def _show(
     output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
 ) -> None:
     if output.is_json:
-        document = documents.status_document(picture)
+        document = documents.status_document(view_of(picture))
         document["backlog"] = waits.document()
         output.document(document, is_one_line=is_watching)
         return
-    lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
+    view, is_wide = view_of(picture), output.kind == WIDE
+    lines = group_text.status_lines(view, waits, is_wide=is_wide)
     if is_watching:
         click.clear()
         lines = [_clock(picture), *lines]
@@ -160,57 +162,34 @@ def groups(
 
 def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -> None:
     pictures = operator.survey()
-    every = [_group_document(one) for one in pictures]
-    found = [one for one in every if one["holds"] != 0] if is_held else every
+    every = [row_of(one) for one in pictures]
+    found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
     if output.is_json:
-        output.document(found)
+        output.document([documents.group_document(one) for one in found])
         return
     if not found:
         output.lines(["no groups" if not every else "nothing is held"])
         return
     unread = dict.fromkeys(why for one in pictures for why in one.unread)
-    heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
+    heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
     shown = group_text.columns([heading, *map(_group_row, found)], "")
     output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
 
 
-def _group_document(picture: Picture) -> dict[str, Any]:
-    ends = [one.expires_at for one in picture.standing if one.expires_at is not None]
-    return {
-        "group": picture.group,
-        "state": picture.facts.state,
-        "members": picture.facts.member_count,
-        "reporting": picture.reporting,
-        "holds": None if picture.ends is None else len(picture.standing),
-        "next_end": min(ends) if ends else None,
-        "disobeying": _disobeying(picture),
-    }
-
-
-def _disobeying(picture: Picture) -> str | None:
-    # None: everything held is quiet. A group without holds has nothing to obey.
-    if picture.ends is None:
-        return "what is held is unknown"
-    if not picture.lasting:
-        return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
-    return None if is_quiet else sentence
-
-
-def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    members = "unknown" if one["members"] is None else str(one["members"])
-    said = one["reporting"]
+def _group_row(one: View) -> tuple[str, ...]:
+    facts, standing = one.picture.facts, one.picture.standing
+    count, reporting = facts.member_count, one.picture.reporting
+    members = "unknown" if count is None else str(count)
     # Also before the first hold: whoever is about to place it sees who will obey.
-    if one["members"] and (one["holds"] or said):
-        members += ", reports unknown" if said is None else f", {said} report"
-    state = "no such group yet" if one["state"] == "Dead" else one["state"]
+    if count and (standing or reporting):
+        members += ", reports unknown" if reporting is None else f", {reporting} report"
     return (
-        one["group"],
-        state,
+        one.group,
+        "no such group yet" if facts.state == "Dead" else facts.state,
         members,
-        "unknown" if one["holds"] is None else str(one["holds"] or "-"),
-        utc(one["next_end"]) if one["next_end"] else "-",
-        one["disobeying"] or "",
+        "unknown" if one.picture.ends is None else str(len(standing) or "-"),
+        utc(one.next_expiry) if one.next_expiry else "-",
+        group_text.said(one.verdict),
     )
 
 
@@ -299,33 +278,27 @@ def history(
     connect: Connect,
 ) -> None:
     """
-    List what the control topics still hold of pauses and resumes, oldest first.
+    List what was held, extended and lifted in the last 30 days, oldest first.
 
-    The topics are compacted: for each owner and scope the last record is kept without a
-    limit, earlier ones for about an hour, a resume for a week.
+    The last record of each owner and scope is kept without a limit.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group))
+        found = entries(records, operator.settings.clock_skew)
         if output.is_json:
-            output.document([documents.standing_document(one) for one in records])
+            output.document([one.document() for one in found])
             return
         rows = [
             (
-                "time unknown" if one.at is None else utc(one.at),
-                _kind_of(one),
-                one.key.group,
-                one.key.scope,
-                f"{one.source}:{one.key.owner}",
-                (one.hold.reason if one.hold else None) or "",
+                "time unknown" if one.record.at is None else utc(one.record.at),
+                one.what,
+                one.record.key.group,
+                one.record.key.scope,
+                f"{one.record.source}:{one.record.key.owner}",
+                (one.record.hold.reason if one.record.hold else None) or "",
             )
-            for one in records
+            for one in found
         ]
         output.lines(group_text.columns(rows, "") or ["nothing"])
-
-
-def _kind_of(one: Standing) -> str:
-    if one.hold is None:
-        return "resume"
-    return "pause" if one.hold.since_ms is None else "pause again"

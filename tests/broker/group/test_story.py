@@ -69,10 +69,10 @@ class ByCommand:
     def see_who_ignores_it(self) -> None:
         ignored = self._run("wait", "quiet", "--timeout", "1s")
         assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
-        assert "1 does not report" in ignored.stderr
+        assert "plain does not report" in ignored.stderr
         listed = json.loads(self._story.run("alice", "groups", "-o", "json").stdout)
         (own,) = [one for one in listed if one["group"] == self._story.team.group]
-        assert "1 does not report" in own["disobeying"]
+        assert "plain does not report" in own["sentence"]
 
     def see_that_it_left(self) -> None:
         self._ends_well("wait", "quiet", "--timeout", "20s")
@@ -105,8 +105,10 @@ def test_an_operators_story(story: Story) -> None:
 def test_a_member_cannot_do_what_alice_can(story: Story) -> None:
     """And is told so in the broker's words, with what would be needed."""
     group = ("--group", story.team.group)
+    held = story.run("alice", "pause", "@all", *group, "--reason", "x", "--new-group")
+    assert held.exit_code == Status.DONE, held.stderr
     for command in (
-        ("pause", "@all", *group, "--reason", "x", "--new-group"),
+        ("pause", "@all", *group, "--reason", "x", "--new-group", "--owner", "eve"),
         ("resume", "@all", *group),
     ):
         refused = story.run("member", *command)
