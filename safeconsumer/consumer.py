@@ -481,8 +481,6 @@ class SafeConsumer(UpstreamConsumer):
                 not even legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable;
                 ``worker:`` begins the owners of a ``Worker``'s own holds.
-            Exception: whatever a pattern raises when it is asked about a topic name.
-                One that raises later, about a topic that comes, covers that topic.
 
         After an exception nothing has changed.
         """

@@ -23,7 +23,7 @@ from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
@@ -278,33 +278,27 @@ def history(
     connect: Connect,
 ) -> None:
     """
-    List what the control topics still hold of pauses and resumes, oldest first.
+    List what was held, extended and lifted in the last 30 days, oldest first.
 
-    The topics are compacted: for each owner and scope the last record is kept without a
-    limit, earlier ones for about an hour, a resume for a week.
+    The last record of each owner and scope is kept without a limit.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group))
+        found = entries(records, operator.settings.clock_skew)
         if output.is_json:
-            output.document([documents.standing_document(one) for one in records])
+            output.document([one.document() for one in found])
             return
         rows = [
             (
-                "time unknown" if one.at is None else utc(one.at),
-                _kind_of(one),
-                one.key.group,
-                one.key.scope,
-                f"{one.source}:{one.key.owner}",
-                (one.hold.reason if one.hold else None) or "",
+                "time unknown" if one.record.at is None else utc(one.record.at),
+                one.what,
+                one.record.key.group,
+                one.record.key.scope,
+                f"{one.record.source}:{one.record.key.owner}",
+                (one.record.hold.reason if one.record.hold else None) or "",
             )
-            for one in records
+            for one in found
         ]
         output.lines(group_text.columns(rows, "") or ["nothing"])
-
-
-def _kind_of(one: Standing) -> str:
-    if one.hold is None:
-        return "resume"
-    return "pause" if one.hold.since_ms is None else "pause again"

@@ -24,6 +24,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.history import entries
 from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.verdicts import LEVELS, Level, gone_text
@@ -123,16 +124,17 @@ def partition(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """Show what was placed and lifted, the latest first."""
-    _, snapshot = _look(request)
+    desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = snapshot.history(name or None)[::-1]
+    skew = desk.follower.settings.clock_skew
+    found = entries(snapshot.history(name or None), skew)[::-1]
     return _page(
         request,
         "history.html",
         snapshot,
         title="History",
         group=name,
-        **_paged(request, found, "records"),
+        **_paged(request, found, "entries"),
     )
 
 

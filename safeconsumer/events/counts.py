@@ -28,7 +28,6 @@ ALARMS = (
     "held_partition_uncommitted",
     "hold_bit_on_assignment",
     "pattern_covers_nothing",
-    "pattern_failed",
     "pause_not_handed_over",
     "position_out_of_range",
 )

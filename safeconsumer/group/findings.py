@@ -87,11 +87,11 @@ def _re2() -> Finding:
 
 def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
-    advice = () if faults else topics.advice(facts)
-    for what in advice:
+    notes = () if faults else (*topics.advice(facts), *topics.forgotten(facts))
+    for what in notes:
         yield Finding(rank=NOTE, what=what, do=_INIT)
     wrong = faults or topics.shortcomings(facts)
-    if wrong or not advice:
+    if wrong or not notes:
         yield from _settings(facts, wrong)
 
 

@@ -196,18 +196,13 @@ class Operator:
         """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
 
-    def write(
-        self, source: str, changes: Sequence[Change], *, is_owed: bool = False
-    ) -> tuple[Acknowledged, ...]:
+    def write(self, source: str, changes: Sequence[Change]) -> tuple[Acknowledged, ...]:
         """
         Place or lift holds; each is acknowledged by all replicas on return.
 
         Args:
             source: ``operator`` or ``group``.
             changes: what to write.
-            is_owed: it restores an earlier state, such as a hold of another owner that
-                was overwritten: it is written even if it cannot be journaled, which
-                ``unwritten`` then says.
 
         Raises:
             ControlWriteError: one was not acknowledged; running it again is safe.
@@ -219,7 +214,7 @@ class Operator:
             return publishing()
         noting = Noting(self._journal, source, self.cluster)
         try:
-            noting.asked(changes, is_owed=is_owed)
+            noting.asked(changes)
             return publishing(tell=noting.answered)
         finally:
             self.unwritten = self.unwritten or noting.trouble
@@ -533,31 +528,6 @@ class Operator:
             skew=skew,
             gone=times.gone,
             late=_tried(lambda: self._late(reports, facts), _NOBODY, unread),
-        )
-
-    def look_again(self, picture: Picture) -> Picture:
-        """
-        Return the picture with the present holds: only the control topics are read.
-
-        Raises:
-            KafkaError: they could not be read.
-        """
-        told, ends = self._told(picture.group)
-        taken_at = time.monotonic()
-        now = picture.now
-        if now is not None:
-            now += taken_at - picture.taken_at
-        newest = now or max((one.at or 0.0 for one in told), default=0.0)
-        old, before = picture.ends or {}, frozenset(picture.standing)
-        standing = (
-            one
-            for one in told
-            if one.in_force(newest, picture.skew)
-            # A hold that had expired then has expired now, however that was found out.
-            and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
-        )
-        return evolve(
-            picture, standing=tuple(standing), ends=ends, now=now, taken_at=taken_at
         )
 
     def survey(self) -> tuple[Picture, ...]:

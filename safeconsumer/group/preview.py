@@ -26,8 +26,9 @@ from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
-# Seconds; two ends that differ by less count as the same moment.
-SAME_MOMENT = 2.0
+# Seconds; two ends that differ by less count as the same moment: between a look and its
+# record time passes, and clocks may differ by so much.
+SAME_MOMENT = 30.0
 
 # A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
 Point = tuple[str, str]

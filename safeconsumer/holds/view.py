@@ -94,10 +94,6 @@ class Holds:
             return self.covering((scope.topic, scope.partition))
         return tuple(hold for hold in self if _overlap(scope, hold.scope))
 
-    def patterns(self) -> list[Pattern]:
-        """Return the patterns among the scopes."""
-        return [one for one in tuple(self._wide) if isinstance(one, Pattern)]
-
     def __iter__(self) -> Iterator[Hold]:
         for by in (*self._narrow.values(), *self._wide.values()):
             yield from by.values()

@@ -272,6 +272,8 @@ def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
         page = client.get("/history").text
     shown = re.findall(r'<td class="long">(\d)</td>', page)
     assert shown[::-1] == told == ["1", "2", "3"]
+    what = re.findall(r'<span class="tag held">([a-z ]+)</span>', page)
+    assert what == ["held again", "held again", "held"]
 
 
 @pytest.mark.any_broker

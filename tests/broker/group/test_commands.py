@@ -42,7 +42,7 @@ def test_partitions_of_a_topic_that_is_called_re(kafka_broker: Any) -> None:  # 
             shown = json.loads(run(team, "status", *group, "-o", "json").stdout)
             assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
             lifted = run(team, "resume", "re:re:2", *group)
-            assert (lifted.exit_code, "resumed re:re:2" in lifted.stdout) == (0, True)
+            assert (lifted.exit_code, "lifted re:re:2" in lifted.stdout) == (0, True)
         poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
@@ -92,7 +92,7 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
         ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
-    assert f"resumed {team.topic} group:app" in ended.stdout
+    assert f"lifted {team.topic} group:app" in ended.stdout
     poll_until(consumer, lambda: not consumer.paused())
 
 
@@ -255,7 +255,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
         team.operator_holds("@all", owner="alice", for_=60)
     with Path("/dev/full").open("w") as disk:
         ended = in_a_process(team, asked, stdout=disk)
-    done = {"pause": "held", "extend": "extended", "resume": "resumed"}[command]
+    done = {"pause": "held", "extend": "extended", "resume": "lifted"}[command]
     line = (
         f"safeconsumer: {done} and acknowledged: @all; but the rest is not shown: "
         "this system refuses: [Errno 28] No space left on device\n"
@@ -316,7 +316,7 @@ def test_a_resume_is_written_though_nothing_can_be_read(
             team, "resume", team.topic, "--group", team.group, "--owner", "alice"
         )
     assert ended.exit_code == Status.REFUSED
-    assert f"resumed and acknowledged: {team.topic}; but" in ended.stderr
+    assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
     past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)
     assert [one["is_held"] for one in past] == [True, False]
 
@@ -338,7 +338,8 @@ def test_an_unfit_topic_is_refused(team: Team) -> None:
 def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
     """It may be run again at any time."""
     team.settings = Control.prefixed(f"new-{team.group}-")
-    team.create(team.settings.group_topic, {"cleanup.policy": "delete"})
+    old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
+    team.create(team.settings.group_topic, old)
     first = run(team, "control", "init")
     assert first.exit_code == Status.DONE
     assert f"created {team.settings.operator_topic}" in first.stdout

@@ -148,7 +148,7 @@ def test_where_and_as_whom_it_was_placed(
     assert "operator:root@build7" in in_vain.stdout
     assert in_vain.exit_code == Status.FAILED
     ended = run(working, "resume", "--id", one["id"], *group)
-    assert "resumed @all operator:root@build7" in ended.stdout
+    assert "lifted @all operator:root@build7" in ended.stdout
     assert held(working) == []
 
 
@@ -160,12 +160,35 @@ def test_resume_all_of_one_owner(working: Team) -> None:
     run(working, "pause", "@all", *group, "--reason", "x", "--owner", "bob")
     assert len(held(working)) == 5
     ended = run(working, "resume", "--all", "--owner", "alice", *group)
-    lifted = re.findall(r"^resumed ", ended.stdout, re.MULTILINE)
+    lifted = re.findall(r"^lifted ", ended.stdout, re.MULTILINE)
     assert (ended.exit_code, len(lifted)) == (Status.DONE, 4)
     assert held(working) == [("@all", "bob")]
     ended = run(working, "resume", "--all", "--owner", "alice", *group)
     assert ended.exit_code == Status.FAILED
     assert "there are holds by operator:bob" in ended.stderr
+
+
+@pytest.mark.any_broker
+def test_history_tells_what_was_done(working: Team) -> None:
+    """Not lifts that never were; and an extension is no second pause."""
+    pause(working, working.topic, "--for", "1h")
+    group = ("--group", working.group)
+    run(working, "resume", working.topic, "--owner", "carol", *group)
+    run(working, "extend", working.topic, "--for", "2h", "--owner", "alice", *group)
+    pause(working, working.topic, "--for", "3h", "--replace")
+    for _ in range(2):
+        run(working, "resume", working.topic, "--owner", "alice", *group)
+    past = json.loads(run(working, "history", "-o", "json").stdout)
+    assert [(one["what"], one["owner"]) for one in past] == [
+        ("held", "alice"),
+        ("extended", "alice"),
+        ("held again", "alice"),
+        ("lifted", "alice"),
+    ]
+    shown = run(working, "history", *group).stdout
+    assert [re.split(r"  +", line)[1] for line in shown.splitlines()] == [
+        one["what"] for one in past
+    ]
 
 
 @pytest.mark.any_broker
