@@ -1,6 +1,7 @@
 """Implements ``safeconsumer console``: starts the operators' page for a browser."""
 
 import errno
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
@@ -34,6 +35,12 @@ _SHORTEST_TOKEN = 16
     help="The port of the page; 0 for any.",
 )
 @owner_option
+@click.option(
+    "--owner-header",
+    metavar="NAME",
+    help="The header in which a proxy on this machine names each user, who owns what "
+    "that user holds: X-Remote-User. Whom it does not name sees no page.",
+)
 @click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
 @click.option(
     "--token-file",
@@ -60,6 +67,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     *,
     port: int,
     owner: str | None,
+    owner_header: str | None,
     is_read_only: bool,
     token_file: Path | None,
     metrics_at: tuple[str, int] | None,
@@ -82,6 +90,7 @@ def console(  # noqa: PLR0913 - one parameter per option
             base=base,
             settings=settings,
             owner=owner_of(owner),
+            owner_header=owner_header,
             host=host(),
             principal=principal(base),
             port=port,
@@ -166,9 +175,18 @@ def _tell(link: str, token_file: Path | None) -> None:
 def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
+        found = file.stat()
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
+    # As ssh has it; what is another's, such as a mounted secret, may be the group's.
+    if os.name == "posix" and found.st_mode & (
+        0o077 if found.st_uid == os.getuid() else 0o007
+    ):
+        message = (
+            f"{file} may be read by others, who could then hold and lift: chmod 600"
+        )
+        raise CommandError(message)
     if len(token) < _SHORTEST_TOKEN:
         message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"
         raise CommandError(message)

@@ -17,14 +17,7 @@ from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
 
-# The function for each file ending, and the library that it needs.
-_FORMATS = {
-    ".svg": ("figure", "matplotlib"),
-    ".png": ("figure", "matplotlib"),
-    ".html": ("page", "plotly"),
-}
-
-_NEEDED = frozenset({"matplotlib", "numpy", "plotly"})
+_FORMATS = frozenset({".svg", ".png", ".html"})
 
 _EPILOG = epilog(Status.DONE, Status.USAGE)
 
@@ -194,18 +187,15 @@ def _counts(story: Timeline, journals: int) -> str:
 
 def _drawing(output: Path) -> Callable[[Timeline, str], bytes]:
     # Checked before the journals are read, which may take minutes.
-    kind = output.suffix.lower()
-    module, library = _FORMATS[kind]
     try:
-        draws = import_module(f"safeconsumer.audit.timeline.{module}")
+        picture = import_module("safeconsumer.audit.timeline.picture")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+        if error.name != "vl_convert":
             raise
-        message = f"{kind} needs {library}: pip install 'safeconsumer[timeline]'"
+        message = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
         raise CommandError(message) from None
-    if kind == ".html":
-        return lambda story, why: draws.page(story, trouble=why).encode()
-    return lambda story, why: draws.drawn(story, kind[1:], trouble=why)
+    kind = output.suffix.lower()[1:]
+    return lambda story, why: picture.drawn(story, kind, trouble=why)
 
 
 def _trouble(troubles: Sequence[str], unread: int) -> str:

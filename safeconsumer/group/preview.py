@@ -4,7 +4,7 @@ Describes what placing or lifting holds would do, before anything is written.
 Commands, pages and programs all use these sentences and this document.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -412,17 +412,17 @@ def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[
 @frozen(kw_only=True)
 class Lifting:
     """
-    What lifting a hold would do.
+    What lifting holds would do.
 
     Attributes:
-        hold: the hold.
+        holds: the holds.
         covers: the partitions of the group that flow again.
         kept: its partitions that other holds still cover.
         others: these other holds.
         waiting: records that wait in the partitions that flow again; None if unknown.
     """
 
-    hold: Standing
+    holds: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     kept: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
@@ -452,18 +452,18 @@ class Lifting:
         }
 
 
-def lifting(picture: Picture, hold: Standing) -> Lifting:
-    """Describe what lifting a hold would do."""
-    covers = scopes.covered((hold,), scopes.partitions_of(picture))
+def lifting(picture: Picture, holds: Collection[Standing]) -> Lifting:
+    """Describe what lifting holds of a group would do."""
+    covers = scopes.covered(holds, scopes.partitions_of(picture))
     others = tuple(
         one
         for one in picture.standing
-        if one != hold and any(one.covers(tp) for tp in covers)
+        if one not in holds and any(one.covers(tp) for tp in covers)
     )
     kept = scopes.covered(others, covers)
     free = tuple(tp for tp in covers if tp not in frozenset(kept))
     return Lifting(
-        hold=hold,
+        holds=tuple(holds),
         covers=free,
         kept=kept,
         others=others,

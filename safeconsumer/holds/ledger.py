@@ -270,7 +270,6 @@ class PauseLedger:
         return self._state.remaining(keys)
 
     def remove_owner(self, owner: str) -> None:
-        """Lift every hold of an owner, all at once."""
         is_app = owner == APP
         self._change(
             lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
@@ -304,7 +303,6 @@ class PauseLedger:
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> Ownership:
-        """Return the owned partitions with their epochs."""
         return self._state.ownership
 
     def assign(
@@ -399,7 +397,6 @@ class PauseLedger:
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
-        """Return the partitions that wait for the control topics."""
         return self._state.gates.control
 
     # ------------------------------------------------------------ events
@@ -430,7 +427,6 @@ class PauseLedger:
         return self._outbox.is_at_work_here()
 
     def hook_failures(self) -> dict[str, int]:
-        """Return how often each hook has raised so far, by its ``repr``."""
         return dict(self.dispatcher.failures)
 
     # ------------------------------------------------------------ the one way in

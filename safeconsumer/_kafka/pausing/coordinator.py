@@ -802,7 +802,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return super().group_metadata()
 
     def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
-        """Tell whether an owned partition certainly has no committed offset."""
         is_told = state is not None and state.lacks_commit
         return is_told and not self._is_committed_elsewhere
 

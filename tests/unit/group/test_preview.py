@@ -251,14 +251,14 @@ def test_lifting_one_of_two() -> None:
     """What others hold stays; what waits in the rest comes."""
     all_, one = standing("@all"), standing("orders:1", "bob")
     picture = evolve(PICTURE, standing=(all_, one), lags={ZERO: 7, ONE: 9})
-    told = lifting(picture, all_)
+    told = lifting(picture, (all_,))
     assert (told.covers, told.kept, told.others) == ((ZERO,), (ONE,), (one,))
     assert [text for _, text in told.points] == [
         "1 partition flows again: orders:0",
         "7 records come at once",
         "1 partition stays held by others",
     ]
-    assert lifting(picture, one).points == (
+    assert lifting(picture, (one,)).points == (
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
