@@ -18,7 +18,7 @@ from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.journaling import holds_hook
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli import against
+from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
@@ -179,7 +179,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading makes nothing; a partition that does not exist is named, without waiting."""
-    monkeypatch.setattr(against, "_PATIENCE", 7200)  # polls of half a second: an hour
+    monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
     gone = f"{there}-gone"
     told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
