@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import Status, explained
-from safeconsumer.cli.journaled import journal_option, kept_by
+from safeconsumer.cli.errors import Status
 from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
@@ -478,39 +477,3 @@ def test_a_prefix_is_text(prefix: object) -> None:
     """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
         Control.prefixed(prefix)  # type: ignore[arg-type]  # that is the mistake
-
-
-# ---------------------------------------------------------------- which journal
-
-
-@each(
-    ("arguments", "variable", "journal"),
-    [
-        ([], "", ""),
-        (["--journal", "p.journal"], "/other.journal", "p.journal"),
-        (["--journal", ""], "/p.journal", ""),
-        ([], "/p.journal", "/p.journal"),
-        ([], "~/p.journal", "HOME/p.journal"),
-        ([], "p.journal", "refused"),
-        (["--journal", "~nobody-here/p.journal"], "", "refused"),
-    ],
-)
-def test_which_journal_is_kept(
-    tmp_path: Path, arguments: list[str], variable: str, journal: str
-) -> None:
-    """A variable that is no whole path would be another file in each folder."""
-    given: list[str] = []
-
-    @click.command()
-    @journal_option
-    @click.pass_context
-    def command(context: click.Context, journal: str) -> None:
-        with explained(context):
-            found = kept_by(context, journal)
-            given.append(str(found.path) if found else "")
-
-    environment = {"SAFECONSUMER_JOURNAL": variable, "HOME": str(tmp_path)}
-    ended = CliRunner().invoke(command, arguments, env=environment)
-    assert ended.exit_code == (Status.DONE if given else Status.USAGE), ended.output
-    expected = journal.replace("HOME", str(tmp_path))
-    assert (given or ["refused"]) == [expected]
