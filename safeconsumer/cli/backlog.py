@@ -102,13 +102,14 @@ class Pace:
 
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
     """Ask the cluster for the records that wait for a group."""
-    lags = operator.lags(picture.facts, picture.facts.partitions)
     began = {
         tp: min(one.since for one in picture.standing if one.since and one.covers(tp))
         for tp in picture.held
         if any(one.since and one.covers(tp) for one in picture.standing)
     }
     told = Backlog(
-        lags=lags, since=operator.written_since(began), held=set(picture.held)
+        lags=picture.lags,
+        since=operator.written_since(began),
+        held=set(picture.held),
     )
     return told if pace is None else evolve(told, pace=pace.of(told.open_lag))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
-from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.console.asking import IsWanted
@@ -117,9 +116,6 @@ class _Asked:
 
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), Operator.topics, ())
-
-    def lags(self, *_: object) -> Mapping[TopicPartition, int]:
-        return self.picture.lags
 
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         found: Mapping[str, float | None] = self._asked(

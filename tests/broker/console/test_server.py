@@ -15,7 +15,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console.serve import Setup
-from safeconsumer.group import operator, wire
+from safeconsumer.group import wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import (
     STREAM,
@@ -513,7 +513,7 @@ def test_a_stream_that_ended_badly_is_named(
     team: Team, served: Served, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
     """Killed, or stopped in a batch: that is run again when it is started again."""
-    monkeypatch.setattr(operator, "SILENT_AFTER", 1.0)
+    monkeypatch.setattr("safeconsumer.group.known.SILENT_AFTER", 1.0)
     report = Report(
         group=team.group,
         member="s",

@@ -240,7 +240,9 @@ def test_what_members_keep_after_a_loss_is_told(team: Team) -> None:
     with Operator(team.broker.client_config, team.quick) as operator:
 
         def reported(state: str, kept: int) -> bool:
-            told = [(one.state, len(one.kept)) for one in operator.reports(team.group)]
+            told = [
+                (one.state, len(one.kept)) for one in operator.look(team.group).reports
+            ]
             return told == [(state, kept)]
 
         delete(team, name)

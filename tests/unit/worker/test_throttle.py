@@ -1,7 +1,5 @@
 """How fast records begin."""
 
-
-
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tasks import Outcome, Task
