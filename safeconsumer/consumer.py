@@ -90,6 +90,7 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Scope, Target
+from safeconsumer.holds.view import affected_by
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
@@ -481,8 +482,6 @@ class SafeConsumer(UpstreamConsumer):
                 not even legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable;
                 ``worker:`` begins the owners of a ``Worker``'s own holds.
-            Exception: whatever a pattern raises when it is asked about a topic name.
-                One that raises later, about a topic that comes, covers that topic.
 
         After an exception nothing has changed.
         """
@@ -964,10 +963,6 @@ class SafeConsumer(UpstreamConsumer):
         position = self._subscription.delivered_position(tp)
         return None if position is None else int(position.offset)
 
-    def _safe_parked_bytes(self) -> int:
-        parked: int = self._fetcher.parked_bytes()
-        return parked
-
     def _safe_handed(
         self, assigned: Mapping[str, Any]
     ) -> dict[tuple[str, int], TopicPartition]:
@@ -1039,7 +1034,7 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_check_assigned(self, found: Iterable[Scope]) -> None:
         view = self._safe_ledger.view()
         for scope in found:
-            is_empty = not any(True for _ in view.affected_by(scope))
+            is_empty = not any(True for _ in affected_by(view.assigned, scope))
             if is_empty and not isinstance(scope, Everything):
                 self._safe_consumed.refuse_unassigned(scope)
 

@@ -241,11 +241,9 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
 
     @property
     def version(self) -> int:
-        """The inner assignor's version."""
         return int(self._inner.version)
 
     def supported_protocols(self) -> Any:  # noqa: ANN401 - upstream's
-        """Return the protocols that the inner assignor supports."""
         inner = self._inner() if isinstance(self._inner, type) else self._inner
         return inner.supported_protocols()
 

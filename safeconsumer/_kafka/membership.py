@@ -51,13 +51,11 @@ class Membership:
 
     @property
     def ledger(self) -> PauseLedger:
-        """The consumer's holds."""
         ledger: PauseLedger = self._subscription.ledger
         return ledger
 
     @property
     def losses(self) -> int:
-        """The number of times that this member has lost its generation."""
         return int(self._coordinator.losses)
 
     def is_lost(self) -> bool:
@@ -70,7 +68,6 @@ class Membership:
         return bool(needs_one and self._coordinator._generation.is_lost())
 
     def is_joining(self) -> bool:
-        """Tell whether a join is under way and not applied yet."""
         return bool(self._coordinator.rejoining)
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:

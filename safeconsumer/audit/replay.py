@@ -16,7 +16,13 @@ from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
 # Holds with which a worker limits its input; its handlers go on (W9).
 _WORKERS_OWN = frozenset(
-    {"worker:backpressure", "worker:retry", "worker:drain", "worker:floor"}
+    {
+        "worker:backpressure",
+        "worker:retry",
+        "worker:drain",
+        "worker:floor",
+        "worker:unreadable",
+    }
 )
 
 

@@ -23,7 +23,7 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
 from safeconsumer.holds.explain import counted
@@ -68,7 +68,7 @@ _EPILOG = epilog(
 )
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=Command, epilog=_EPILOG)
 @click.argument("journals", nargs=-1, required=True)
 @click.option(
     "--drained", is_flag=True, help="Every written record should have been delivered."

@@ -55,7 +55,7 @@ def existing(
         names = printable(", ".join(missing))
         verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
         message = f"{verb}: {names}; {mend}"
-        raise CommandError(message, Status.MISSING)
+        raise CommandError(message, Status.FAILED)
 
 
 def _partitions(described: Mapping[str, Any]) -> frozenset[int] | None:

@@ -8,109 +8,44 @@ from importlib import import_module
 from typing import Any
 
 import click
-from attrs import frozen
-from click.shell_completion import CompletionItem
+
+from safeconsumer.cli.saying import Listing
 
 # The statuses that a shell reports for a program ended by SIGPIPE or SIGINT. They are
 # in Status, too, which is imported only with the modules that need Kafka.
 CLOSED = 141
 INTERRUPTED = 130
 
-
-@frozen
-class _Command:
-    """
-    A command that is not imported yet.
-
-    Attributes:
-        module: its module, below this package.
-        name: its name in that module.
-        short: the first sentence of its help, for the list of all commands.
-    """
-
-    module: str
-    name: str
-    short: str
-
-
-# Importing the needs of all commands takes up to a second: a list of commands needs
-# none of them, and each command only its own.
-_COMMANDS: Mapping[str, _Command] = {
-    "audit": _Command(
-        "audit", "audit", "Judge what consumers did by their delivery journals."
-    ),
-    "console": _Command(
-        "console",
-        "console",
-        "Serve a page in your browser: what is held, who obeys, why a partition is "
-        "quiet.",
-    ),
-    "control": _Command(
-        "topics_init", "control", "Set up the topics that group pauses are kept on."
-    ),
-    "dead-letters": _Command(
-        "dead_letters",
-        "dead_letters",
-        "Look at dead letters, and send them back to their topics.",
-    ),
-    "demo": _Command(
-        "demo",
-        "demo",
-        "Show KafkaConsumer and SafeConsumer side by side, through real rebalances.",
-    ),
-    "doctor": _Command(
-        "doctor",
-        "doctor",
-        "Check versions, topics, ACLs, clocks and members, and say what to do.",
-    ),
-    "extend": _Command(
-        "holding",
-        "extend",
-        "Let your holds of exactly these scopes last longer, counted from now.",
-    ),
-    "groups": _Command(
-        "watching",
-        "groups",
-        "Show all groups: holds, members, what does not obey, and which hold ends "
-        "next.",
-    ),
-    "history": _Command(
-        "watching",
-        "history",
-        "List what the control topics still hold of pauses and resumes, oldest first.",
-    ),
-    "monitoring": _Command(
-        "monitoring",
-        "monitoring",
-        "Write a Grafana dashboard, alert rules for Prometheus, and their runbook.",
-    ),
-    "pause": _Command(
-        "holding",
-        "pause",
-        "Hold partitions for every member of a group, now and in the future.",
-    ),
-    "resume": _Command(
-        "lifting",
-        "resume",
-        "Lift holds of exactly these scopes; others stay, and are named.",
-    ),
-    "run": _Command("run", "run", "Run a Worker of your program, as a process."),
-    "status": _Command(
-        "watching",
-        "status",
-        "Show a group's holds, its members and what each obeys, and the lag of what "
-        "is held.",
-    ),
-    "timeline": _Command(
-        "timeline", "timeline", "Draw what consumers did, by their delivery journals."
-    ),
-    "wait": _Command(
-        "watching",
-        "wait",
-        "Wait until every member obeys what was placed before, and the scopes are "
-        "quiet.",
-    ),
+# By use, each command's module below this package and its name there.
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Hold": {
+        "pause": "holding.pause",
+        "extend": "holding.extend",
+        "resume": "lifting.resume",
+        "status": "watching.status",
+        "groups": "watching.groups",
+        "wait": "watching.wait",
+        "history": "watching.history",
+        "console": "console.console",
+    },
+    "Set up": {
+        "control": "topics_init.control",
+        "doctor": "doctor.doctor",
+        "monitoring": "monitoring.monitoring",
+    },
+    "Work": {
+        "run": "run.run",
+        "dead-letters": "dead_letters.dead_letters",
+    },
+    "Prove": {
+        "audit": "audit.audit",
+        "timeline": "timeline.timeline",
+    },
+    "Try": {
+        "demo": "demo.demo",
+    },
 }
+_MODULES = {name: where for one in _COMMANDS.values() for name, where in one.items()}
 
 
 @contextlib.contextmanager
@@ -133,12 +68,16 @@ def _ended() -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
 
 
-class _Commands(click.Group):
-    """A group that imports a command when it is used, and lists commands without it."""
+class _Commands(Listing):
+    """A group that imports a command when it is used: all together take a second."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        """Return the names of all commands."""
-        return sorted(_COMMANDS)
+        """Return the names of all commands, those of one use together."""
+        return [*_MODULES]
+
+    def uses(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - click's
+        """Return the names of commands, by what they are for."""
+        return {use: [*names] for use, names in _COMMANDS.items()}
 
     def get_command(
         self,
@@ -146,22 +85,12 @@ class _Commands(click.Group):
         cmd_name: str,
     ) -> click.Command | None:
         """Import a command; None if there is no command with that name."""
-        known = _COMMANDS.get(cmd_name)
-        if known is None:
+        if cmd_name not in _MODULES:
             return None
-        module: Any = import_module(f"safeconsumer.cli.{known.module}")
-        command: click.Command = getattr(module, known.name)
+        module, _, name = _MODULES[cmd_name].partition(".")
+        found: Any = import_module(f"safeconsumer.cli.{module}")
+        command: click.Command = getattr(found, name)
         return command
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's
-        formatter: click.HelpFormatter,
-    ) -> None:
-        """Write the list of commands, each with its first sentence."""
-        with formatter.section("Commands"):
-            rows = [(name, one.short) for name, one in sorted(_COMMANDS.items())]
-            formatter.write_dl(rows)
 
     def make_context(
         self,
@@ -178,18 +107,6 @@ class _Commands(click.Group):
         """Import a command and run it."""
         with _ended():
             return super().invoke(ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the commands that begin with the given text."""
-        found = [
-            CompletionItem(name, help=one.short)
-            for name, one in sorted(_COMMANDS.items())
-            if name.startswith(incomplete)
-        ]
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*found, *options]
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,11 +16,12 @@ from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.properties import client_configs, read_properties
-from safeconsumer.group.settings import PREFIX, Control, names
+from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.troubles import cannot_log_in, said
 
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
+_SKEW = "30s"
 
 # Settings for which kafka-python has an assert, or raises a KeyError.
 _KNOWN = {
@@ -56,6 +57,18 @@ class Connect:
         return self.base(), control
 
 
+profile_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="SAFECONSUMER_PROFILE",
+    is_eager=True,
+    expose_value=False,
+    callback=profiles.use,
+    help="Take what is not given here from this profile in profiles.toml, and not from "
+    "the environment.",
+)
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command the options for the cluster.
@@ -63,22 +76,13 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     The command gets ``base``, which returns kafka-python's configuration.
     """
 
-    @click.option(
-        "--profile",
-        metavar="NAME",
-        envvar="SAFECONSUMER_PROFILE",
-        is_eager=True,
-        expose_value=False,
-        callback=profiles.use,
-        help="Defaults for these options, from profiles.toml; if it is given here, "
-        "the profile's values come before the environment.",
-    )
+    @profile_option
     @click.option(
         "--bootstrap",
         cls=profiles.Profiled,
         metavar="HOST:PORT,...",
         envvar="SAFECONSUMER_BOOTSTRAP",
-        help="The cluster.",
+        help="The cluster's address.",
     )
     @click.option(
         "--config",
@@ -97,26 +101,38 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         config_file: Path | None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        is_nearer = _is_nearer("config_file", "bootstrap")
+        source = click.get_current_context().get_parameter_source
+        is_typed = source("config_file") is ParameterSource.COMMANDLINE
+        is_other = is_typed and source("bootstrap") is not ParameterSource.COMMANDLINE
         return command(
             *args,
-            base=lambda: _base(bootstrap, config_file, is_nearer=is_nearer),
+            base=lambda: _base(bootstrap, config_file, is_other=is_other),
             **kwargs,
         )
 
     return with_cluster
 
 
-def _is_nearer(name: str, other: str) -> bool:
-    # It is on the command line, and the other is in the environment or in a profile.
-    context = click.get_current_context()
-    nearest = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    for source in nearest:
-        if context.get_parameter_source(other) is source:
-            return False
-        if context.get_parameter_source(name) is source:
-            return True
-    return False
+prefix_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--topic-prefix",
+    cls=profiles.Profiled,
+    metavar="TEXT",
+    default=PREFIX,
+    show_default=True,
+    envvar="SAFECONSUMER_TOPIC_PREFIX",
+    help="The prefix of the control topics' names; a team may have its own.",
+)
+# For a command with connection_options that needs it, before any member has reported
+# its own.
+skew_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--clock-skew",
+    metavar="DURATION",
+    default=_SKEW,
+    show_default=True,
+    envvar="SAFECONSUMER_CLOCK_SKEW",
+    help="How much later members lift expired holds, until one has reported: "
+    "clock_skew of their Control.",
+)
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,60 +144,26 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @cluster_options
-    @click.option(
-        "--topic-prefix",
-        cls=profiles.Profiled,
-        metavar="TEXT",
-        default=PREFIX,
-        show_default=True,
-        envvar="SAFECONSUMER_TOPIC_PREFIX",
-        help="The prefix of the control topics' names; a team may have its own.",
-    )
-    @click.option("--operator-topic", help="Another name for the operators' topic.")
-    @click.option("--group-topic", help="Another name for the members' own topic.")
-    @click.option("--status-topic", help="Another name for the topic of reports.")
-    @click.option(
-        "--clock-skew",
-        metavar="DURATION",
-        default="30s",
-        show_default=True,
-        envvar="SAFECONSUMER_CLOCK_SKEW",
-        help="How much later members lift expired holds: clock_skew of their Control.",
-    )
+    @prefix_option
     @functools.wraps(command)
-    def with_connection(  # noqa: PLR0913 - one parameter per option
+    def with_connection(
         *args: Any,  # noqa: ANN401 - the command's own
         base: Callable[[], dict[str, Any]],
         topic_prefix: str,
-        operator_topic: str | None,
-        group_topic: str | None,
-        status_topic: str | None,
-        clock_skew: str,
+        clock_skew: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
         def control() -> Control:
-            given = (operator_topic, group_topic, status_topic)
-            first, second, third = (
-                one or name
-                for one, name in zip(given, names(topic_prefix), strict=True)
-            )
-            return Control(
-                operator_topic=first,
-                group_topic=second,
-                status_topic=third,
-                clock_skew=_skew(clock_skew),
+            return Control.prefixed(
+                topic_prefix, clock_skew=_seconds_of(clock_skew or _SKEW)
             )
 
-        return command(
-            *args,
-            connect=Connect(base, control),
-            **kwargs,
-        )
+        return command(*args, connect=Connect(base, control), **kwargs)
 
     return with_connection
 
 
-def _skew(text: str) -> float:
+def _seconds_of(text: str) -> float:
     try:
         return 0.0 if text == "0s" else seconds_of(text)
     except ValueError as error:
@@ -190,7 +172,7 @@ def _skew(text: str) -> float:
 
 
 def _base(
-    bootstrap: str | None, config_file: Path | None, *, is_nearer: bool
+    bootstrap: str | None, config_file: Path | None, *, is_other: bool
 ) -> dict[str, Any]:
     configs: dict[str, Any] = {}
     if config_file is not None:
@@ -200,7 +182,8 @@ def _base(
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    if bootstrap is not None and not (is_nearer and configs.get("bootstrap_servers")):
+    # A file that was typed names the cluster; an address that was not is another's.
+    if bootstrap is not None and not (is_other and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = _servers(str(configs.get("bootstrap_servers") or ""))
     if not servers:

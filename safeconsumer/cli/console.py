@@ -1,7 +1,7 @@
 """Implements ``safeconsumer console``: starts the operators' page for a browser."""
 
 import errno
-import webbrowser
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib import import_module
@@ -12,11 +12,12 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.shared import SharedJournal
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.addresses import METAVAR, listening
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.journaled import journal_option, kept_by
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
@@ -25,7 +26,7 @@ _NEEDED = ("jinja2", "starlette", "uvicorn")
 _SHORTEST_TOKEN = 16
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -34,6 +35,12 @@ _SHORTEST_TOKEN = 16
     help="The port of the page; 0 for any.",
 )
 @owner_option
+@click.option(
+    "--owner-header",
+    metavar="NAME",
+    help="The header in which a proxy on this machine names each user, who owns what "
+    "that user holds: X-Remote-User. Whom it does not name sees no page.",
+)
 @click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
 @click.option(
     "--token-file",
@@ -42,20 +49,16 @@ _SHORTEST_TOKEN = 16
     "Bearer TOKEN) and for several browsers (/login?token=TOKEN).",
 )
 @click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Also answer Prometheus on this port, without a token: it shows names of "
-    "groups and topics, and can change nothing. 0 for any port.",
+    "--metrics",
+    "metrics_at",
+    metavar=METAVAR,
+    callback=listening,
+    help="Also answer Prometheus, without a token: it shows names of groups and "
+    "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
+    "others, 0 for any port.",
 )
-@click.option(
-    "--metrics-host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address of --metrics-port; 0.0.0.0 for other machines.",
-)
-@click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
 @journal_option
+@skew_option
 @connection_options
 @click.pass_context
 def console(  # noqa: PLR0913 - one parameter per option
@@ -64,11 +67,10 @@ def console(  # noqa: PLR0913 - one parameter per option
     *,
     port: int,
     owner: str | None,
+    owner_header: str | None,
     is_read_only: bool,
     token_file: Path | None,
-    metrics_port: int | None,
-    metrics_host: str,
-    is_opening: bool,
+    metrics_at: tuple[str, int] | None,
     journal: str | None,
     connect: Connect,
 ) -> None:
@@ -88,6 +90,7 @@ def console(  # noqa: PLR0913 - one parameter per option
             base=base,
             settings=settings,
             owner=owner_of(owner),
+            owner_header=owner_header,
             host=host(),
             principal=principal(base),
             port=port,
@@ -98,8 +101,8 @@ def console(  # noqa: PLR0913 - one parameter per option
         try:
             serving.serve(
                 setup,
-                lambda link: _tell(link, token_file, is_opening),
-                lambda one: _show(one, metrics_host, metrics_port, closing),
+                lambda link: _tell(link, token_file),
+                lambda one: _show(one, metrics_at, closing),
             )
         except KeyboardInterrupt:
             click.echo("The console is closed.")
@@ -137,9 +140,14 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
         raise CommandError(message) from None
 
 
-def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None:  # noqa: ANN401 - of an extra
-    if port is None:
+def _show(
+    figures: Any,  # noqa: ANN401 - of an extra
+    address: tuple[str, int] | None,
+    closing: ExitStack,
+) -> None:
+    if address is None:
         return
+    host, port = address
     # The pages' own /metrics needs the token that may place holds, on this machine
     # only.
     prometheus = import_module("safeconsumer.metrics.prometheus")
@@ -147,13 +155,13 @@ def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None
         server = prometheus.Server(port, host, prometheus.Collector(), figures)
     except OSError as error:
         why = error.strerror or error
-        message = f"{host}:{port}: {why}; choose another --metrics-port"
+        message = f"{host}:{port}: {why}; choose another --metrics"
         raise CommandError(message) from error
     closing.enter_context(server)
     click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
 
 
-def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa: FBT001 - of the command
+def _tell(link: str, token_file: Path | None) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if token_file is not None:
@@ -162,16 +170,23 @@ def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa
             f"The token in {printable(str(token_file))} is not used up: in a browser "
             f"{page}?token=TOKEN, in scripts the header Authorization: Bearer TOKEN."
         )
-    if is_opening:
-        webbrowser.open(link)
 
 
 def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
+        found = file.stat()
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
+    # As ssh has it; what is another's, such as a mounted secret, may be the group's.
+    if os.name == "posix" and found.st_mode & (
+        0o077 if found.st_uid == os.getuid() else 0o007
+    ):
+        message = (
+            f"{file} may be read by others, who could then hold and lift: chmod 600"
+        )
+        raise CommandError(message)
     if len(token) < _SHORTEST_TOKEN:
         message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"
         raise CommandError(message)

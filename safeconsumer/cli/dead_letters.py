@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -15,21 +14,16 @@ from attrs import evolve
 from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
-from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
 from safeconsumer.cli.letters import Wanted
+from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
-from safeconsumer.cli.saying import Listing, printable, printable_lines
+from safeconsumer.cli.saying import Listing, printable
+from safeconsumer.group.rights import REPLAYING
 from safeconsumer.holds.explain import counted
 
 Base = Callable[[], dict[str, Any]]
 
-_READING = (
-    Status.DONE,
-    Status.USAGE,
-    Status.UNREACHABLE,
-    Status.REFUSED,
-    Status.MISSING,
-)
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
@@ -73,29 +67,25 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="TIME",
         help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
     )
-    @click.option("--until", metavar="TIME", help="Only letters written before.")
     @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
     @functools.wraps(command)
     def with_filters(
         *args: Any,  # noqa: ANN401 - the command's own
         **options: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        names = ("from", "error", "since", "until")
-        filters = {name: options.pop(name) for name in names}
+        filters = {name: options.pop(name) for name in ("from", "error", "since")}
         return command(*args, filters=filters, **options)
 
     return with_filters
 
 
 def _wanted(filters: Mapping[str, Any]) -> Wanted:
-    moments: dict[str, Any] = {}
-    for name in ("since", "until"):
-        try:
-            text = filters[name]
-            moments[name] = None if text is None else letters.moment_of(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint=f"--{name}") from error
-    return Wanted(origins=filters["from"], errors=filters["error"], **moments)
+    text = filters["since"]
+    try:
+        since = None if text is None else letters.moment_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error
+    return Wanted(origins=filters["from"], errors=filters["error"], since=since)
 
 
 def _group_of(topic: str, filters: Mapping[str, Any]) -> str:
@@ -106,13 +96,13 @@ def _group_of(topic: str, filters: Mapping[str, Any]) -> str:
         for one in (sorted(set(value)) if isinstance(value, tuple) else [value])
         if one is not None
     ]
-    return f"safeconsumer-replay-{topic}{':' if texts else ''}{','.join(texts)}"
+    return f"{REPLAYING}{topic}{':' if texts else ''}{','.join(texts)}"
 
 
-@dead_letters.command("list", epilog=epilog(*_READING))
+@dead_letters.command("list", epilog=EPILOG)
 @click.argument("topic")
 @_filters
-@click.option("--json", "is_json", is_flag=True, help="Print whole letters as JSON.")
+@output_options
 @cluster_options
 @click.pass_context
 def list_letters(  # noqa: PLR0913 - one parameter per option
@@ -122,13 +112,14 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
     filters: Mapping[str, Any],
     limit: int | None,
     *,
-    is_json: bool,
+    output: Output,
     base: Base,
 ) -> None:
     """
     List the letters in TOPIC: when, from where, which error, after how many attempts.
 
-    A record that no Worker wrote as a letter is listed, too, and marked.
+    A record that no Worker wrote as a letter is listed, too, and marked. -o json prints
+    whole letters.
     """
     wanted = _wanted(filters)
     with explained(context), letters.opened(base(), topic) as there:
@@ -136,29 +127,21 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
         if not several:
             _say_unmet(there)
         several.sort(key=lambda one: one.record.timestamp)
-        if is_json:
-            click.echo(json.dumps(list(map(letters.document, several)), indent=2))
+        if output.is_json:
+            output.document([*map(letters.document, several)])
             return
-        table = [tuple(map(printable, row)) for row in letters.rows(several)]
-        for line in group_text.columns(table, ""):
-            click.echo(line)
+        output.lines(group_text.columns(letters.rows(several), ""))
         foreign = sum(one.letter is None for one in several)
         none = f", {foreign} records that are no letters" if foreign else ""
         click.echo(f"{counted(len(several) - foreign, 'letter')}{none}")
 
 
-@dead_letters.command(epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:]))
+@dead_letters.command(epilog=EPILOG)
 @click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_letter)
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @cluster_options
 @click.pass_context
 def show(
-    context: click.Context,
-    /,
-    letter: tuple[str, int, int],
-    *,
-    is_json: bool,
-    base: Base,
+    context: click.Context, /, letter: tuple[str, int, int], *, base: Base
 ) -> None:
     """
     Show one whole letter: what failed and how, its headers, key and value.
@@ -173,18 +156,13 @@ def show(
         if one is None:
             message = f"there is no record at {topic}:{partition}@{offset}"
             raise CommandError(message, Status.FAILED)
-        if is_json:
-            click.echo(json.dumps(letters.document(one), indent=2))
-        else:
-            text = "\n".join(letters.lines(one))
-            click.echo(printable_lines(text.replace("\t", "    ")))
+        for line in letters.lines(one):
+            click.echo(printable(line.replace("\t", "    ")))
         if one.letter is None:
             context.exit(Status.FAILED)
 
 
-@dead_letters.command(
-    epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:], Status.LEFT)
-)
+@dead_letters.command(epilog=EPILOG)
 @click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]")
 @_filters
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
@@ -199,12 +177,6 @@ def show(
     is_flag=True,
     help="Begin at the first letter, not where the last run stopped.",
 )
-@click.option(
-    "--keep-timestamp",
-    "keeps_timestamp",
-    is_flag=True,
-    help="Keep records' old timestamps; retention may delete them at once.",
-)
 @cluster_options
 @click.pass_context
 def replay(  # noqa: PLR0913 - one parameter per option
@@ -216,7 +188,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
     *,
     is_dry: bool,
     base: Base,
-    **choices: Any,  # noqa: ANN401 - rate, is_again, keeps_timestamp
+    **choices: Any,  # noqa: ANN401 - rate, is_again
 ) -> None:
     """
     Send the letters of TOPIC back to the topics they come from, at least once.
@@ -302,7 +274,7 @@ def _conclude(context: click.Context, replaying: Replay) -> None:
     if replaying.is_cut:
         give_up(context, "interrupted; run it again to go on", Status.INTERRUPTED)
     if replaying.left:
-        context.exit(Status.LEFT)
+        context.exit(Status.FAILED)
 
 
 @contextlib.contextmanager

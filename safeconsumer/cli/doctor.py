@@ -4,21 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import click
 from attrs import asdict
-from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.cli.saying import Command
 from safeconsumer.group.findings import findings
-from safeconsumer.group.judging import BAD, Finding
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group
-from safeconsumer.group.troubles import said
+from safeconsumer.group.verdicts import BAD, Finding
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="Check this group's members too.")
 @click.option(
     "--operators",
@@ -28,6 +26,7 @@ from safeconsumer.group.troubles import said
     "times. Without it only rights that everybody has are judged.",
 )
 @output_options
+@skew_option
 @connection_options
 @click.pass_context
 def doctor(
@@ -44,15 +43,12 @@ def doctor(
         if group is not None:
             checked_group(group)
         found: list[Finding] = []
-        try:
-            with Operator(*connect()) as operator:
+        with Operator(*connect()) as operator:
+            try:
                 for one in findings(operator, group, operators):
                     found.append(one)  # noqa: PERF402 - findings before an error are kept
-        except (KafkaError, OSError, ControlTopicError) as error:
-            what = f"the rest could not be checked: {said(error)}"
-            _tell(output, [*found, Finding(rank=BAD, what=what)])
-            raise
-        _tell(output, found)
+            finally:
+                _tell(output, found)
         if any(one.rank == BAD for one in found):
             context.exit(Status.FAILED)
 

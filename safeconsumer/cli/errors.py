@@ -33,12 +33,6 @@ class Status(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     REFUSED = 4
-    UNCOMMITTED = 5
-    GIVEN_UP = 6
-    MISSING = 7
-    LEFT = 8
-    NOT_SHOWN = 9
-    NOT_PLAYED = 10
     BROKEN = 70
     INTERRUPTED = 130
     CLOSED = 141
@@ -46,19 +40,13 @@ class Status(IntEnum):
 
 MEANINGS = {
     Status.DONE: "Done; the output is correct.",
-    Status.FAILED: "The outcome is bad: a record failed, a check did not pass, or a "
-    "wait ended without success.",
+    Status.FAILED: "The outcome is bad, and a line says how: a check did not pass, a "
+    "wait was in vain, a topic does not exist, a record failed or was not committed.",
     Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
     "group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time; trying again may help.",
     Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
     "control topic would lose holds.",
-    Status.UNCOMMITTED: "Stopped, but the last commit failed.",
-    Status.GIVEN_UP: "Stopped, but running handlers were given up.",
-    Status.MISSING: "A given topic does not exist.",
-    Status.LEFT: "Replayed, but some letters stay where they are; each is named.",
-    Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
-    Status.NOT_PLAYED: "A situation could not be played to its end.",
     Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
     "or a system that refuses its output; no outcome is known. "
     "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",
@@ -177,7 +165,7 @@ def status_of(error: BaseException | None) -> Status:
 _STATUSES = {
     Kind.AWAY: Status.UNREACHABLE,
     Kind.REFUSED: Status.REFUSED,
-    Kind.MISSING: Status.MISSING,
+    Kind.MISSING: Status.FAILED,
     Kind.SETTING: Status.USAGE,
     Kind.SYSTEM: Status.FAILED,
 }

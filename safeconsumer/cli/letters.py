@@ -64,15 +64,13 @@ class Wanted:
         origins: topics, partitions or offsets where they failed; empty for any.
         errors: classes of exceptions, with or without module; empty for any.
         since: written at or after this moment, in seconds since the epoch.
-        until: written before this moment.
-        partition: a partition of the topic of dead letters.
+            partition: a partition of the topic of dead letters.
         offset: an offset there.
     """
 
     origins: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     since: float | None = None
-    until: float | None = None
     partition: int | None = None
     offset: int | None = None
 
@@ -85,17 +83,11 @@ class Wanted:
         at = one.record.timestamp / 1000
         if self.since is not None and at < self.since:
             return False
-        if self.is_early_for(one):
-            return False
         if self.offset is not None and one.record.offset != self.offset:
             return False
         if one.letter is None:
             return not (self.origins or self.errors)
         return self._is_from(one.letter) and self._is_error(one.letter)
-
-    def is_early_for(self, one: Found) -> bool:
-        """Tell whether a record is too new: ``1h`` ago will take it in an hour."""
-        return self.until is not None and one.record.timestamp / 1000 >= self.until
 
     def _is_from(self, letter: StoredLetter) -> bool:
         places = {letter.topic, f"{letter.topic}:{letter.partition}", letter.place}

@@ -6,28 +6,28 @@ from typing import Any
 import click
 from attrs import frozen
 from click.core import ParameterSource
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.cli.holding import GROUP_OPTION, covers_text, undo, written
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
+from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
+from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.overtaking import Overtaken, overtaken, time_of
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Scope
-
-_FUTURE = "(use --future to lift it all the same)"
 
 
 @frozen(kw_only=True)
@@ -40,7 +40,7 @@ class _Asked:
         source: ``operator`` or ``group``, for the control topic.
         owner: the owner of the holds; None if ids are given.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause --json`` and ``status`` show.
+        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str
@@ -50,7 +50,15 @@ class _Asked:
     ids: tuple[str, ...]
 
 
-@click.command(epilog=EPILOG)
+@frozen
+class _Seen:
+    """The holds that existed, and an offset of the topic below which all was read."""
+
+    holds: tuple[Standing, ...]
+    since: int
+
+
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
 @GROUP_OPTION
 @owner_option
@@ -70,9 +78,6 @@ class _Asked:
     help="Lift a hold that a member placed with pause_group(); its owner is app "
     "unless --owner says otherwise.",
 )
-@click.option(
-    "--future", "is_future", is_flag=True, help="Allow a SCOPE without a hold."
-)
 @journal_option
 @output_options
 @connection_options
@@ -87,7 +92,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     is_all: bool,
     ids: tuple[str, ...],
     source: str,
-    is_future: bool,
     journal: str | None,
     output: Output,
     connect: Connect,
@@ -113,50 +117,49 @@ def resume(  # noqa: PLR0913 - one parameter per option
         )
         with operating(context, connect, journal) as operator:
             operator.check()
-            before, since = _standing(operator, asked)
-            wanted = _wanted(asked, before)
-            if before is not None and not is_future:
-                _refuse_typos(operator, asked, wanted, before)
-            done = operator.write(asked.source, wanted)
-            with written("resumed", done):
-                unseen = _unseen(operator, asked, done, since)
-                _check_ids(operator, asked, done, unseen)
-                after = operator.look(group, is_strict=True)
-                if before is not None:
-                    before = (*before, *(one.before for one in unseen))
-                    before = _in_force(before, done, after.skew)
-                _tell(output, asked, done, before, after)
-        if _is_in_vain(asked, done, before, after):
+            seen = _look(operator, asked)
+            if seen is not None and not seen.holds and not asked.scopes:
+                refusing.refuse_unknown(operator, operator.look(group))
+            todo = _todo(asked, seen)
+            if seen is not None:
+                _refuse_typos(operator, asked, seen)
+            done = operator.write(asked.source, todo)
+            with written("lifted", done):
+                lifted = _lifted(operator, asked, seen, done)
+                if output.is_json:
+                    output.document(lifted.document())
+                else:
+                    output.lines(lifted.lines())
+            if trouble := overwrote(lifted.overwritten):
+                give_up(context, trouble, Status.FAILED)
+        if lifted.is_in_vain:
             context.exit(Status.FAILED)
 
 
-def _standing(
-    operator: Operator, asked: _Asked
-) -> tuple[tuple[Standing, ...] | None, int | None]:
-    """Return the existing holds, and an offset below which everything was read."""
-    # Holds that cannot be read must still be liftable.
+def _look(operator: Operator, asked: _Asked) -> _Seen | None:
+    # None: holds that cannot be read must still be liftable.
     try:
         ends = operator.ends()
-        standing = operator.standing(asked.group)
+        holds = operator.standing(asked.group)
     except (KafkaError, OSError, ControlTopicError):
-        return None, None
-    return standing, ends[operator.topic_of(asked.source)]
+        return None
+    return _Seen(holds, ends[operator.topic_of(asked.source)])
 
 
-def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, ...]:
+def _todo(asked: _Asked, seen: _Seen | None) -> tuple[Change, ...]:
     if asked.scopes:
         return changes(asked.group, str(asked.owner), map(str, asked.scopes), None)
-    if before is None:
+    if seen is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
-    here = [one for one in before if one.source == asked.source]
+    here = [one for one in seen.holds if one.source == asked.source]
     found = [
         one for one in here if one.key.owner == asked.owner or _id_of(one) in asked.ids
     ]
     missing = [one for one in asked.ids if one not in map(_id_of, found)]
     if missing or not found:
         which = f"with id {', '.join(missing)}" if missing else f"by {asked.owner}"
-        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}"
+        message = f"nothing of {asked.group!r} is held {which}{_holders(seen)}"
         if len(asked.ids) > len(missing) > 0:
             message += ". Nothing was changed"
         raise CommandError(message, Status.FAILED)
@@ -167,137 +170,117 @@ def _id_of(one: Standing) -> str | None:
     return None if one.hold is None else one.hold.hold_id
 
 
-def _unseen(
-    operator: Operator,
-    asked: _Asked,
-    done: Sequence[Acknowledged],
-    since: int | None,
-) -> tuple[Overtaken, ...]:
-    """Return the holds that were placed after the look, and that were lifted unseen."""
-    if since is None:
-        return ()
-    found = overtaken(operator, asked.source, done, since)
-    return tuple(one for one in found if one.before.hold is not None)
-
-
-def _in_force(
-    before: Sequence[Standing], done: Sequence[Acknowledged], skew: float
-) -> tuple[Standing, ...]:
-    """Return the holds that had not expired when they were lifted, by the broker's time."""
-    lifted = max((time_of(one) or 0.0 for one in done), default=0.0)
-    return tuple(one for one in before if one.in_force(lifted, skew))
-
-
-def _check_ids(
-    operator: Operator,
-    asked: _Asked,
-    done: Sequence[Acknowledged],
-    unseen: Sequence[Overtaken],
-) -> None:
-    """Put back what was lifted by an id that it does not have."""
-    others = [one for one in unseen if _id_of(one.before) not in asked.ids]
-    if asked.ids and others:
-        undo(operator, asked.source, others, done, "resumed", _another)
-
-
-def _another(one: Overtaken) -> str:
-    return f"another hold stands there: {' '.join(one.before.cells())}"
-
-
-def _holders(before: Sequence[Standing]) -> str:
-    owners = sorted({f"{one.source}:{one.key.owner}" for one in before})
+def _holders(seen: _Seen) -> str:
+    owners = sorted({f"{one.source}:{one.key.owner}" for one in seen.holds})
     return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
 
 
-def _refuse_typos(
-    operator: Operator,
-    asked: _Asked,
-    wanted: Sequence[Change],
-    before: Sequence[Standing],
-) -> None:
-    held = {one.key.scope for one in before}
+def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> None:
+    held = {one.key.scope for one in seen.holds}
     unheld = [one for one in asked.scopes if str(one) not in held]
-    if not wanted or not unheld:
+    if not unheld:
         return
     try:
         picture = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return  # write first; report afterwards what could not be read
     refusing.refuse_unknown(operator, picture)
-    refusing.refuse_nothing(operator, picture, unheld, unless=_FUTURE)
+    refusing.refuse_nothing(operator, picture, unheld, unless="")
 
 
-def _tell(
-    output: Output,
+@frozen(kw_only=True)
+class _Lifted:
+    """
+    The result of ``resume``.
+
+    Attributes:
+        source: ``operator`` or ``group``, for the control topic.
+        keys: what was lifted, whether it was held or not.
+        held: those of ``keys`` that were held; None if that could not be read.
+        overwritten: holds that were lifted, and were not meant.
+        covers: the partitions of the group that ``keys`` cover.
+        left: the holds that still cover some of them, or have the same scope.
+    """
+
+    source: str
+    keys: tuple[ControlKey, ...]
+    held: frozenset[ControlKey] | None
+    overwritten: tuple[Standing, ...]
+    covers: tuple[TopicPartition, ...]
+    left: tuple[Standing, ...]
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether it lifted nothing while something holds: a wrong owner or scope."""
+        return self.held is not None and not self.held and bool(self.left)
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain JSON values."""
+        return {
+            "lifted": [
+                {
+                    "scope": one.scope,
+                    "source": self.source,
+                    "owner": one.owner,
+                    "was_held": None if self.held is None else one in self.held,
+                }
+                for one in self.keys
+            ],
+            "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
+            "still_held": [standing_document(one) for one in self.left],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the result as lines for people."""
+        lines = []
+        for one in self.keys:
+            was_held = self.held is None or one in self.held
+            what = "lifted" if was_held else "was not held:"
+            lines.append(f"{what} {one.scope} {self.source}:{one.owner}")
+        lines.append(covers_text(self.covers))
+        if self.left:
+            rows = group_text.columns(map(Standing.cells, self.left))
+            lines += ["still held", *rows]
+        return lines
+
+
+def _lifted(
+    operator: Operator,
     asked: _Asked,
+    seen: _Seen | None,
     done: Sequence[Acknowledged],
-    before: Sequence[Standing] | None,
-    after: Picture,
-) -> None:
-    were = {(one.source, one.key): one for one in before or ()}
-    scopes = _scopes(done)
-    covers = covered(scopes, partitions_of(after))
-    left = _left(scopes, covers, after)
-    if output.is_json:
-        output.document(
-            {
-                "resumed": [
-                    {
-                        "scope": one.change.key.scope,
-                        "source": asked.source,
-                        "owner": one.change.key.owner,
-                        "was_held": None
-                        if before is None
-                        else (asked.source, one.change.key) in were,
-                    }
-                    for one in done
-                ],
-                "covers": [f"{tp.topic}:{tp.partition}" for tp in covers],
-                "still_held": [standing_document(one) for one in left],
-            }
+) -> _Lifted:
+    unseen: tuple[Standing, ...] = ()
+    if seen is not None:
+        unseen = overwritten(operator, asked.source, done, seen.since)
+    after = operator.look(asked.group, is_strict=True)
+    keys = tuple(one.change.key for one in done)
+    held = None
+    if seen is not None:
+        # What had expired when it was lifted, by the broker's clock, was not held.
+        at = max((one.at or 0.0 for one in done), default=0.0)
+        before = (one for one in (*seen.holds, *unseen) if one.source == asked.source)
+        last = {one.key: one for one in before if one.key in keys}
+        held = frozenset(
+            key for key, one in last.items() if one.in_force(at, after.skew)
         )
-        return
-    lines = []
-    for one in done:
-        key = one.change.key
-        was = before is None or (asked.source, key) in were
-        said = "resumed" if was else "was not held:"
-        lines.append(f"{said} {key.scope} {asked.source}:{key.owner}")
-    lines.append(covers_text(covers))
-    if left:
-        rows = group_text.columns(map(Standing.cells, left))
-        lines += ["still held", *rows]
-    output.lines(lines)
-
-
-def _scopes(done: Sequence[Acknowledged]) -> list[Any]:
-    reads = (patterns.read(one.change.key.scope) for one in done)
-    return [one.scope for one in reads if one is not None]
-
-
-def _left(
-    scopes: Sequence[Any], covers: Sequence[Any], after: Picture
-) -> list[Standing]:
+    reads = [one for key in keys if (one := patterns.read(key.scope)) is not None]
+    scopes = [one.scope for one in reads]
+    covers = covered(scopes, partitions_of(after))
     named = set(map(str, scopes))
-    return [
-        one
-        for one in after.standing
-        if one.key.scope in named or any(one.covers(tp) for tp in covers)
-    ]
-
-
-def _is_in_vain(
-    asked: _Asked,
-    done: Sequence[Acknowledged],
-    before: Sequence[Standing] | None,
-    after: Picture,
-) -> bool:
-    # A command that lifts nothing while something holds the scope was given the wrong
-    # owner or scope: it has not succeeded.
-    if before is None:
-        return False
-    were = {(one.source, one.key) for one in before}
-    if any((asked.source, one.change.key) in were for one in done):
-        return False
-    scopes = _scopes(done)
-    return bool(_left(scopes, covered(scopes, partitions_of(after)), after))
+    return _Lifted(
+        source=asked.source,
+        keys=keys,
+        held=held,
+        overwritten=tuple(
+            one
+            for one in unseen
+            if asked.ids and one.hold is not None and _id_of(one) not in asked.ids
+        ),
+        covers=covers,
+        left=tuple(
+            one
+            for one in after.standing
+            if one.key.scope in named or any(one.covers(tp) for tp in covers)
+        ),
+    )

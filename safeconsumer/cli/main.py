@@ -9,7 +9,6 @@ from safeconsumer._kafka.installed import explain_failed_import
 
 # Of Status, but that is imported with what needs Kafka.
 USAGE = 2
-GIVEN_UP = 6
 BROKEN = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
 
@@ -19,6 +18,10 @@ The environment variable with which an error that no command foresees is shown w
 """
 
 _NEEDED = ("click",)
+
+
+class Abandoned(SystemExit):
+    """Ends the program at once, though threads of it still run."""
 
 
 def main() -> None:
@@ -33,12 +36,10 @@ def main() -> None:
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
-    except SystemExit as end:
-        if end.code == GIVEN_UP:  # Python would wait for threads of to_thread()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(GIVEN_UP)
-        raise
+    except Abandoned as end:  # Python would wait for threads of to_thread()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code or 0))
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(INTERRUPTED) from None

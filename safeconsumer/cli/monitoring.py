@@ -1,51 +1,35 @@
 """Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook."""
 
 from collections.abc import Iterator
+from importlib.resources import files as packaged
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 
 from safeconsumer.cli.errors import Status, epilog, give_up
-from safeconsumer.metrics import alerts, dashboard
 
 
 @click.command(epilog=epilog(Status.DONE, Status.FAILED, Status.USAGE))
-@click.option(
-    "--write",
-    "folder",
-    required=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write into; it is created if needed.",
+@click.argument(
+    "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
 )
-@click.option(
-    "--runbook-url",
-    default=alerts.RUNBOOK,
-    metavar="URL",
-    help="The address of the runbook, for the link of each alert.",
-)
-@click.option("--force", "is_forced", is_flag=True, help="Replace files that differ.")
 @click.pass_context
-def monitoring(
-    context: click.Context, folder: Path, *, runbook_url: str, is_forced: bool
-) -> None:
+def monitoring(context: click.Context, folder: Path) -> None:
     """
-    Write a Grafana dashboard, alert rules for Prometheus, and their runbook.
+    Write a Grafana dashboard, alert rules for Prometheus, and their runbook, into DIR.
 
     dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
     Prometheus; lag-alert.yml shows how a lag alert ignores held partitions. An existing
-    file that differs is not changed, unless with --force; the others are written all
-    the same, and the status is 1.
+    file that differs is not changed: delete or move it first. The others are written
+    all the same, and the status is 1.
     """
     files = {
-        "dashboard.json": dashboard.dashboard(),
-        "alerts.yml": alerts.rules(runbook_url),
-        "lag-alert.yml": alerts.lag_rules(),
-        alerts.RUNBOOK: alerts.runbook(),
+        one.name: one.read_text("utf-8")
+        for one in packaged("safeconsumer.metrics").joinpath("files").iterdir()
     }
     try:
-        changed = [] if is_forced else [*_changed(folder, files)]
+        changed = [*_changed(folder, files)]
         new = {name: text for name, text in files.items() if name not in changed}
         _write(folder, new)
     except OSError as error:
@@ -55,7 +39,7 @@ def monitoring(
     if changed:
         message = (
             f"not changed, since it differs: {', '.join(changed)} in {folder}; "
-            "--force replaces it"
+            "delete or move it first"
         )
         give_up(context, message, Status.FAILED)
 

@@ -61,7 +61,7 @@ def cut(line: str, width: int | None) -> str:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``-o`` and ``--json``; it is called with ``output``."""
+    """Give a command ``-o``; it is called with ``output``."""
 
     @click.option(
         "-o",
@@ -72,14 +72,12 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="wide: lines are not cut to the terminal's width.",
     )
-    @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
     @functools.wraps(command)
     def with_output(
         *args: Any,  # noqa: ANN401 - the command's own
         kind: str,
-        is_json: bool,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        return command(*args, output=Output(JSON if is_json else kind), **kwargs)
+        return command(*args, output=Output(kind), **kwargs)
 
     return with_output

@@ -1,50 +1,16 @@
-"""Lets supervisors watch a worker process: by a touched file, or an HTTP port."""
+"""Lets supervisors watch a worker process by HTTP."""
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.worker import Worker
 
-_EVERY = 1.0
-
 
 @contextlib.contextmanager
-def touching(path: Path | None, worker: Worker) -> Iterator[None]:
-    """
-    Touch a file every second while the worker's loop turns, and remove it at the end.
-
-    Raises:
-        OSError: the file cannot be created.
-    """
-    if path is None:
-        yield
-        return
-    path.touch()
-    over = threading.Event()
-
-    def touch() -> None:
-        while not over.wait(_EVERY):
-            with contextlib.suppress(OSError):  # a full disk must not end a worker
-                if worker.healthy().is_alive:
-                    path.touch()
-
-    thread = threading.Thread(target=touch, name="safeconsumer-probe", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]:
+def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | None]:
     """
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
@@ -55,7 +21,7 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
         MissingExtraError: prometheus-client is missing.
         OSError: the port is taken.
     """
-    if port is None:
+    if address is None:
         yield None
         return
     from safeconsumer.metrics.prometheus import (  # noqa: PLC0415  an extra's
@@ -64,7 +30,7 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     )
 
     handler = _handler(worker, answers_of(Collector(worker, is_labelled=False)))
-    server = Answers(host, port, handler, "safeconsumer-probe-http")
+    server = Answers(*address, handler, "safeconsumer-probe-http")
     try:
         yield server.server_port
     finally:

@@ -16,43 +16,40 @@ _DEFAULT = "default"
 _KEYS: Mapping[str, str] = {
     "bootstrap": "bootstrap",
     "config": "config_file",
-    "group-topic": "group_topic",
-    "journal": "journal",
-    "operator-topic": "operator_topic",
     "owner": "owner",
-    "status-topic": "status_topic",
     "topic-prefix": "topic_prefix",
 }
-# The key in a command's context for the parameters that are settled by a profile given
-# on the command line.
-_SETTLED = "safeconsumer.profile.settled"
-# Both say where the cluster is; a login for one is not for the other's address.
-_WHERE = frozenset({"bootstrap", "config_file"})
-# A journal's settings of one are not for the cluster of the other, either.
-_OF_A_CLUSTER = _WHERE | {"journal"}
+# Both say where the cluster is: of a login and an address from two places one may be
+# for production.
+_WHERE: Mapping[str, str] = {
+    "bootstrap": "SAFECONSUMER_BOOTSTRAP",
+    "config_file": "SAFECONSUMER_CONFIG",
+}
+# The key in a command's context that says whether a profile was named on the command
+# line.
+_IS_NAMED = "safeconsumer.profile"
 
 
 class Profiled(click.Option):
     """
     An option that a profile may set.
 
-    If a profile is given on the command line, it comes before the environment: with
-    ``--profile staging`` staging is meant, whatever a shell exports.
+    A profile that is named on the command line is asked instead of the environment:
+    with ``--profile staging`` staging is meant, whatever a shell exports.
     """
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the environment's value, unless such a profile has one."""
-        if is_settled(ctx, str(self.name)):
-            return None
-        return super().resolve_envvar_value(ctx)
+        """Return the environment's value, unless a profile was named."""
+        return None if ctx.meta.get(_IS_NAMED) else super().resolve_envvar_value(ctx)
 
 
 def use(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     """
     Make a profile's values the defaults of a command's options.
 
-    Without a name this is the profile ``default``, if it exists. If the profile is
-    given on the command line, its values come before the environment.
+    Without a name this is the profile ``default``, if it exists. Unless a profile is
+    named on the command line the environment counts more, and if it says where the
+    cluster is, nothing of the profile does.
 
     Raises:
         click.BadParameter: there is no such profile, or the file cannot be used.
@@ -65,13 +62,11 @@ def use(context: click.Context, parameter: click.Parameter, name: str | None) ->
         message = f"no profile {name!r} in {path}; there are: {known}"
         raise click.BadParameter(message)
     values = _values(profiles.get(name or _DEFAULT, {}), path)
-    context.default_map = {**values, **(context.default_map or {})}
     source = context.get_parameter_source(str(parameter.name))
-    if source is ParameterSource.COMMANDLINE:
-        context.meta[_SETTLED] = {
-            *values,
-            *(_OF_A_CLUSTER if _WHERE & {*values} else ()),
-        }
+    context.meta[_IS_NAMED] = source is ParameterSource.COMMANDLINE
+    if not context.meta[_IS_NAMED] and any(map(os.environ.get, _WHERE.values())):
+        values = {key: one for key, one in values.items() if key not in _WHERE}
+    context.default_map = {**values, **(context.default_map or {})}
 
 
 def _read(path: Path, *, is_wanted: bool) -> Mapping[str, Any]:
@@ -96,8 +91,7 @@ def _values(profile: object, path: Path) -> dict[str, str]:
                 f"{', '.join(_KEYS)}, each a text"
             )
             raise click.BadParameter(message)
-        is_path = key in {"config", "journal"}
-        there = path.parent / expanded(value) if is_path else value
+        there = path.parent / expanded(value) if key == "config" else value
         values[_KEYS[key]] = str(there)
     return values
 
@@ -114,20 +108,3 @@ def expanded(text: str) -> Path:
     except RuntimeError as error:
         message = f"{text}: {error}"
         raise click.BadParameter(message) from error
-
-
-def is_settled(context: click.Context, name: str) -> bool:
-    """Tell whether a profile, given on the command line, settles a parameter."""
-    return name in context.meta.get(_SETTLED, ())
-
-
-def another_cluster(context: click.Context) -> str | None:
-    """Return what names another cluster than the profile does; None if nothing."""
-    profile = context.default_map or {}
-    nearer = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    for name in sorted(_WHERE) if _WHERE & {*profile} else ():
-        said = context.params.get(name)
-        is_nearer = context.get_parameter_source(name) in nearer
-        if is_nearer and str(said) != str(profile.get(name)):
-            return str(said)
-    return None

@@ -74,7 +74,6 @@ class Replay:
         rate: letters per second; None for no limit.
         most: the most letters; None for no limit.
         is_again: whether to begin at the first letter, and not at the group's offsets.
-        keeps_timestamp: whether to give records their old timestamps.
 
     Attributes:
         before: records that the group had passed when the replay began.
@@ -96,7 +95,6 @@ class Replay:
         rate: float | None = None,
         most: int | None = None,
         is_again: bool = False,
-        keeps_timestamp: bool = False,
     ) -> None:
         self._there = there
         self._wanted = wanted
@@ -105,7 +103,6 @@ class Replay:
         self._say = say
         self._rate = rate
         self._most = most
-        self._keeps_timestamp = keeps_timestamp
         self._window = max(1, int(min(_WINDOW, rate or _WINDOW)))
         self._posted: list[tuple[Found, Any]] = []
         # What the group's offsets will be once all that was posted is acknowledged.
@@ -113,8 +110,6 @@ class Replay:
             tp: begin if is_again else self._start(tp)
             for tp, begin in there.begins.items()
         }
-        # Partitions with a record that only a later run takes: see Wanted.is_early_for.
-        self._waiting: set[TopicPartition] = set()
         self._next_at = self._told_at = time.monotonic()
         self.before = sum(at - there.begins[tp] for tp, at in self._passed.items())
         self.selected = self.sent = self.left = 0
@@ -192,10 +187,7 @@ class Replay:
         self._say(f"left {found.place}: {why}")
 
     def _pass(self, found: Found) -> None:
-        if self._wanted.is_early_for(found):
-            self._waiting.add(found.tp)
-        if found.tp not in self._waiting:
-            self._passed[found.tp] = found.record.offset + 1
+        self._passed[found.tp] = found.record.offset + 1
 
     def _post(self, letter: Letter) -> None:
         stored = letter.stored
@@ -208,7 +200,6 @@ class Replay:
                 value=stored.value,
                 headers=headers,
                 partition=letter.partition,
-                timestamp_ms=stored.timestamp if self._keeps_timestamp else None,
             )
         except (*_FINAL, TypeError, ValueError) as error:
             self._leave(letter.found, str(error))

@@ -5,7 +5,6 @@ import json
 import logging
 import signal
 from collections.abc import Container, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,8 +12,11 @@ from click.core import ParameterSource
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import cluster, probes
+from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.errors import CommandError, Status, epilog, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.main import Abandoned
+from safeconsumer.cli.saying import Command
 from safeconsumer.cli.target import TargetError, load, takes_consumer, worker_of
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare
@@ -46,31 +48,10 @@ _LIFETIMES = {
 _WRONG_SETTING = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _REACH_MS = 5_000
 # What concerns the process, whoever makes the consumer.
-_OF_THE_PROCESS = {"target", "is_traced", "probe_file", "probe_host", "probe_port"}
-_OF_CONTROL = (
-    "topic_prefix",
-    "operator_topic",
-    "group_topic",
-    "status_topic",
-    "clock_skew",
-)
-_NEEDING = (
-    (_OF_CONTROL, ("is_controlled", "--control")),
-    (("probe_host",), ("probe_port", "--probe-port")),
-)
-_EPILOG = epilog(
-    Status.DONE,
-    Status.FAILED,
-    Status.USAGE,
-    Status.UNREACHABLE,
-    Status.REFUSED,
-    Status.UNCOMMITTED,
-    Status.GIVEN_UP,
-    Status.MISSING,
-)
+_OF_THE_PROCESS = {"target", "is_traced", "probes_at"}
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("target", metavar="MODULE:NAME")
 @click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @connection_options
@@ -96,20 +77,12 @@ _EPILOG = epilog(
     "run says where spans go.",
 )
 @click.option(
-    "--probe-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Touch this file every second while the loop turns; removed at the end.",
-)
-@click.option(
-    "--probe-port",
-    type=click.IntRange(0, 65_535),
-    help="Answer /live, /healthy and /metrics by HTTP; 0 takes a free port.",
-)
-@click.option(
-    "--probe-host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address on which the probes answer.",
+    "--probes",
+    "probes_at",
+    metavar=METAVAR,
+    callback=listening,
+    help="Answer /live, /healthy and /metrics by HTTP: 8080 on this machine, "
+    "0.0.0.0:8080 for others; 0 takes a free port.",
 )
 @click.pass_context
 def run(
@@ -131,7 +104,9 @@ def run(
     """
     with explained(context), contextlib.ExitStack() as stack:
         stack.callback(trace_all.reset, trace_all.set(options["is_traced"]))
-        _refuse_idle(context)
+        if not options["is_controlled"] and _typed(context, {"topic_prefix"}):
+            message = "--topic-prefix would change nothing without --control"
+            raise CommandError(message)
         found = load(target)
         if takes_consumer(target, found):
             consumer = _consumer(target, options)
@@ -141,10 +116,12 @@ def run(
             _refuse_typed(target, context)
             worker = worker_of(target, found)
         _log()
-        _probe(stack, worker, options)
+        _probe(stack, worker, options["probes_at"])
         report = _ran(worker)
     click.echo(_sentence(report), err=True)
-    context.exit(_status(report))
+    if report.given_up:
+        raise Abandoned(Status.FAILED)
+    context.exit(Status.DONE if report.committed else Status.FAILED)
 
 
 def _refuse_typed(target: str, context: click.Context) -> None:
@@ -156,14 +133,6 @@ def _refuse_typed(target: str, context: click.Context) -> None:
             f"nothing: leave that out, or name a function that takes the consumer"
         )
         raise TargetError(message)
-
-
-def _refuse_idle(context: click.Context) -> None:
-    # What would change nothing, without the option that it belongs to.
-    for names, needed in _NEEDING:
-        if not context.params[needed[0]] and (typed := _typed(context, names)):
-            message = f"{', '.join(typed)} would change nothing without {needed[1]}"
-            raise CommandError(message)
 
 
 def _typed(context: click.Context, names: Container[str]) -> list[str]:
@@ -235,17 +204,15 @@ def _log() -> None:
 
 
 def _probe(
-    stack: contextlib.ExitStack, worker: Worker, options: dict[str, Any]
+    stack: contextlib.ExitStack, worker: Worker, address: tuple[str, int] | None
 ) -> None:
-    host, wanted = options["probe_host"], options["probe_port"]
     try:
-        stack.enter_context(probes.touching(options["probe_file"], worker))
-        port = stack.enter_context(probes.serving(host, wanted, worker))
+        port = stack.enter_context(probes.serving(address, worker))
     except OSError as error:
         message = f"a probe cannot be set up: {error}"
         raise CommandError(message) from error
-    if wanted == 0:
-        click.echo(f"safeconsumer: probes at http://{host}:{port}", err=True)
+    if address is not None and address[1] != port:
+        click.echo(f"safeconsumer: probes at http://{address[0]}:{port}", err=True)
 
 
 def _ran(worker: Worker) -> Report:
@@ -265,15 +232,10 @@ def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
     letters = counted(report.dead_letters, "dead letter")
     gone = f", {counted(report.gone, 'offset')} deleted unread" if report.gone else ""
+    given_up = f", {report.given_up} given up unfinished" if report.given_up else ""
     return (
         f"safeconsumer: {handled} handled, {letters}, "
-        f"{report.skipped} skipped, {report.dropped} dropped{gone}; "
+        f"{report.skipped} skipped, {report.dropped} dropped{given_up}{gone}; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"
     )
-
-
-def _status(report: Report) -> Status:
-    if not report.committed:
-        return Status.UNCOMMITTED
-    return Status.GIVEN_UP if report.given_up else Status.DONE

@@ -1,6 +1,9 @@
-"""Makes text from elsewhere safe to print, and lists commands with whole sentences."""
+"""Makes text from elsewhere safe to print, and lists what commands and options do."""
 
 import click
+
+# The parameters that connection.py adds to a command.
+_OF_THE_CLUSTER = {"profile", "bootstrap", "config_file", "topic_prefix"}
 
 
 def printable(text: str) -> str:
@@ -13,23 +16,48 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-def printable_lines(text: str) -> str:
-    """Do the same to text whose line ends are our own."""
-    return "\n".join(map(printable, text.split("\n")))
+class Command(click.Command):
+    """A command whose help lists the options for the cluster after its own."""
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the options, in two lists."""
+        several = self.get_params(ctx)
+        for head, is_of_cluster in (
+            ("Options", False),
+            ("Options for the cluster", True),
+        ):
+            rows = [
+                row
+                for one in several
+                if (one.name in _OF_THE_CLUSTER) is is_of_cluster
+                and (row := one.get_help_record(ctx)) is not None
+            ]
+            if rows:
+                with formatter.section(head):
+                    formatter.write_dl(rows)
 
 
 class Listing(click.Group):
     """A group whose help has the whole first sentence of each command; click cuts it."""
 
+    command_class = Command
+
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the list of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, " ".join((one.help or "").split("\n\n")[0].split()))
-                    for name in self.list_commands(ctx)
-                    if (one := self.get_command(ctx, name)) is not None
-                ]
-            )
+        for head, names in self.uses(ctx).items():
+            with formatter.section(head):
+                formatter.write_dl(
+                    [
+                        (name, " ".join((one.help or "").split("\n\n")[0].split()))
+                        for name in names
+                        if (one := self.get_command(ctx, name)) is not None
+                    ]
+                )
+
+    def uses(self, ctx: click.Context) -> dict[str, list[str]]:
+        """Return the names of commands, by what they are for."""
+        return {"Commands": self.list_commands(ctx)}

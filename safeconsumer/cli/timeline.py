@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.reading import TopicPartition, partition_of
+from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
@@ -17,14 +17,7 @@ from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
 
-# The function for each file ending, and the library that it needs.
-_FORMATS = {
-    ".svg": ("figure", "matplotlib"),
-    ".png": ("figure", "matplotlib"),
-    ".html": ("page", "plotly"),
-}
-
-_NEEDED = frozenset({"matplotlib", "numpy", "plotly"})
+_FORMATS = frozenset({".svg", ".png", ".html"})
 
 _EPILOG = epilog(Status.DONE, Status.USAGE)
 
@@ -38,16 +31,16 @@ def _moment(
         raise click.BadParameter(str(error), context, parameter) from error
 
 
-def _partitions(
+def _checked_partitions(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
-) -> frozenset[TopicPartition]:
-    found = set()
-    for text in texts:
-        try:
-            found.add(partition_of(text))
-        except ValueError as error:
-            raise click.BadParameter(str(error), context, parameter) from error
-    return frozenset(found)
+) -> tuple[str, ...]:
+    try:
+        for text in texts:
+            if ":" in text:
+                partition_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+    return texts
 
 
 def _checked_format(
@@ -84,14 +77,13 @@ def _check_folder(output: Path) -> None:
 @click.option(
     "--group", "groups", multiple=True, help="Only this consumer group; repeatable."
 )
-@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
-    callback=_partitions,
-    metavar="TOPIC:N",
-    help="Only this partition; repeatable, in addition to --topic.",
+    callback=_checked_partitions,
+    metavar="TOPIC[:N]",
+    help="Only this partition, or all of this topic; repeatable.",
 )
 @click.option(
     "--from",
@@ -103,7 +95,6 @@ def _check_folder(output: Path) -> None:
 @click.option(
     "--to", "end", callback=_moment, metavar="DURATION", help="End this long after it."
 )
-@click.option("--title", help="A title instead of the groups' names.")
 @click.option(
     "--drained", is_flag=True, help="Every written record should have been delivered."
 )
@@ -132,11 +123,9 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     journals: tuple[Path, ...],
     output: Path,
     groups: tuple[str, ...],
-    topics: tuple[str, ...],
-    partitions: frozenset[TopicPartition],
+    partitions: tuple[str, ...],
     start: float | None,
     end: float | None,
-    title: str | None,
     drained: bool,
     clock_skew: float,
     patience: float,
@@ -155,8 +144,8 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     wanted = Wanted(
         groups=frozenset(groups),
-        topics=frozenset(topics),
-        partitions=partitions,
+        topics=frozenset(one for one in partitions if ":" not in one),
+        partitions=frozenset(partition_of(one) for one in partitions if ":" in one),
         start=start or 0.0,
         end=end,
     )
@@ -172,7 +161,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         story = watching.told(wanted)
         if unnamed := watching.unnamed(wanted):
             click.echo(f"safeconsumer: {printable(unnamed)}", err=True)
-        output.write_bytes(draw(story, title, trouble))
+        output.write_bytes(draw(story, trouble))
     except CommandError as error:
         give_up(context, str(error), error.status)
         return
@@ -196,20 +185,17 @@ def _counts(story: Timeline, journals: int) -> str:
     return ", ".join(said)
 
 
-def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:
+def _drawing(output: Path) -> Callable[[Timeline, str], bytes]:
     # Checked before the journals are read, which may take minutes.
-    kind = output.suffix.lower()
-    module, library = _FORMATS[kind]
     try:
-        draws = import_module(f"safeconsumer.audit.timeline.{module}")
+        picture = import_module("safeconsumer.audit.timeline.picture")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+        if error.name != "vl_convert":
             raise
-        message = f"{kind} needs {library}: pip install 'safeconsumer[timeline]'"
+        message = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
         raise CommandError(message) from None
-    if kind == ".html":
-        return lambda *told: draws.page(*told).encode()
-    return lambda story, title, trouble: draws.drawn(story, kind[1:], title, trouble)
+    kind = output.suffix.lower()[1:]
+    return lambda story, why: picture.drawn(story, kind, trouble=why)
 
 
 def _trouble(troubles: Sequence[str], unread: int) -> str:

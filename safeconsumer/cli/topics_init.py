@@ -1,13 +1,18 @@
 """Implements ``safeconsumer control``: creates the control topics, and prints ACLs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
-from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.connection import (
+    Connect,
+    connection_options,
+    prefix_option,
+    profile_option,
+)
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -19,7 +24,7 @@ from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import Listing
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.rights import Grant, grants
+from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
 
 
@@ -71,26 +76,16 @@ def control() -> None:
     default=None,
     help="Replicas of each topic; 3 where there are 3 brokers, else 1, by default.",
 )
-@_who
-@output_options
 @connection_options
 @click.pass_context
-def init(  # noqa: PLR0913 - one parameter per option
-    context: click.Context,
-    /,
-    *,
-    replication: int | None,
-    operators: tuple[str, ...],
-    members: tuple[str, ...],
-    groups: tuple[str, ...],
-    topics_: tuple[str, ...],
-    output: Output,
-    connect: Connect,
+def init(
+    context: click.Context, /, *, replication: int | None, connect: Connect
 ) -> None:
     """
-    Create the control topics with the right settings, and print the ACLs to set.
+    Create the control topics with the right settings.
 
-    Topics that exist get the settings they lack; running it again is safe.
+    Topics that exist get the settings they lack; running it again is safe. Which rights
+    operators and members need then is printed by control acls.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -99,19 +94,10 @@ def init(  # noqa: PLR0913 - one parameter per option
             message = f"--replication {replicas}, but there are {brokers} brokers"
             raise CommandError(message)
         _refuse_partitioned(operator)
-        done = {
-            name: _make(operator, name, settings, replicas)
-            for name, settings in _wanted(operator.settings, replicas).items()
-        }
-        found = _grants(operator.settings, operators, members, groups, topics_)
-        if output.is_json:
-            rights = [one.document() for one in found]
-            output.document({"topics": done, "acls": rights})
-            return
-        made = [f"{what} {name}" for name, what in done.items()]
-        commands = [one.command() for one in found]
-        # It is to be pasted into a shell, so it is never cut.
-        Output(WIDE).lines([*made, "", *_heading(operator.settings), *commands])
+        for name, settings in _wanted(operator.settings, replicas).items():
+            what = _make(operator, name, settings, replicas)
+            click.echo(f"{what} {name}")
+        click.echo("safeconsumer control acls prints the rights to set")
 
 
 def _refuse_partitioned(operator: Operator) -> None:
@@ -162,18 +148,16 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
 @control.command(epilog=epilog(Status.DONE, Status.USAGE))
 @_who
 @output_options
-@connection_options
-@click.pass_context
+@profile_option
+@prefix_option
 def acls(  # noqa: PLR0913 - one parameter per option
-    context: click.Context,
-    /,
     *,
     operators: tuple[str, ...],
     members: tuple[str, ...],
     groups: tuple[str, ...],
     topics_: tuple[str, ...],
     output: Output,
-    connect: Connect,
+    topic_prefix: str,
 ) -> None:
     """
     Print the ACLs that operators and members need, and no more; asks no broker.
@@ -182,30 +166,21 @@ def acls(  # noqa: PLR0913 - one parameter per option
     same topic: teams that do not trust each other should have separate topics, with
     --topic-prefix. Only operators write operators' holds.
     """
-    with explained(context):
-        settings = connect.control()
-        found = tuple(_grants(settings, operators, members, groups, topics_))
+    settings = Control.prefixed(topic_prefix)
+    found = tuple(
+        grants(
+            settings,
+            operators or ("User:OPERATOR",),
+            members or ("User:MEMBER",),
+            groups or ("GROUP",),
+            topics_ or ("TOPIC",),
+        )
+    )
     if output.is_json:
         output.document([one.document() for one in found])
         return
     lines = [*_heading(settings), *(one.command() for one in found)]
     Output(WIDE).lines(lines)  # to be pasted into a shell: never cut
-
-
-def _grants(
-    settings: Control,
-    operators: Sequence[str],
-    members: Sequence[str],
-    groups: Sequence[str],
-    topics_: Sequence[str],
-) -> Iterator[Grant]:
-    return grants(
-        settings,
-        operators or ("User:OPERATOR",),
-        members or ("User:MEMBER",),
-        groups or ("GROUP",),
-        topics_ or ("TOPIC",),
-    )
 
 
 def _heading(settings: Control) -> tuple[str, str]:

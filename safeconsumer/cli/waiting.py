@@ -9,8 +9,9 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli.errors import Status, status_of
 from safeconsumer.group import judging
-from safeconsumer.group.judging import Answer, Covering, Place
+from safeconsumer.group.judging import Covering
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.scopes import covered, partitions_of
 from safeconsumer.group.troubles import said
@@ -46,11 +47,11 @@ class Outcome:
 
 
 class InVainError(Exception):
-    """Raised by a judge if the state cannot be reached any more; its text says why."""
+    """Raised by a condition that cannot be met any more; its text says why."""
 
 
 # Returns whether a picture is in the wanted state, and a sentence about it.
-Judge = Callable[[Picture], tuple[bool, str]]
+Condition = Callable[[Picture], tuple[bool, str]]
 
 
 # Refuses, with the first look, what is not worth waiting for; may ask the cluster.
@@ -60,7 +61,7 @@ Check = Callable[[Operator, Picture], None]
 def wait_until(
     operator: Operator,
     group: str,
-    judge: Judge,
+    condition: Condition,
     timeout: float,
     check: Check | None = None,
 ) -> Outcome:
@@ -74,7 +75,7 @@ def wait_until(
     Args:
         operator: the connection.
         group: the group.
-        judge: judges a picture of it.
+        condition: judges a picture of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
 
@@ -91,7 +92,7 @@ def wait_until(
             ends = picture.ends if ends is None else ends
             known = None if picture.ends is None else ends
             try:
-                last = judge(evolve(picture, ends=known))
+                last = condition(evolve(picture, ends=known))
             except InVainError as error:
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
@@ -145,23 +146,14 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if picture.ends is None:
         return False, f"it is unknown what flows: {'; '.join(picture.unread)}"
     judge = judging.Judge(picture)
-    behind = [one for one in judge.seats if not one.obeys]
+    behind = [one for one in judge.present if not one.obeys]
     if behind:
-        return False, "; ".join(f"{one.name}: {one.why}" for one in behind[:5])
-    places = {tp: judge.place(tp) for tp in wanted}
-    still = [tp for tp in wanted if not judge.delivers(tp)]
+        told = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
+        return False, "; ".join(told)
+    still = {tp for tp in wanted if not judge.delivers(tp)}
     if still or not wanted:
         shown = judging.partitions_text(still) or "any of it"
-        whys = dict.fromkeys(_why(places[tp]) for tp in still)
-        return False, f"not flowing: {', '.join([shown, *whys])}"
+        rows = view_of(picture).partitions if still else ()
+        whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
+        return False, "; ".join([f"not flowing: {shown}", *whys])
     return True, f"flowing: {judging.partitions_text(wanted)}"
-
-
-def _why(place: Place) -> str:
-    if place.answer is Answer.UNOWNED:
-        return "which nobody owns"
-    if place.answer is Answer.QUIET:
-        return f"kept quiet by {place.member} itself"
-    if place.answer is Answer.FLOWING:
-        return f"though {place.member}, which has left or waits, delivers some"
-    return place.why

@@ -1,9 +1,8 @@
 """Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 from kafka.errors import KafkaError
@@ -21,14 +20,16 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import said
+from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
@@ -37,8 +38,8 @@ _WATCH_EVERY = 1.0
 _WATCH_SECONDS = 10.0
 
 
-@click.command(epilog=EPILOG)
-@GROUP_OPTION
+@click.command(cls=Command, epilog=EPILOG)
+@click.option("--group", default=None, help="The consumer group; all, without it.")
 @click.option("--watch", "is_watching", is_flag=True, help="Repeat every second.")
 @output_options
 @connection_options
@@ -46,7 +47,7 @@ _WATCH_SECONDS = 10.0
 def status(
     context: click.Context,
     /,
-    group: str,
+    group: str | None,
     *,
     is_watching: bool,
     output: Output,
@@ -55,26 +56,40 @@ def status(
     """
     Show a group's holds, its members and what each obeys, and the lag of what is held.
 
-    Members without safeconsumer do not report, and obey no hold.
+    Members without safeconsumer do not report, and obey no hold. Without a group it
+    is the command groups.
     """
-    with explained(context), _operator(connect, group) as operator:
-        pace = Pace()
-        while True:
-            try:
-                limit = _WATCH_SECONDS if is_watching else None
-                picture = operator.look(group, timeout=limit)
-                waits = _backlog(operator, picture, pace, limit)
-            except (KafkaError, OSError) as error:
-                # With --watch an outage does not end the command; it is shown.
-                if not is_watching or status_of(error) is not Status.UNREACHABLE:
-                    raise
-                _show_outage(output, group, said(error))
+    with explained(context):
+        if group is None and is_watching:
+            message = "--watch needs a --group"
+            raise CommandError(message)
+        with _operator(connect, group) as operator:
+            if group is None:
+                _show_groups(operator, output)
             else:
-                refusing.refuse_unknown(operator, picture)
-                _show(output, picture, waits, is_watching=is_watching)
-            if not is_watching:
-                return
-            time.sleep(_WATCH_EVERY)
+                _show_group(operator, group, output, is_watching=is_watching)
+
+
+def _show_group(
+    operator: Operator, group: str, output: Output, *, is_watching: bool
+) -> None:
+    pace = Pace()
+    while True:
+        try:
+            limit = _WATCH_SECONDS if is_watching else None
+            picture = operator.look(group, timeout=limit)
+            waits = _backlog(operator, picture, pace, limit)
+        except (KafkaError, OSError) as error:
+            # With --watch an outage does not end the command; it is shown.
+            if not is_watching or status_of(error) is not Status.UNREACHABLE:
+                raise
+            _show_outage(output, group, said(error))
+        else:
+            refusing.refuse_unknown(operator, picture)
+            _show(output, picture, waits, is_watching=is_watching)
+        if not is_watching:
+            return
+        time.sleep(_WATCH_EVERY)
 
 
 def _backlog(
@@ -105,11 +120,12 @@ def _show(
     output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
 ) -> None:
     if output.is_json:
-        document = documents.status_document(picture)
+        document = documents.status_document(view_of(picture))
         document["backlog"] = waits.document()
         output.document(document, is_one_line=is_watching)
         return
-    lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
+    view, is_wide = view_of(picture), output.kind == WIDE
+    lines = group_text.status_lines(view, waits, is_wide=is_wide)
     if is_watching:
         click.clear()
         lines = [_clock(picture), *lines]
@@ -126,71 +142,60 @@ def _clock(picture: Picture | None) -> str:
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
+@click.option(
+    "--held",
+    "is_held",
+    is_flag=True,
+    help="Only groups of which something is held, or may be.",
+)
 @output_options
 @connection_options
 @click.pass_context
-def groups(context: click.Context, /, *, output: Output, connect: Connect) -> None:
+def groups(
+    context: click.Context, /, *, is_held: bool, output: Output, connect: Connect
+) -> None:
     """Show all groups: holds, members, what does not obey, and which hold ends next."""
     with explained(context), Operator(*connect()) as operator:
-        pictures = operator.survey()
-        found = [_group_document(one) for one in pictures]
-        if output.is_json:
-            output.document(found)
-            return
-        if not found:
-            output.lines(["no groups"])
-            return
-        unread = dict.fromkeys(why for one in pictures for why in one.unread)
-        heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
-        shown = group_text.columns([heading, *map(_group_row, found)], "")
-        output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+        _show_groups(operator, output, is_held=is_held)
 
 
-def _group_document(picture: Picture) -> dict[str, Any]:
-    ends = [one.expires_at for one in picture.standing if one.expires_at is not None]
-    return {
-        "group": picture.group,
-        "state": picture.facts.state,
-        "members": picture.facts.member_count,
-        "reporting": picture.reporting,
-        "holds": None if picture.ends is None else len(picture.standing),
-        "next_end": min(ends) if ends else None,
-        "disobeying": _disobeying(picture),
-    }
+def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -> None:
+    pictures = operator.survey()
+    every = [row_of(one) for one in pictures]
+    found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
+    if output.is_json:
+        output.document([documents.group_document(one) for one in found])
+        return
+    if not found:
+        output.lines(["no groups" if not every else "nothing is held"])
+        return
+    unread = dict.fromkeys(why for one in pictures for why in one.unread)
+    heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
+    shown = group_text.columns([heading, *map(_group_row, found)], "")
+    output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
 
 
-def _disobeying(picture: Picture) -> str | None:
-    # None: everything held is quiet. A group without holds has nothing to obey.
-    if picture.ends is None:
-        return "what is held is unknown"
-    if not picture.lasting:
-        return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
-    return None if is_quiet else sentence
-
-
-def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    members = "unknown" if one["members"] is None else str(one["members"])
-    said = one["reporting"]
+def _group_row(one: View) -> tuple[str, ...]:
+    facts, standing = one.picture.facts, one.picture.standing
+    count, reporting = facts.member_count, one.picture.reporting
+    members = "unknown" if count is None else str(count)
     # Also before the first hold: whoever is about to place it sees who will obey.
-    if one["members"] and (one["holds"] or said):
-        members += ", reports unknown" if said is None else f", {said} report"
-    state = "no such group yet" if one["state"] == "Dead" else one["state"]
+    if count and (standing or reporting):
+        members += ", reports unknown" if reporting is None else f", {reporting} report"
     return (
-        one["group"],
-        state,
+        one.group,
+        "no such group yet" if facts.state == "Dead" else facts.state,
         members,
-        "unknown" if one["holds"] is None else str(one["holds"] or "-"),
-        utc(one["next_end"]) if one["next_end"] else "-",
-        one["disobeying"] or "",
+        "unknown" if one.picture.ends is None else str(len(standing) or "-"),
+        utc(one.next_expiry) if one.next_expiry else "-",
+        group_text.said(one.verdict),
     )
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
 @GROUP_OPTION
-@click.option("--quiet", "is_quiet", is_flag=True, help="The same as the word.")
 @click.option(
     "--timeout",
     default="60s",
@@ -208,7 +213,6 @@ def wait(  # noqa: PLR0913 - one parameter per option
     group: str,
     timeout: str,
     *,
-    is_quiet: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -222,7 +226,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
     seen, and obeys no hold.
     """
     with explained(context):
-        what, texts = _condition(words, is_quiet=is_quiet)
+        what, texts = _condition(words)
         limit = timeout_of(timeout)
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
@@ -243,12 +247,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
         click.echo(printable(reached.sentence))
 
 
-def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
-    if is_quiet:
-        if words and words[0] == "flowing":
-            message = "--quiet or flowing: give one of them"
-            raise CommandError(message)
-        return "quiet", tuple(words[1:] if words and words[0] == "quiet" else words)
+def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     if not words or words[0] not in {"quiet", "flowing"}:
         message = "give what to wait for: wait quiet, or wait flowing"
         raise CommandError(message)
@@ -265,7 +264,7 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
     return waiting.is_quiet(picture, found or held)
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
 @output_options
 @connection_options
@@ -279,33 +278,27 @@ def history(
     connect: Connect,
 ) -> None:
     """
-    List what the control topics still hold of pauses and resumes, oldest first.
+    List what was held, extended and lifted in the last 30 days, oldest first.
 
-    The topics are compacted: for each owner and scope the last record is kept without a
-    limit, earlier ones for about an hour, a resume for a week.
+    The last record of each owner and scope is kept without a limit.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group))
+        found = entries(records, operator.settings.clock_skew)
         if output.is_json:
-            output.document([documents.standing_document(one) for one in records])
+            output.document([one.document() for one in found])
             return
         rows = [
             (
-                "time unknown" if one.at is None else utc(one.at),
-                _kind_of(one),
-                one.key.group,
-                one.key.scope,
-                f"{one.source}:{one.key.owner}",
-                (one.hold.reason if one.hold else None) or "",
+                "time unknown" if one.record.at is None else utc(one.record.at),
+                one.what,
+                one.record.key.group,
+                one.record.key.scope,
+                f"{one.record.source}:{one.record.key.owner}",
+                (one.record.hold.reason if one.record.hold else None) or "",
             )
-            for one in records
+            for one in found
         ]
         output.lines(group_text.columns(rows, "") or ["nothing"])
-
-
-def _kind_of(one: Standing) -> str:
-    if one.hold is None:
-        return "resume"
-    return "pause" if one.hold.since_ms is None else "pause again"

@@ -1,7 +1,7 @@
 """Serves REST under ``/api/v1``: groups and holds, pause and resume, and readiness."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -11,12 +11,11 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import typed
+from safeconsumer.console.changing import Submission, typed
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.console.views import GroupRow
-from safeconsumer.group.documents import standing_document
+from safeconsumer.group.documents import group_document, standing_document
 from safeconsumer.group.follower import Snapshot
 
 _MOST_BODY_BYTES = 256 * 1024
@@ -44,7 +43,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
     return [
         Route(one.path, one.handler, methods=[one.method])
         for one in CALLS
-        if not (is_read_only and one.path in CHANGING)
+        if not (is_read_only and one.method == "POST")
     ]
 
 
@@ -54,7 +53,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
 def groups(request: Request) -> Response:
     """Return all groups, one row each."""
     state, snapshot = _known(request)
-    rows = [_row_document(one) for one in state.rows(snapshot)]
+    rows = [group_document(one) for one in state.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
 
@@ -110,9 +109,10 @@ async def pause(request: Request) -> Response:
     return await _changed(request, _pause)
 
 
-def _pause(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
-    seen = changing.previewed(state, state.snapshot(), typed(given))
-    return changing.place(state, seen, given, is_wanted)
+def _pause(sent: Submission) -> Outcome:
+    wish = typed(sent.given)
+    seen = changing.previewed(sent.state, sent.owner, sent.state.snapshot(), wish)
+    return changing.place(sent, seen)
 
 
 async def resume(request: Request) -> Response:
@@ -120,18 +120,21 @@ async def resume(request: Request) -> Response:
     return await _changed(request, _resume)
 
 
-def _resume(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
-    return changing.lift(state, {"owner": state.owner, **given}, is_wanted)
+def _resume(sent: Submission) -> Outcome:
+    return changing.lift(sent, [{"owner": sent.owner, **sent.given}])
 
 
 async def _changed(
-    request: Request, change: Callable[[State, Mapping[str, str], IsWanted], Outcome]
+    request: Request, change: Callable[[Submission], Outcome]
 ) -> Response:
     given = await _body(request)
     state = state_of(request)
+    owner = state.auth.owner_of(request)
 
     def answer(is_wanted: IsWanted) -> Response:
-        outcome = change(state, given, is_wanted)
+        outcome = change(
+            Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
+        )
         acknowledged = [
             {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
             for one in outcome.done
@@ -198,24 +201,6 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
     return JSONResponse({"known": known, **members})
 
 
-def _row_document(row: GroupRow) -> dict[str, object]:
-    return {
-        "group": row.group,
-        "level": row.level,
-        "words": row.words,
-        "sentence": row.sentence,
-        "state": row.state,
-        "members": row.members,
-        "reporting": row.reporting,
-        "holds": len(row.holds),
-        "held": row.held,
-        "quiet": row.quiet,
-        "flowing": list(row.flowing),
-        "next_expiry": row.next_expiry,
-        "lag": row.lag,
-    }
-
-
 # ---------------------------------------------------------------- the table
 
 CALLS = (
@@ -247,4 +232,3 @@ CALLS = (
         "only once.",
     ),
 )
-CHANGING = tuple(one.path for one in CALLS if one.method == "POST")

@@ -1,7 +1,6 @@
 """Builds the console's ASGI application: pages, REST API and access control."""
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -13,8 +12,6 @@ from safeconsumer.console.guard import LOGIN, Guard
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 
-_CHANGING = frozenset({*pages.CHANGING, *(f"/api/v1{one}" for one in api.CHANGING)})
-
 
 def create(state: State) -> Starlette:
     """Make the application."""
@@ -23,13 +20,13 @@ def create(state: State) -> Starlette:
         Route(LOGIN, _login),
         Route("/metrics", figures.metrics),
         Mount("/static", StaticFiles(directory=pages.STATIC)),
-        Mount("/api/v1", routes=api.routes(is_read_only=state.is_read_only)),
-        *pages.routes(is_read_only=state.is_read_only),
+        Mount("/api/v1", routes=api.routes(is_read_only=state.setup.is_read_only)),
+        *pages.routes(is_read_only=state.setup.is_read_only),
     ]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, auth=state.auth)],
-        exception_handlers={Problem: _problem, 404: _not_found, 405: _wrong_method},
+        exception_handlers={Problem: _problem, 404: _not_found},
     )
     app.state.console = state
     return app
@@ -52,22 +49,7 @@ def _problem(request: Request, error: Exception) -> Response:
 
 
 def _not_found(request: Request, _: Exception) -> Response:
-    state = state_of(request)
-    if state.is_read_only and request.url.path in _CHANGING:
-        problem = Problem(
-            404,
-            "there is no such page here",
-            "a console with --read-only changes nothing: start it without this option",
-        )
-    else:
-        problem = Problem(404, "there is no such page", "start from the list of groups")
-    return problem.answer(request)
-
-
-def _wrong_method(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
-    allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-    what = f"{request.url.path} does not accept {request.method}"
-    answer = Problem(405, what, f"it accepts {allowed}").answer(request)
-    answer.headers["Allow"] = allowed
-    return answer
+    where = "start from the list of groups"
+    if state_of(request).setup.is_read_only:
+        where += "; a console with --read-only has no page that changes something"
+    return Problem(404, "there is no such page", where).answer(request)

@@ -1,6 +1,7 @@
 """Places and lifts holds: reads the typed input, previews the change, and writes it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
@@ -24,9 +25,10 @@ from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.preview import Lifting, Preview
+from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.holds.explain import utc
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
@@ -34,9 +36,27 @@ _SEEN_WITHIN = 2.0
 T = TypeVar("T")
 
 
+@frozen(kw_only=True)
+class Submission:
+    """
+    A form or a call that changes something.
+
+    Attributes:
+        state: the console's state.
+        owner: who sent it.
+        given: its fields.
+        is_wanted: returns whether the client still waits for the answer.
+    """
+
+    state: State
+    owner: str
+    given: Mapping[str, str]
+    is_wanted: IsWanted
+
+
 def typed(given: Mapping[str, str]) -> dict[str, str]:
     """Return the input for placing a hold, from a form or a query."""
-    names = ("group", "scopes", "reason", "for", "until")
+    names = ("group", "scopes", "reason", "for", "until", "extends")
     found = {name: given.get(name, "").strip() for name in names}
     # A group's name may begin or end with a blank.
     return {**found, "group": given.get("group", "")}
@@ -45,9 +65,17 @@ def typed(given: Mapping[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------- placing
 
 
-def previewed(state: State, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
+def previewed(
+    state: State, owner: str, snapshot: Snapshot, wish: Mapping[str, str]
+) -> Preview:
     """
     Preview placing a hold; asks the cluster for what the snapshot lacks.
+
+    Args:
+        state: the console's state.
+        owner: the owner of the hold.
+        snapshot: what is known.
+        wish: the input; with ``extends``, the offset of the hold to make last longer.
 
     Raises:
         Problem: an input is not acceptable; the message says why.
@@ -56,25 +84,59 @@ def previewed(state: State, snapshot: Snapshot, wish: Mapping[str, str]) -> Prev
         raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
     picture = _picture(snapshot, wish["group"])
     try:
-        wanted = preview.placing(
-            picture,
-            preview.wish_of(
-                group=wish["group"],
-                owner=state.owner,
-                texts=wish["scopes"].split(),
-                reason=wish["reason"],
-                for_=wish["for"] or None,
-                until=wish["until"] or None,
-            ),
-            skew=state.follower.settings.clock_skew,
-            host=state.host,
-            principal=state.principal,
+        asked = preview.wish_of(
+            group=wish["group"],
+            owner=owner,
+            texts=wish["scopes"].split(),
+            reason=wish["reason"],
+            for_=wish["for"] or None,
+            until=wish["until"] or None,
         )
+        wanted = _laid(state, picture, asked)
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
     state.follower.view(picture.group)
-    asked = _Asked(state, snapshot, picture)
-    return preview.preview(asked, wanted, preview.objections(asked, wanted))
+    cluster = _Asked(state, snapshot, picture)
+    return preview.preview(cluster, *_judged(cluster, wanted, wish["extends"]))
+
+
+def _laid(state: State, picture: Picture, wish: Wish) -> Placing:
+    return preview.placing(
+        picture,
+        wish,
+        skew=state.follower.settings.clock_skew,
+        host=state.setup.host,
+        principal=state.setup.principal,
+    )
+
+
+def _judged(
+    cluster: "_Asked", wanted: Placing, extends: str
+) -> tuple[Placing, tuple[Objection, ...]]:
+    """Return what to place, and what must be agreed to first."""
+    if not extends:
+        return wanted, tuple(preview.objections(cluster, wanted))
+    return _extending(wanted, extends), ()
+
+
+def _extending(wanted: Placing, offset: str) -> Placing:
+    """Let one's own hold last longer: it keeps its id and its reason."""
+    now = wanted.picture.now or time.time()
+    found = [one for one in wanted.own.items() if str(one[1].offset) == offset]
+    if len(wanted.changes) != 1 or not found or found[0][1].is_over(now):
+        why = "it was lifted, replaced or extended, or it ended: look at the group"
+        raise Problem(409, "the hold has changed", why)
+    change, own = found[0]
+    if own.hold is None or own.expires_at is None or change.hold is None:
+        raise Problem(400, f"{own.key.scope} has no end that is known")
+    if wanted.seconds is None:
+        raise Problem(400, "say for how long, counted from now, or until when")
+    if now + wanted.seconds <= own.expires_at:
+        why = "place it again to make it shorter"
+        raise Problem(400, f"it lasts until {utc(own.expires_at)}, which is later", why)
+    longer = evolve(own.hold, ttl_ms=change.hold.ttl_ms, since_ms=change.hold.since_ms)
+    change = Change(change.key, longer)
+    return evolve(wanted, changes=(change,), own={change: own})
 
 
 def _picture(snapshot: Snapshot, group: str) -> Picture:
@@ -115,7 +177,7 @@ class _Asked:
         return tuple(name for name, one in pictures if one.facts.is_known)
 
     def topics(self) -> Sequence[str]:
-        return self._asked(("topics",), Operator.topics, ())
+        return self._asked(("topics",), lambda operator: operator.topics(), ())
 
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         found: Mapping[str, float | None] = self._asked(
@@ -134,9 +196,7 @@ class _Asked:
             return otherwise
 
 
-def place(
-    state: State, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
-) -> Outcome:
+def place(sent: Submission, shown: Preview) -> Outcome:
     """
     Write the previewed holds that do not exist; return when they are acknowledged.
 
@@ -146,24 +206,20 @@ def place(
         Refused: the agreement is missing, or was to something else.
         Problem: the holds could not be written, or only some of them.
     """
-    return _carry_out(
-        state, given, is_wanted, lambda operator: _placing(state, operator, seen, given)
-    )
+    return _carry_out(sent, lambda operator: _placing(sent, operator, shown))
 
 
-def _placing(
-    state: State, operator: Operator, shown: Preview, given: Mapping[str, str]
-) -> "_Decided":
-    snapshot, old = state.snapshot(), shown.placing
-    picture = evolve(old.picture, now=_time_of(snapshot))
+def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
+    state, snapshot = sent.state, sent.state.snapshot()
+    picture = evolve(shown.placing.picture, now=_time_of(snapshot))
     picture = _with_standing(state, operator, picture)
-    wanted = preview.placing(
-        picture, old.wish, skew=old.skew, host=state.host, principal=state.principal
-    )
-    against = preview.objections(_Asked(state, snapshot, picture), wanted)
-    seen = evolve(shown, placing=wanted, objections=tuple(against))
-    agreed, plan = given.get("agreed") or None, document(given, seen)
-    if agreed != plan["agreement"]:
+    cluster = _Asked(state, snapshot, picture)
+    wanted = _laid(state, picture, shown.placing.wish)
+    wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
+    seen = evolve(shown, placing=wanted, objections=against)
+    agreed, plan = sent.given.get("agreed"), document(sent.given, seen)
+    is_agreed = agreed == plan["agreement"] or (agreed is None and not against)
+    if not is_agreed:
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
@@ -171,9 +227,9 @@ def _placing(
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
-    changed = "This is not what was agreed to. " if agreed else ""
+    changed = "This is not what was previewed. " if agreed else ""
     if seen.to_agree is None:
-        return f"{changed}There is nothing to agree to now."
+        return f"{changed}Look at what it would do now."
     what = "".join(f"{one.what}. " for one in seen.objections if one.what)
     return f"{changed}{what}Agree first: {seen.to_agree}."
 
@@ -204,71 +260,87 @@ def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
     )
 
 
-def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
+def lifting(
+    snapshot: Snapshot, group: str, wanted: Sequence[Mapping[str, str]]
+) -> Lifting:
     """
-    Preview lifting the hold that a query names.
+    Preview lifting the holds that a query names.
 
     Raises:
-        Problem: there is no such hold.
+        Problem: one of them does not exist, or they are of two kinds.
     """
-    group = given.get("group", "")
-    hold = find(snapshot.pictures.get(group), given)
-    return preview.lifting(_picture(snapshot, group), hold)
+    return _lifted(_picture(snapshot, group), wanted)
 
 
-def lift(state: State, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
+def _lifted(picture: Picture, wanted: Sequence[Mapping[str, str]]) -> Lifting:
+    holds = tuple(find(picture, one) for one in wanted)
+    if len({one.source for one in holds}) != 1:
+        raise Problem(400, "choose holds of operators, or of members")
+    return preview.lifting(picture, holds)
+
+
+def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
     """
-    Lift a hold; return when it is acknowledged.
+    Lift holds; return when that is acknowledged.
 
     Args:
-        state: the console's state.
-        given: group, scope, owner and source; id and offset of the hold that was shown;
-            for another owner's hold its scope once more, as ``typed``.
-        is_wanted: returns whether the client still waits.
+        sent: the form or the call, with a group; for other owners' holds their scopes
+            once more, as ``typed``.
+        wanted: scope, owner and source of each hold, and the id and offset that were
+            shown.
 
     Raises:
         Refused: there is another hold now; or it is another owner's, and its scope was
             not typed.
         Problem: there is no such hold, or the write failed.
     """
-    return _carry_out(
-        state, given, is_wanted, lambda operator: _lifting(state, operator, given)
-    )
+    return _carry_out(sent, lambda operator: _lifting(sent, operator, wanted))
 
 
-def _lifting(state: State, operator: Operator, given: Mapping[str, str]) -> "_Decided":
-    picture = _picture(state.snapshot(), given.get("group", ""))
-    picture = _with_standing(state, operator, picture)
-    hold = find(picture, given)
-    seen = preview.lifting(picture, hold)
-    if said := _against(state, hold, given):
-        plan = {**seen.document(), "hold": standing_document(hold)}
+def _lifting(
+    sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
+) -> "_Decided":
+    picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
+    picture = _with_standing(sent.state, operator, picture)
+    seen = _lifted(picture, wanted)
+    if said := _against(sent, seen.holds, wanted):
+        plan = {**seen.document(), "holds": list(map(standing_document, seen.holds))}
         raise Refused(seen, plan, *said)
-    todo = (Change(hold.key, None),)
-    return _Decided(source=hold.source, todo=todo, plan=seen.document())
+    todo = tuple(Change(one.key, None) for one in seen.holds)
+    return _Decided(source=seen.holds[0].source, todo=todo, plan=seen.document())
 
 
 def _against(
-    state: State, hold: Standing, given: Mapping[str, str]
+    sent: Submission, holds: Sequence[Standing], wanted: Sequence[Mapping[str, str]]
 ) -> tuple[str, str] | None:
-    scope = hold.key.scope
-    stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
-    if any(given.get(name, value) != value for name, value in stands.items()):
-        why = "it was replaced or extended: check whether you still want to lift it"
-        return f"the hold on {scope} has changed", why
-    if not is_anothers(state, hold):
+    is_named = True
+    for hold, one in zip(holds, wanted, strict=True):
+        stands = {"id": hold.hold.hold_id if hold.hold else ""}
+        stands["offset"] = str(hold.offset)
+        if any(one.get(name, value) != value for name, value in stands.items()):
+            why = "it was replaced or extended: check whether you still want to lift it"
+            return f"the hold on {hold.key.scope} has changed", why
+        is_named = is_named and bool(stands.keys() & one.keys())
+    others = anothers(holds, sent.owner)
+    if not others:
         return None
-    if given.get("typed", "").strip() != scope:
-        return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
-    if not stands.keys() & given.keys():
-        why = "give the hold's id or offset too"
-        return f"{scope} is held by {hold.key.owner}", why
+    scopes, owners = consent_to(others)
+    if sent.given.get("typed", "").split() != scopes.split():
+        return f"{scopes} is held by {owners}", f"type {scopes} to lift it"
+    if not is_named:
+        return f"{scopes} is held by {owners}", "give the hold's id or offset too"
     return None
 
 
-def is_anothers(state: State, hold: Standing) -> bool:
-    """Tell whether another owner placed it."""
-    return hold.source != OPERATOR or hold.key.owner != state.owner
+def anothers(holds: Iterable[Standing], owner: str) -> list[Standing]:
+    """Return the holds that another owner placed."""
+    return [one for one in holds if (one.source, one.key.owner) != (OPERATOR, owner)]
+
+
+def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
+    """Return what to type to lift other owners' holds, and the owners."""
+    scopes = " ".join(one.key.scope for one in others)
+    return scopes, ", ".join(dict.fromkeys(one.key.owner for one in others))
 
 
 # ---------------------------------------------------------------- writing
@@ -298,16 +370,11 @@ class _Decided:
     plan: Mapping[str, Any]
 
 
-def _carry_out(
-    state: State,
-    given: Mapping[str, str],
-    is_wanted: IsWanted,
-    decide: Callable[[Operator], _Decided],
-) -> Outcome:
-    unwritten = ""
+def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:
+    state, unwritten = sent.state, ""
     try:
         with state.commands.lend() as operator:
-            known = state.once.outcome(given)
+            known = state.once.outcome(sent.owner, sent.given)
             if known is not None:
                 return _journaled(known)
             operator.check()
@@ -315,7 +382,7 @@ def _carry_out(
             # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
             # lifts the hold, and another one is placed. 3. The broker answers: a write
             # now would lift the new hold.
-            if not is_wanted():
+            if not sent.is_wanted():
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
@@ -325,7 +392,7 @@ def _carry_out(
                 finally:
                     unwritten = operator.unwritten
             outcome = Outcome(done=done, plan=decided.plan, unwritten=unwritten)
-            state.once.remember(given, outcome)
+            state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
     except JournalError as error:
         raise Problem(500, "Nothing was written.", str(error)) from error

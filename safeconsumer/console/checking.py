@@ -1,38 +1,22 @@
 """Runs the checks of ``safeconsumer doctor`` for its page, worst first."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-import kafka.errors as kafka_errors
-from attrs import frozen
+from kafka.errors import KafkaError
 
 from safeconsumer.console.state import State
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import findings
-from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
-from safeconsumer.group.troubles import said
-
-_RANKS = {BAD: ("alarm", "problem"), NOTE: ("waiting", "note"), GOOD: ("good", "ok")}
-
-# Seconds to wait for another run of the checks.
-_FREE_WITHIN = 5.0
-
-
-@frozen
-class FindingRow:
-    """One finding, and how important it is."""
-
-    level: str
-    words: str
-    what: str
-    do: str
+from safeconsumer.group.verdicts import BAD, LEVELS, NOTE, Finding, Level
+from safeconsumer.holds.explain import counted
 
 
 def rows(
     state: State, group: str | None, is_wanted: Callable[[], bool]
-) -> list[FindingRow]:
+) -> list[Finding]:
     """
-    Run the checks, and return the findings; failed checks are among them.
+    Run the checks, and return the findings; the last one may say what kept it from more.
 
     It uses a separate connection, so placing a hold never waits for it.
 
@@ -41,38 +25,21 @@ def rows(
         group: the group whose members are checked; None to check no members.
         is_wanted: returns whether the client still waits; if not, the checks stop.
     """
-    with state.connect() as operator:
-        told = _until_trouble(findings.findings(operator, group))
-        found = list(takewhile(lambda _: is_wanted(), told))
-    return [
-        FindingRow(*_RANKS[one.rank], one.what, one.do)
-        for rank in _RANKS
-        for one in found
-        if one.rank == rank
-    ]
+    found: list[Finding] = []
+    with state.connect() as operator, suppress(ControlTopicError, KafkaError, OSError):
+        for one in findings.findings(operator, group):
+            found.append(one)
+            if not is_wanted():
+                break
+    return sorted(found, key=lambda one: LEVELS.index(one.level))
 
 
-def headline(found: Sequence[FindingRow]) -> tuple[str, str]:
+def headline(found: Sequence[Finding]) -> tuple[Level, str]:
     """Return one sentence about the findings, and their level."""
-    bad = sum(one.words == "problem" for one in found)
-    notes = sum(one.words == "note" for one in found)
+    bad = sum(one.rank == BAD for one in found)
+    notes = sum(one.rank == NOTE for one in found)
     if bad:
-        counted = "is 1 problem" if bad == 1 else f"are {bad} problems"
-        return "alarm", f"There {counted}."
+        return Level.ALARM, f"{counted(bad, 'problem')} found."
     if notes:
-        return (
-            "waiting",
-            f"There is no problem, but {notes} {'note' if notes == 1 else 'notes'}.",
-        )
-    return "quiet", "Nothing keeps a hold from working."
-
-
-def _until_trouble(found: Iterator[Finding]) -> Iterator[Finding]:
-    try:
-        yield from found
-    except (kafka_errors.KafkaError, ControlTopicError, OSError) as error:
-        yield Finding(
-            rank=BAD,
-            what=f"the rest could not be checked: {said(error)}",
-            do="run the checks again once the broker answers",
-        )
+        return Level.WAITING, f"No problem found, {counted(notes, 'note')}."
+    return Level.QUIET, "Nothing keeps a hold from working."

@@ -1,6 +1,7 @@
 """Serves ``/metrics``: the console's figures of groups, for Prometheus."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,11 +11,11 @@ from starlette.responses import Response
 
 from safeconsumer.console.retention import Limits
 from safeconsumer.console.state import State, state_of
-from safeconsumer.console.views import GroupRow, PartitionRow, View
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.judging import Judge, Seat
+from safeconsumer.group.judging import Judge
+from safeconsumer.group.overview import PartitionRow, View
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.why import Level
+from safeconsumer.group.verdicts import Level
 from safeconsumer.metrics import table
 from safeconsumer.metrics.prometheus import Base, answers_of, family
 from safeconsumer.metrics.reading import Sample
@@ -77,14 +78,12 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 
 def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     views = state.held_views(snapshot)
-    held = {
-        group: _held_topics(view.partitions) for group, view in sorted(views.items())
-    }
+    held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
     limits = state.retention.of({topic for topics in held.values() for topic in topics})
     shown = 0
     for group, topics in held.items():
         # Alerts depend on these: they are never left out. There are few for each group.
-        for one in _of_held(snapshot.pictures[group], views[group], topics, limits):
+        for one in _of_held(views[group], topics, limits):
             shown += 1
             yield one
     omitted = 0
@@ -100,8 +99,7 @@ def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
     held: dict[str, list[PartitionRow]] = {}
     for row in rows:
-        if row.holds:
-            held.setdefault(row.tp.topic, []).append(row)
+        held.setdefault(row.tp.topic, []).append(row)
     return held
 
 
@@ -118,16 +116,14 @@ def _omissible(
             yield list(_of_free(picture))
 
 
-def _of_held(
-    picture: Picture, view: View, topics: _Topics, limits: Limits
-) -> Iterator[_Figure]:
+def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
+    picture = view.picture
     yield from _members(picture, Judge(picture))
     yield from _holds(picture)
-    counts = dict.fromkeys(table.PARTITION_STATES, 0)
-    for row in view.partitions:
-        counts[_partition_state(row)] += 1
-    yield from _partitions(picture, counts)
-    yield from _quiet(view.row)
+    yield from _partitions(picture, Counter(map(_partition_state, view.partitions)))
+    if view.held or view.verdict.level is not Level.WAITING:
+        is_quiet = view.verdict.level is Level.QUIET
+        yield _Figure("group_quiet", {"group": view.group}, int(is_quiet))
     yield from _margin(picture, topics, limits)
 
 
@@ -135,44 +131,27 @@ def _of_free(picture: Picture) -> Iterator[_Figure]:
     judge = Judge(picture)
     yield from _members(picture, judge)
     yield from _holds(picture)
-    flowing = len({*picture.facts.partitions, *judge.owned()})
-    counts = {**dict.fromkeys(table.PARTITION_STATES, 0), "flowing": flowing}
-    yield from _partitions(picture, counts)
+    yield from _partitions(picture, {"flowing": len(judge.partitions)})
 
 
 def _members(picture: Picture, judge: Judge) -> Iterator[_Figure]:
-    states = dict.fromkeys(table.MEMBER_STATES, 0)
-    for seat in judge.seats:
-        states[_state(picture, seat)] += 1
-    for state, count in states.items():
+    counts = Counter(one.verdict.words for one in judge.present)
+    for state in table.MEMBER_STATES:
         labels = {"group": picture.group, "state": state}
-        yield _Figure("group_members", labels, count)
-
-
-def _state(picture: Picture, seat: Seat) -> str:
-    if seat.report is None:
-        return "silent" if picture.is_heard else "unknown"
-    if seat.report.state != "ready":
-        return "unavailable"
-    return {True: "obeys", False: "behind", None: "unknown"}[seat.obeys]
-
-
-def _quiet(row: GroupRow) -> Iterator[_Figure]:
-    if row.held or row.level is not Level.WAITING:
-        is_quiet = row.level is Level.QUIET
-        yield _Figure("group_quiet", {"group": row.group}, int(is_quiet))
+        yield _Figure("group_members", labels, counts[state])
 
 
 def _partition_state(row: PartitionRow) -> str:
     if not row.holds:
         return "flowing"
-    return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(row.level, "unknown")
+    level = row.verdict.level
+    return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(level, "unknown")
 
 
 def _partitions(picture: Picture, counts: Mapping[str, int]) -> Iterator[_Figure]:
-    for state, count in counts.items():
+    for state in table.PARTITION_STATES:
         labels = {"group": picture.group, "state": state}
-        yield _Figure("group_partitions", labels, count)
+        yield _Figure("group_partitions", labels, counts.get(state, 0))
 
 
 def _holds(picture: Picture) -> Iterator[_Figure]:

@@ -14,14 +14,12 @@ from safeconsumer.group.publisher import Acknowledged
 _REMEMBERED = 500
 
 
-def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
+def agreement(typed: Mapping[str, str], seen: Preview) -> str:
     """
-    Return a digest of what must be agreed to; None if nothing must be.
+    Return a digest of what a preview shows.
 
     It changes with the input, and if other holds would be replaced.
     """
-    if not seen.objections:
-        return None
     kinds = [one.consent.value for one in seen.objections]
     missed = [one.what for one in seen.objections if one.consent is Consent.FUTURE]
     replaced = [
@@ -63,14 +61,14 @@ class Once:
     def __init__(self) -> None:
         self._known: dict[str, Outcome] = {}
 
-    def outcome(self, given: Mapping[str, str]) -> Outcome | None:
+    def outcome(self, owner: str, given: Mapping[str, str]) -> Outcome | None:
         """Return the earlier result of the same request; None if it is new, or has no key."""
-        return self._known.get(_digest(sorted(given.items())))
+        return self._known.get(_digest([owner, sorted(given.items())]))
 
-    def remember(self, given: Mapping[str, str], outcome: Outcome) -> None:
+    def remember(self, owner: str, given: Mapping[str, str], outcome: Outcome) -> None:
         """Remember the result of a request."""
         if given.get("key"):
-            self._known[_digest(sorted(given.items()))] = outcome
+            self._known[_digest([owner, sorted(given.items())])] = outcome
         while len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
 

@@ -4,6 +4,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -12,6 +14,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from safeconsumer.console.problems import Problem
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.holds.hold import checked_owner
 
 LOGIN = "/login"
 # Paths without secrets; the page that explains the login needs them.
@@ -33,6 +37,7 @@ _HEADERS = {
 }
 # The cookie is Strict: a browser would not send it after a redirect from another site.
 _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
+<link rel="icon" href="/static/icon.svg">
 <meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
 
 
@@ -43,9 +48,19 @@ class Auth:
     Args:
         port: this console's port; browsers send one port's cookies to all others.
         lasting: a token that does not expire, for scripts and several browsers.
+        owner: who the users are, unless a proxy says so.
+        owner_header: the header in which a proxy on this machine says who a user is.
     """
 
-    def __init__(self, port: int, lasting: str | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        lasting: str | None = None,
+        *,
+        owner: str,
+        owner_header: str | None = None,
+    ) -> None:
+        self._owner, self._owner_header = owner, owner_header
         self.token = secrets.token_urlsafe(24)
         self._lasting = lasting
         self._is_used = False
@@ -55,15 +70,35 @@ class Auth:
         names = ("127.0.0.1", "localhost", "[::1]")
         self._hosts = frozenset(f"{name}:{port}" for name in names)
 
-    @property
-    def form_token(self) -> str:
-        """The token in each of our forms, which other sites' pages cannot know."""
-        key = self._session.encode()
-        return hmac.new(key, b"form", hashlib.sha256).hexdigest()
+    def owner_of(self, request: Request) -> str:
+        """
+        Return the owner of the holds that a request places.
 
-    def is_form_of_ours(self, given: str) -> bool:
+        Raises:
+            Problem: a proxy should say who it is, and does not.
+        """
+        if self._owner_header is None:
+            return self._owner
+        # Whoever sends the header besides the proxy must not choose the name.
+        given, peer = request.headers.getlist(self._owner_header), request.client
+        with suppress(HoldSettingError, ValueError):
+            (name,) = given
+            if peer is not None and ip_address(peer.host).is_loopback:
+                return checked_owner(name)
+        raise Problem(
+            403,
+            "it is unknown who you are",
+            f"the proxy on this machine must name one user in {self._owner_header}",
+        )
+
+    def form_token(self, owner: str) -> str:
+        """Return the token in each form of ours; other sites and owners do not know it."""
+        key = self._session.encode()
+        return hmac.new(key, f"form {owner}".encode(), hashlib.sha256).hexdigest()
+
+    def is_form_of(self, owner: str, given: str) -> bool:
         """Return whether a form had that token."""
-        return _same(given, self.form_token)
+        return _same(given, self.form_token(owner))
 
     def refusal(self, request: Request) -> Problem | None:
         """Return why a request is refused; None if it may pass."""

@@ -1,13 +1,13 @@
 """Serves the pages for people; they work without a script, but do not refresh then."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,16 +18,17 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
 from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import Refused
+from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
-from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.history import entries
 from safeconsumer.group.judging import gone_text
+from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
-from safeconsumer.group.why import LEVELS
+from safeconsumer.group.verdicts import LEVELS, Level
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"
@@ -36,9 +37,6 @@ _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
 # Seconds between looks at the age of a page; OLD_AFTER is a whole multiple of it.
 _TICK = 5.0
-
-
-CHANGING = ("/place", "/lift")
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
@@ -69,10 +67,22 @@ def groups(request: Request) -> Response:
     rows = state.rows(snapshot)
     worst, said = headline(rows)
     if not snapshot.is_complete:
-        worst, said = LEVELS[1], "What is held is not known yet."
+        worst, said = Level.UNKNOWN, "What is held is not known yet."
     wanted = request.query_params.get("q", "")
-    rows = [one for one in rows if wanted.lower() in one.group.lower()]
-    rows.sort(key=lambda one: (LEVELS.index(one.level), not one.holds, one.group))
+    is_held = "held" in request.query_params
+    rows = [
+        one
+        for one in rows
+        if wanted.lower() in one.group.lower()
+        and not (is_held and one.verdict.level is Level.FLOWS)
+    ]
+    rows.sort(
+        key=lambda one: (
+            LEVELS.index(one.verdict.level),
+            not one.picture.standing,
+            one.group,
+        )
+    )
     return _page(
         request,
         "groups.html",
@@ -81,6 +91,7 @@ def groups(request: Request) -> Response:
         worst=worst,
         headline=said,
         q=wanted,
+        is_held=is_held,
         **_paged(request, rows, "rows"),
     )
 
@@ -89,16 +100,13 @@ def group(request: Request) -> Response:
     """Show one group: holds, members, partitions."""
     state, snapshot = _look(request)
     view = state.view(snapshot, request.query_params.get("group", ""))
-    picture = snapshot.pictures[view.row.group]
     return _page(
         request,
         "group.html",
         snapshot,
-        title=view.row.group,
-        row=view.row,
-        members=view.members,
-        unread=picture.unread,
-        gone=list(map(gone_text, picture.gone)),
+        title=view.group,
+        view=view,
+        gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
     )
 
@@ -121,16 +129,17 @@ def partition(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """Show what was placed and lifted, the latest first."""
-    _, snapshot = _look(request)
+    state, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = snapshot.history(name or None)[::-1]
+    skew = state.follower.settings.clock_skew
+    found = entries(snapshot.history(name or None), skew)[::-1]
     return _page(
         request,
         "history.html",
         snapshot,
         title="History",
         group=name,
-        **_paged(request, found, "records"),
+        **_paged(request, found, "entries"),
     )
 
 
@@ -166,14 +175,14 @@ def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
 def place(request: Request) -> Response:
     """Show the form, and a preview once it is filled in."""
     state, snapshot = _look(request)
-    wish = changing.typed(request.query_params)
+    wish, owner = changing.typed(request.query_params), state.auth.owner_of(request)
     preview, error = None, None
-    if wish["scopes"]:
+    if wish["scopes"] and (wish["for"] or wish["until"] or not wish["extends"]):
         try:
-            preview = changing.previewed(state, snapshot, wish)
+            preview = changing.previewed(state, owner, snapshot, wish)
         except Problem as problem:
-            error = _sentence(problem)
-    return _place_page(request, snapshot, wish, preview, error)
+            error = problem
+    return _place_page(request, wish, preview, error)
 
 
 async def do_place(request: Request) -> Response:
@@ -181,18 +190,16 @@ async def do_place(request: Request) -> Response:
     return await _changed(_do_place, request)
 
 
-def _do_place(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
-    state, snapshot = _look(request)
-    wish = changing.typed(given)
-    preview = None
+def _do_place(request: Request, sent: Submission) -> Response:
+    wish, preview = changing.typed(sent.given), None
     try:
-        preview = changing.previewed(state, snapshot, wish)
-        changing.place(state, preview, given, is_wanted)
+        snapshot = sent.state.snapshot()
+        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
+        changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
-        error = _sentence(problem)
-        return _place_page(request, snapshot, wish, preview, error, problem.status)
+        return _place_page(request, wish, preview, problem)
     return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
 
 
@@ -200,77 +207,84 @@ def _sentence(problem: Problem) -> str:
     return f"{problem.title.rstrip('.')}. {problem.detail}".strip()
 
 
-def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
+def _place_page(
     request: Request,
-    snapshot: Snapshot,
-    wish: dict[str, str],
+    wish: Mapping[str, str],
     preview: Preview | None,
-    error: str | None,
-    status: int = 200,
+    problem: Problem | None,
 ) -> Response:
+    is_live = request.method == "GET"
     return _page(
         request,
         "place.html",
-        snapshot,
-        status=status,
-        is_live=request.method == "GET",
-        title="Hold something",
+        state_of(request).snapshot(),
+        status=200 if is_live or problem is None else problem.status,
+        is_live=is_live,
+        title="Extend a hold" if wish["extends"] else "Hold something",
         wish=wish,
         key=new_key(),
         preview=preview,
         agreement=None if preview is None else agreement(wish, preview),
-        error=error,
+        error=None if problem is None else _sentence(problem),
     )
 
 
 def lift(request: Request) -> Response:
-    """Preview lifting a hold."""
+    """Preview lifting holds."""
     state, snapshot = _look(request)
-    seen = changing.lifting(snapshot, request.query_params)
-    state.follower.view(seen.hold.key.group)
-    return _lift_page(request, snapshot, seen)
+    query = request.query_params
+    group, wanted = query.get("group", ""), _named(" ".join(query.getlist("hold")))
+    seen = changing.lifting(snapshot, group, wanted)
+    state.follower.view(group)
+    return _lift_page(request, group, seen)
 
 
 async def do_lift(request: Request) -> Response:
-    """Lift a hold, and show the group."""
+    """Lift holds, and show the group."""
     return await _changed(_do_lift, request)
 
 
-def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
-    state, snapshot = _look(request)
+def _do_lift(request: Request, sent: Submission) -> Response:
+    state, group = sent.state, sent.given.get("group", "")
+    wanted = _named(sent.given.get("holds", ""))
     try:
-        changing.lift(state, given, is_wanted)
+        changing.lift(sent, wanted)
     except Problem as problem:
         if problem.status == HTTPStatus.NOT_FOUND:
             raise
         if isinstance(problem, Refused) and isinstance(problem.seen, Lifting):
-            return _lift_page(request, snapshot, problem.seen, problem)
-        return _lift_page(request, snapshot, changing.lifting(snapshot, given), problem)
-    group = given.get("group", "")
-    left = state.snapshot().pictures.get(group)  # perhaps only the hold made it known
+            return _lift_page(request, group, problem.seen, problem)
+        seen = changing.lifting(state.snapshot(), group, wanted)
+        return _lift_page(request, group, seen, problem)
+    left = state.snapshot().pictures.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)
 
 
+def _named(holds: str) -> list[dict[str, str]]:
+    """Return the holds that a form or a link names: queries, with blanks between."""
+    return [dict(parse_qsl(one)) for one in holds.split()]
+
+
 def _lift_page(
-    request: Request,
-    snapshot: Snapshot,
-    seen: Lifting,
-    problem: Problem | None = None,
+    request: Request, group: str, seen: Lifting, problem: Problem | None = None
 ) -> Response:
-    state = state_of(request)
+    state, snapshot = _look(request)
+    others = changing.anothers(seen.holds, state.auth.owner_of(request))
+    scopes = " ".join(one.key.scope for one in seen.holds)
     return _page(
         request,
         "lift.html",
         snapshot,
         status=200 if problem is None else problem.status,
         is_live=False,
-        title=f"Lift {seen.hold.key.scope}",
-        hold=seen.hold,
+        title=f"Lift {scopes}",
+        group=group,
+        scopes=scopes,
         key=new_key(),
         preview=seen,
-        is_anothers=changing.is_anothers(state, seen.hold),
+        consent=changing.consent_to(others) if others else None,
         error=None if problem is None else _sentence(problem),
     )
 
@@ -285,8 +299,8 @@ async def _form(request: Request) -> dict[str, str]:
         name: values[-1]
         for name, values in parse_qs(body.decode("utf-8", "replace")).items()
     }
-    state = state_of(request)
-    if not state.auth.is_form_of_ours(given.get("form", "")):
+    auth = state_of(request).auth
+    if not auth.is_form_of(auth.owner_of(request), given.get("form", "")):
         raise Problem(
             403, "this form does not belong to this console", "load the page again"
         )
@@ -307,12 +321,16 @@ async def _asked(show: Callable[[Request], Response], request: Request) -> Respo
 
 
 async def _changed(
-    change: Callable[[Request, dict[str, str], IsWanted], Response], request: Request
+    change: Callable[[Request, Submission], Response], request: Request
 ) -> Response:
-    given, slots = await _form(request), _look(request)[0].askers
-    return await asking.answer(
-        request, slots, lambda is_wanted: change(request, given, is_wanted)
-    )
+    given, state = await _form(request), state_of(request)
+    owner = state.auth.owner_of(request)
+
+    def answer(is_wanted: IsWanted) -> Response:
+        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
+        return change(request, sent)
+
+    return await asking.answer(request, state.askers, answer)
 
 
 def _live(
@@ -361,6 +379,7 @@ def _page(
     **values: object,
 ) -> Response:
     state = state_of(request)
+    owner = state.auth.owner_of(request)
     known = {
         "version": snapshot.version,
         "age": snapshot.age,
@@ -374,11 +393,11 @@ def _page(
     text = page.render(
         here=request.url.path,
         known=known,
-        owner=state.owner,
-        cluster=state.cluster,
-        is_read_only=state.is_read_only,
+        owner=owner,
+        cluster=", ".join(state.setup.base["bootstrap_servers"]),
+        is_read_only=state.setup.is_read_only,
         is_live=is_live,
-        form_token=state.auth.form_token,
+        form_token=state.auth.form_token(owner),
         **values,
     )
     return HTMLResponse(text, status)

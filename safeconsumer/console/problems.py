@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <title>{title} · safeconsumer</title>
+<link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/console.css">
 <main class="lonely"><h1>{title}</h1><p>{detail}</p><p><a href="/">All groups</a></p>
 </main></html>"""

@@ -1,52 +1,20 @@
 """Runs the console on this machine's loopback until it is interrupted."""
 
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import uvicorn
-from attrs import frozen
 
 from safeconsumer.console.app import create
 from safeconsumer.console.figures import Figures
 from safeconsumer.console.guard import LOGIN, Auth
-from safeconsumer.console.state import State
+from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.settings import Control
 
 HOST = "127.0.0.1"
 # Seconds that answers under way get when the console ends.
 _GRACE_SECONDS = 1
-
-
-@frozen(kw_only=True)
-class Setup:
-    """
-    The settings of a console.
-
-    Attributes:
-        base: how to reach the cluster, with kafka-python's keys.
-        settings: the names of the control topics.
-        owner: the owner of holds that are placed here.
-        port: the port to listen on; 0 for any free one.
-        host: this machine's own name, shown with holds.
-        principal: the console's login, shown with holds.
-        is_read_only: whether holds cannot be placed or lifted here.
-        token: a token that does not expire; None for a link that works once.
-        journal: records the holds that are placed and lifted here; None for no journal.
-    """
-
-    base: Mapping[str, Any]
-    settings: Control
-    owner: str
-    port: int
-    host: str | None = None
-    principal: str | None = None
-    is_read_only: bool = False
-    token: str | None = None
-    journal: Journal | None = None
 
 
 class Server(uvicorn.Server):
@@ -106,14 +74,12 @@ def follower(setup: Setup) -> Follower:
 def make_state(setup: Setup, following: Follower, port: int) -> State:
     """Make the state for the pages."""
     return State(
+        setup=setup,
         follower=following,
-        owner=setup.owner,
-        host=setup.host,
-        principal=setup.principal,
-        cluster=", ".join(setup.base["bootstrap_servers"]),
-        auth=Auth(port, setup.token),
+        auth=Auth(
+            port, setup.token, owner=setup.owner, owner_header=setup.owner_header
+        ),
         connect=lambda: Operator(setup.base, setup.settings, journal=setup.journal),
-        is_read_only=setup.is_read_only,
     )
 
 

@@ -14,10 +14,12 @@ from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.retention import Retention
-from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
+from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.settings import Control
 
 # Seconds for which a verdict on an unchanged picture is kept: the verdict depends on
 # how long committed offsets have not moved.
@@ -43,15 +45,45 @@ class _Answer:
     value: Any
 
 
+@frozen(kw_only=True)
+class Setup:
+    """
+    The settings of a console.
+
+    Attributes:
+        base: how to reach the cluster, with kafka-python's keys.
+        settings: the names of the control topics.
+        owner: the owner of holds that are placed here.
+        owner_header: the header in which a proxy names that owner instead; None for no
+            such header.
+        port: the port to listen on; 0 for any free one.
+        host: this machine's own name, shown with holds.
+        principal: the console's login, shown with holds.
+        is_read_only: whether holds cannot be placed or lifted here.
+        token: a token that does not expire; None for a link that works once.
+        journal: records the holds that are placed and lifted here; None for no journal.
+    """
+
+    base: Mapping[str, Any]
+    settings: Control
+    owner: str
+    port: int
+    owner_header: str | None = None
+    host: str | None = None
+    principal: str | None = None
+    is_read_only: bool = False
+    token: str | None = None
+    journal: Journal | None = None
+
+
 @define(eq=False)
 class State:
     """
     The state that the console's pages and calls share.
 
     Attributes:
+        setup: the settings of the console.
         follower: reads the present state of the groups.
-        owner: the owner of holds that are placed here.
-        cluster: the cluster's name on the pages.
         auth: decides who may use the console.
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow
@@ -59,9 +91,6 @@ class State:
         questions: the connection for previews.
         retention: remembers after how long held topics delete records.
         once: remembers results by key; only for the thread that has ``commands``.
-        host: this machine's own name, shown with holds.
-        principal: the console's login, shown with holds.
-        is_read_only: whether holds cannot be placed or lifted here.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
         doctors: slots for runs of the checks, which take longer.
@@ -69,14 +98,10 @@ class State:
     Thread rules: any.
     """
 
+    setup: Setup
     follower: Follower
-    owner: str
-    cluster: str
     auth: Auth
     connect: Callable[[], Operator]
-    host: str | None = None
-    principal: str | None = None
-    is_read_only: bool = False
     is_closing: bool = False
     askers: threading.BoundedSemaphore = field(
         factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
@@ -99,11 +124,11 @@ class State:
         """Return the present snapshot."""
         return self.follower.snapshot()
 
-    def rows(self, snapshot: Snapshot) -> list[GroupRow]:
+    def rows(self, snapshot: Snapshot) -> list[View]:
         """Return one row for each group; if the snapshot is old, with the state unknown."""
         self._forget(snapshot)
         found = [
-            self._view(snapshot, group).row if picture.standing else row_of(picture)
+            self._view(snapshot, group) if picture.standing else row_of(picture)
             for group, picture in snapshot.pictures.items()
         ]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found

@@ -42,7 +42,6 @@ from safeconsumer.events.consumer import (
     ParkedDataDropped,
     Partitions,
     PatternCoversNothing,
-    PatternFailed,
     PauseNotHandedOver,
     PositionOutOfRange,
     RebalanceCompleted,
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
         GatesOpenedUnread,
     )
     from safeconsumer.worker.events import (
+        BatchUnreadable,
         BreakerClosed,
         BreakerOpened,
         CommitRejected,
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BatchUnreadable",
     "BreakerClosed",
     "BreakerOpened",
     "CommitRejected",
@@ -115,7 +116,6 @@ __all__ = [
     "PartitionStarted",
     "Partitions",
     "PatternCoversNothing",
-    "PatternFailed",
     "PauseNotHandedOver",
     "PositionOutOfRange",
     "RebalanceCompleted",
@@ -133,24 +133,14 @@ __all__ = [
     "sorted_partitions",
 ]
 
-_OF_GROUP = {
-    "ControlEvent",
-    "ControlNotUnderstood",
-    "ControlReady",
-    "ControlRecordsSkipped",
-    "ControlTopicReset",
-    "ControlUnavailable",
-    "ControlUnchecked",
-    "GatesOpenedUnread",
-}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     # Those of group control and of workers: a consumer alone needs neither.
-    if name not in __all__:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    home = "group" if name in _OF_GROUP else "worker"
-    value = getattr(import_module(f"safeconsumer.{home}.events"), name)
-    globals()[name] = value
-    return value
+    if name in __all__:
+        for room in ("group", "worker"):
+            home = import_module(f"safeconsumer.{room}.events")
+            if hasattr(home, name):
+                globals()[name] = value = getattr(home, name)
+                return value
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -134,26 +134,6 @@ class PatternCoversNothing(Event):
 
 
 @event
-class PatternFailed(Event):
-    """
-    A pattern raised when it was asked about a topic name; the topic counts as covered.
-
-    Attributes:
-        pattern: the expression, in the notation of scopes.
-        topic: the name it was asked about.
-        error: the exception.
-    """
-
-    __match_args__ = ("pattern", "topic", "error")
-    name: ClassVar[str] = "pattern_failed"
-    level: ClassVar[str] = "error"
-
-    pattern: str
-    topic: str
-    error: str
-
-
-@event
 class HoldsRemoved(Event):
     """
     One call lifted holds.

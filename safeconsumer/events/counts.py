@@ -28,7 +28,6 @@ ALARMS = (
     "held_partition_uncommitted",
     "hold_bit_on_assignment",
     "pattern_covers_nothing",
-    "pattern_failed",
     "pause_not_handed_over",
     "position_out_of_range",
 )
@@ -36,13 +35,13 @@ ALARMS = (
 Names of a consumer's events of level warning and error that no other counter has.
 """
 WORKER_ALARMS = (
+    "batch_unreadable",
     "dead_letter_failed",
     "dead_letter_refused",
     "dead_letter_slow",
     "handler_stalled",
     "nothing_consumed",
     "record_exhausted",
-    "topics_not_consumed",
     "worker_process_died",
 )
 """

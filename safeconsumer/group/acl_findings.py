@@ -16,8 +16,8 @@ from kafka.admin import (
     ResourceType,
 )
 
-from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 
 _EVERYBODY = "User:*"
 _OPEN = "allow.everyone.if.no.acl.found"

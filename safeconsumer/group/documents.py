@@ -1,13 +1,13 @@
-"""Turns what is known of a group into plain JSON values, for ``--json`` and the console."""
+"""Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
 
 from typing import Any
 
-from kafka import TopicPartition
+from attrs import asdict
 
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Answer, Judge, Seat, has_applied
-from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.judging import Member
+from safeconsumer.group.overview import PartitionRow, View
+from safeconsumer.group.verdicts import Verdict
 
 
 def standing_document(one: Standing) -> dict[str, object]:
@@ -29,73 +29,59 @@ def standing_document(one: Standing) -> dict[str, object]:
     }
 
 
-def status_document(picture: Picture) -> dict[str, Any]:
-    """Return the whole status of a group as plain JSON values."""
-    judge = Judge(picture)
+def verdict_document(one: Verdict) -> dict[str, str]:
+    """Return a verdict as plain JSON values."""
+    return {"level": one.level, "words": one.words, "sentence": one.sentence}
+
+
+def group_document(view: View) -> dict[str, Any]:
+    """Return what a list of groups shows of one as plain JSON values."""
+    picture = view.picture
     return {
-        "group": picture.group,
+        "group": view.group,
+        **verdict_document(view.verdict),
         "state": picture.facts.state,
         "members": picture.facts.member_count,
+        "reporting": picture.reporting,
+        "holds": None if picture.ends is None else len(picture.standing),
+        "held": len(view.held),
+        "quiet": view.quiet,
+        "flowing": list(view.flowing),
+        "next_expiry": view.next_expiry,
+        "lag": view.lag,
+    }
+
+
+def status_document(view: View) -> dict[str, Any]:
+    """Return the whole status of a group as plain JSON values."""
+    picture = view.picture
+    return {
+        **group_document(view),
         "now": picture.now,
         "unread": list(picture.unread),
         "ends": None if picture.ends is None else dict(picture.ends),
         "holds": [standing_document(one) for one in picture.standing],
-        "seats": [seat_document(one) for one in (*judge.members, *judge.others)],
-        "reports": [
-            {**report_document(one), "has_applied_all": has_applied(one, picture.ends)}
-            for one in picture.reports
-        ],
-        "gone": [report_document(one) for one in picture.gone],
-        "held": [_held_document(picture, judge, tp) for tp in picture.held],
+        "by_member": [_member_document(one) for one in view.members],
+        "by_partition": [_partition_document(one) for one in view.held],
+        "gone": [asdict(one) for one in picture.gone],
     }
 
 
-def seat_document(one: Seat) -> dict[str, object]:
-    """Return a member, and whether it obeys, as plain JSON values."""
-    report, facts = one.report, one.facts
+def _member_document(one: Member) -> dict[str, object]:
     return {
         "client_id": one.name,
-        "member_id": facts.member_id if facts else None,
-        "host": facts.host if facts else report.host if report else "",
-        "member": report.member if report else None,
-        "is_in_group": facts is not None,
-        "obeys": one.obeys,
-        "why": one.why,
-    }
-
-
-def report_document(one: Report) -> dict[str, object]:
-    """Return a member's report as plain JSON values."""
-    return {
-        "client_id": one.client_id,
-        "kind": one.kind or "member",
-        "member": one.member,
-        "member_id": one.member_id,
-        "generation": one.generation,
+        "member_id": one.facts.member_id if one.facts else None,
         "host": one.host,
-        "state": one.state,
-        "applied": dict(one.applied),
-        "holds": one.holds,
-        "skipped": one.skipped,
-        "assigned": dict(one.assigned),
-        "quiet": dict(one.quiet),
-        "busy": dict(one.busy),
-        "gated": one.gated,
-        "is_partial": one.is_partial,
-        "outages": list(one.outages),
-        "kept": list(one.kept),
+        "is_in_group": one.facts is not None,
+        **verdict_document(one.verdict),
+        "report": None if one.report is None else asdict(one.report),
     }
 
 
-def _held_document(
-    picture: Picture, judge: Judge, tp: TopicPartition
-) -> dict[str, object]:
-    place = judge.place(tp)
+def _partition_document(one: PartitionRow) -> dict[str, object]:
     return {
-        "partition": f"{tp.topic}:{tp.partition}",
-        "answer": place.answer.value,
-        "member": place.member,
-        "why": place.why,
-        "quiet_at": place.member if place.answer is Answer.QUIET else None,
-        "lag": picture.lags.get(tp),
+        "partition": one.name,
+        **verdict_document(one.verdict),
+        "owner": one.owner,
+        "lag": one.lag,
     }

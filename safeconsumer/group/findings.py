@@ -4,13 +4,24 @@ from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from safeconsumer.group import patterns, topics
+from kafka.errors import KafkaError
+
+from safeconsumer.errors import ControlTopicError
+from safeconsumer.group import patterns, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
-from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding, member_findings
+from safeconsumer.group.facts import UNKNOWN
+from safeconsumer.group.judging import UNSEEN, Judge, Member, gone_text
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import Report
+from safeconsumer.group.troubles import said
+from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
+_CONTROL = "SafeConsumer(control=Control())"
+# Seconds by which a member's clock may differ before it is worth a word.
+_SKEW = 10.0
 
 
 def findings(
@@ -24,10 +35,24 @@ def findings(
         group: the group whose members are checked; None: no members are checked.
         operators: principals who should have operators' rights, and nobody else; empty
             if they are not known.
+
+    Raises:
+        KafkaError: the rest could not be checked, as the last finding says.
     """
+    try:
+        yield from _findings(operator, group, operators)
+    except (ControlTopicError, KafkaError, OSError) as error:
+        what = f"the rest could not be checked: {said(error)}"
+        yield Finding(rank=BAD, what=what)
+        raise
+
+
+def _findings(
+    operator: Operator, group: str | None, operators: Collection[str]
+) -> Iterator[Finding]:
     names = ("safeconsumer", "kafka-python")
-    said = ", ".join(f"{name} {version(name)}" for name in names)
-    yield Finding(rank=GOOD, what=said)
+    what = ", ".join(f"{name} {version(name)}" for name in names)
+    yield Finding(rank=GOOD, what=what)
     broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
     yield _re2()
@@ -82,11 +107,13 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
         yield Finding(rank=BAD, what=fault, do=_mend(facts))
     if faults:
         return
-    for said in topics.advice(facts):
-        yield Finding(rank=NOTE, what=said, do=_INIT)
-    for said in topics.shortcomings(facts):
-        yield Finding(rank=BAD, what=said, do=_INIT)
-    if not topics.advice(facts) and not topics.shortcomings(facts):
+    notes = (*topics.advice(facts), *topics.forgotten(facts))
+    problems = topics.shortcomings(facts)
+    for what in notes:
+        yield Finding(rank=NOTE, what=what, do=_INIT)
+    for what in problems:
+        yield Finding(rank=BAD, what=what, do=_INIT)
+    if not notes and not problems:
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 
 
@@ -109,3 +136,111 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
                 what=f"{label} expired at {utc(one.expires_at)}",
                 do="nothing needs doing; safeconsumer resume tidies it away",
             )
+
+
+# ---------------------------------------------------------------- members
+
+_ADVICE = {
+    verdicts.BEHIND.words: (NOTE, "look again"),
+    verdicts.UNKNOWN.words: (NOTE, "look again"),
+    verdicts.UNAVAILABLE.words: (BAD, "search its log for control_unavailable"),
+    verdicts.LOST.words: (BAD, "look whether its process runs, and what its log says"),
+}
+
+
+def member_findings(picture: Picture) -> Iterator[Finding]:
+    """Check what each member of a group obeys."""
+    if not picture.is_known:
+        yield Finding(
+            rank=BAD,
+            what=f"no group {picture.group!r} here, and no hold for it",
+            do="look for a typing error",
+        )
+    for why in picture.unread:
+        yield Finding(rank=BAD, what=f"unknown: {why}", do="check the rights and ACLs")
+    judge = Judge(picture)
+    yield from _membership(judge)
+    for one in judge.everybody:
+        if one.verdict != verdicts.UNHEARD:
+            yield from _member(picture, one)
+    for gone in picture.gone:
+        yield Finding(
+            rank=NOTE,
+            what=gone_text(gone),
+            do="check what is held before its query is started again"
+            if gone.state == "stopped"
+            else "check that its driver runs; a batch that it planned may still read",
+        )
+
+
+def _membership(judge: Judge) -> Iterator[Finding]:
+    picture, why = judge.picture, judge.unsettled
+    if why and picture.facts.state not in {UNKNOWN, "Empty", "Dead"}:
+        what = f"{picture.group}: {why}; who obeys is not known"
+        yield Finding(rank=NOTE, what=what, do="look again")
+    elif why:
+        yield Finding(
+            rank=BAD,
+            what=f"{picture.group}: {why}; who obeys is not known",
+            do="plain clients obey no hold, whatever their protocol: look who uses "
+            f"this group, and give them {_CONTROL}",
+        )
+    elif picture.is_known and not judge.everybody:
+        yield Finding(
+            rank=NOTE,
+            what=f"nobody is in {picture.group}; {UNSEEN}, and obeys no hold",
+        )
+
+
+def _member(picture: Picture, one: Member) -> Iterator[Finding]:
+    label = f"member {one.name} on {one.host}"
+    if one.has_gone:
+        what = f"{label} reported lately, and is not in the group any more"
+        yield Finding(rank=NOTE, what=what)
+    elif one.verdict == verdicts.SILENT:
+        do = f"give it {_CONTROL}; or it may not write the status topic"
+        yield Finding(rank=BAD, what=f"{label} {one.verdict.sentence}", do=do)
+    elif not one.obeys:
+        rank, do = _ADVICE[one.verdict.words]
+        yield Finding(rank=rank, what=f"{label} {one.verdict.sentence}", do=do)
+    elif one.report is not None:
+        yield _obedience(picture, one.report, label)
+    if one.report is not None and not one.has_gone:
+        yield from _clock_and_records(one.report, label)
+
+
+def _obedience(picture: Picture, report: Report, label: str) -> Finding:
+    obeyed, standing = counted(report.holds, "hold"), len(picture.standing)
+    if report.kept or report.holds > standing:
+        named = f" ({'; '.join(report.kept)})" if report.kept else ""
+        return Finding(
+            rank=BAD,
+            what=f"{label} obeys {obeyed}, the topics have {standing}: they were lost "
+            f"or made again{named}",
+            do="place them again with pause, or lift them with resume, by their "
+            "scope and owner",
+        )
+    if report.holds < len(picture.lasting):
+        return Finding(
+            rank=BAD,
+            what=f"{label} has read all, and obeys {obeyed} where the topics have "
+            f"{len(picture.lasting)}",
+            do="see its log and restart it; its holds() shows which are missing",
+        )
+    return Finding(rank=GOOD, what=f"{label} obeys everything")
+
+
+def _clock_and_records(report: Report, label: str) -> Iterator[Finding]:
+    if report.skipped:
+        yield Finding(
+            rank=NOTE,
+            what=f"{label} skipped {counted(report.skipped, 'unreadable record')}",
+            do="find out who writes to the control topics besides safeconsumer",
+        )
+    apart = abs(report.clock_offset)
+    if apart > _SKEW:
+        yield Finding(
+            rank=NOTE,
+            what=f"{label}: its clock and the broker's differ by {apart:.0f} s",
+            do="set its clock; clock_skew= must be larger than the difference",
+        )

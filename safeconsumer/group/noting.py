@@ -72,17 +72,11 @@ class Noting:
         self._cluster = cluster
         self._source = source
         self._id = uuid.uuid4().hex[:12]
-        self._is_lost = False
         self.trouble = ""
 
-    def asked(self, changes: Sequence[Change], *, is_owed: bool = False) -> None:
+    def asked(self, changes: Sequence[Change]) -> None:
         """
         Write down what is about to be changed.
-
-        Args:
-            changes: the changes.
-            is_owed: whether it restores an earlier state, and is done whether it can be
-                journaled or not.
 
         Raises:
             JournalError: the journal cannot be written; so the changes should not be
@@ -93,10 +87,6 @@ class Noting:
                 (_SAID_BEFORE[one.hold is not None], one, {}) for one in changes
             )
         except JournalError as error:
-            if is_owed:
-                self._is_lost = True
-                self.trouble = f"{error}; what was written after that is not in it"
-                return
             message = (
                 f"nothing was changed, because it could not be journaled: {error}. "
                 "Without a journal it can be done, but no audit can judge it"
@@ -107,13 +97,9 @@ class Noting:
         """
         Write down what was acknowledged, and what certainly was not written.
 
-        Results are left out if the request could not be written.
-
         Raises:
             KeyboardInterrupt: it was interrupted while it waited.
         """
-        if self._is_lost:
-            return
         said: list[_Said] = [
             (_SAID_AFTER[one.change.hold is not None], one.change, _times(one))
             for one in done

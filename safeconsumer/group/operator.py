@@ -156,18 +156,13 @@ class Operator:
         """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
 
-    def write(
-        self, source: str, changes: Sequence[Change], *, is_owed: bool = False
-    ) -> tuple[Acknowledged, ...]:
+    def write(self, source: str, changes: Sequence[Change]) -> tuple[Acknowledged, ...]:
         """
         Place or lift holds; each is acknowledged by all replicas on return.
 
         Args:
             source: ``operator`` or ``group``.
             changes: what to write.
-            is_owed: it restores an earlier state, such as a hold of another owner that
-                was overwritten: it is written even if it cannot be journaled, which
-                ``unwritten`` then says.
 
         Raises:
             ControlWriteError: one was not acknowledged; running it again is safe.
@@ -179,7 +174,7 @@ class Operator:
             return publishing()
         noting = Noting(self._journal, source, self.cluster)
         try:
-            noting.asked(changes, is_owed=is_owed)
+            noting.asked(changes)
             return publishing(tell=noting.answered)
         finally:
             self.unwritten = self.unwritten or noting.trouble
@@ -195,7 +190,7 @@ class Operator:
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return all records still on the control topics, tombstones too.
+        Return all records that were read from the control topics, tombstones too.
 
         Each topic's are in their own order; the two are merged by their times.
         """
@@ -397,18 +392,6 @@ class Operator:
         survey, _ = self._asked(
             lambda asker: with_lags(survey, [group], self.admin, asker)
         )
-        return self._pictures([group], survey, seen, told)[group]
-
-    def look_again(self, picture: Picture) -> Picture:
-        """
-        Return the picture with the present holds: only the topics are read.
-
-        Raises:
-            KafkaError: they could not be read.
-        """
-        group = picture.group
-        survey = Survey(facts={group: picture.facts}, lags={group: picture.lags})
-        seen, told = self._told(survey, is_strict=True)
         return self._pictures([group], survey, seen, told)[group]
 
     def survey(self) -> tuple[Picture, ...]:

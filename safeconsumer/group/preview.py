@@ -4,7 +4,7 @@ Describes what placing or lifting holds would do, before anything is written.
 Commands, pages and programs all use these sentences and this document.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -21,12 +21,14 @@ from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Change, changes, new_hold
+from safeconsumer.group.verdicts import Level
 from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
-# Seconds; two ends that differ by less count as the same moment.
-SAME_MOMENT = 2.0
+# Seconds; two ends that differ by less count as the same moment: between a look and its
+# record time passes, and clocks may differ by so much.
+SAME_MOMENT = 30.0
 
 # A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
 Point = tuple[str, str]
@@ -138,15 +140,6 @@ class Placing:
             one
             for change, one in self.own.items()
             if self._is_same(change, one) and self._is_lasting(one)
-        )
-
-    @property
-    def renewed(self) -> tuple[Standing, ...]:
-        """The existing holds that are the same, whose end is near, past or unknown."""
-        return tuple(
-            one
-            for change, one in self.own.items()
-            if self._is_same(change, one) and not self._is_lasting(one)
         )
 
     def _is_same(self, change: Change, one: Standing) -> bool:
@@ -290,8 +283,7 @@ class Preview:
     Attributes:
         placing: the wish with the existing holds.
         objections: what the operator must agree to first.
-        disobeying: members that are not known to obey, each with the reason, and what
-            is unknown.
+        disobeying: members that are not known to obey, and what is unknown of them.
         waiting: records that wait there already, after the committed offset; None if
             that could not be read for every partition.
         retention: seconds for which each topic keeps records; None without a limit.
@@ -317,15 +309,11 @@ class Preview:
         return (
             (level, f"would cover {counted(len(one.covers), 'partition')}: {shown}"),
             _waiting(self.waiting, "records wait there already"),
-            *map(_disobeying_point, self.disobeying),
+            *self.disobeying,
             *(("waiting", why.what) for why in self.objections if why.what),
             *(
                 ("note", f"held already, and stays as it is: {' '.join(own.cells())}")
                 for own in one.unchanged
-            ),
-            *(
-                ("note", f"held already, and placed again: {' '.join(own.cells())}")
-                for own in one.renewed
             ),
             self._end(),
             *self._kept(),
@@ -341,53 +329,39 @@ class Preview:
         return "note", f"would last {words_of(one.seconds)}{at}{late}"
 
     def _kept(self) -> Iterator[Point]:
-        if self._shortest is not None:
-            topic, seconds = self._shortest
-            is_old = self.waiting != 0
-            ends = "later for what comes new" if is_old else "later"
-            ends = "BEFORE the hold does" if self.is_loss_possible else ends
-            older = "; what waits already is older" if is_old else ""
-            said = f"{topic} deletes records after {words_of(seconds)}{older}"
-            level = "waiting" if self.is_loss_possible else "note"
-            yield level, f"retention ends {ends}: {said}"
-        if self._unread:
-            names = ", ".join(self._unread)
+        limited = {
+            one: kept for one, kept in self.retention.items() if kept is not None
+        }
+        if limited:
+            topic, kept = min(limited.items(), key=lambda one: one[1])
+            yield self._retention(topic, kept)
+        topics = dict.fromkeys(tp.topic for tp in self.placing.covers)
+        if unread := [name for name in topics if name not in self.retention]:
+            names = ", ".join(unread)
             yield "unknown", f"how long records are kept is unknown for {names}"
 
-    @property
-    def _shortest(self) -> tuple[str, float] | None:
-        limited = {one: s for one, s in self.retention.items() if s is not None}
-        return min(limited.items(), key=lambda one: one[1]) if limited else None
-
-    @property
-    def _unread(self) -> tuple[str, ...]:
-        topics = dict.fromkeys(tp.topic for tp in self.placing.covers)
-        return tuple(name for name in topics if name not in self.retention)
-
-    @property
-    def is_loss_possible(self) -> bool:
-        """Whether a topic would, as far as is known, delete records that are held."""
-        if self._shortest is None:
-            return False
+    def _retention(self, topic: str, kept: float) -> Point:
+        said = f"{topic} deletes records after {words_of(kept)}"
         seconds = self.placing.seconds
-        return seconds is None or seconds + self.placing.skew >= self._shortest[1]
+        if seconds is None or seconds + self.placing.skew >= kept:
+            older = "; what waits already is older" if self.waiting != 0 else ""
+            return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
+        if self.waiting != 0:
+            said += "; what waits already is older"
+            return "note", f"retention ends later for what comes new: {said}"
+        return "note", f"retention ends later: {said}"
 
     def document(self) -> dict[str, Any]:
         """Return the preview as plain JSON values."""
-        one, first = self.placing, self._shortest
+        one = self.placing
         return {
             "points": _points_document(self.points),
             "covers": _names(one.covers),
             "waiting": self.waiting,
-            "disobeying": [text for _, text in self.disobeying],
             "others": list(map(standing_document, one.others)),
             "replaces": list(map(standing_document, one.replaces)),
             "unchanged": list(map(standing_document, one.unchanged)),
             "seconds": one.seconds,
-            "retention": dict(self.retention),
-            "retention_unknown": list(self._unread),
-            "retention_ends_first": self.is_loss_possible,
-            "first_topic": None if first is None else first[0],
             "to_agree": self.to_agree,
         }
 
@@ -413,21 +387,17 @@ def preview(cluster: Cluster, one: Placing, against: Iterable[Objection]) -> Pre
 
 def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[Point]:
     judge, wanted = Judge(picture), frozenset(covers)
-    for seat in (*judge.members, *judge.others) if covers else ():
-        if not seat.obeys:
-            owned = seat.owned & wanted
+    for one in judge.everybody if covers else ():
+        if not one.obeys:
+            owned = one.owned & wanted
             flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
-            is_loud = bool(owned) and seat.obeys is None
-            yield "alarm" if is_loud else "waiting", f"{seat.name}: {seat.why}{flows}"
+            is_loud = owned and one.verdict.level is Level.UNKNOWN
+            said = f"would not obey: {one.name} {one.verdict.sentence}{flows}"
+            yield "alarm" if is_loud else "waiting", said
     if covers and judge.unsettled:
-        yield "unknown", f"nobody knows who obeys: {judge.unsettled}"
+        yield "unknown", f"who obeys is unknown: {judge.unsettled}"
     for why in picture.unread:
-        yield "unknown", f"nobody knows: {why}"
-
-
-def _disobeying_point(one: Point) -> Point:
-    level, text = one
-    return one if level == "unknown" else (level, f"would not obey: {text}")
+        yield "unknown", f"unknown: {why}"
 
 
 # ---------------------------------------------------------------- lifting
@@ -436,17 +406,17 @@ def _disobeying_point(one: Point) -> Point:
 @frozen(kw_only=True)
 class Lifting:
     """
-    What lifting a hold would do.
+    What lifting holds would do.
 
     Attributes:
-        hold: the hold.
+        holds: the holds.
         covers: the partitions of the group that flow again.
         kept: its partitions that other holds still cover.
         others: these other holds.
         waiting: records that wait in the partitions that flow again; None if unknown.
     """
 
-    hold: Standing
+    holds: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     kept: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
@@ -476,18 +446,18 @@ class Lifting:
         }
 
 
-def lifting(picture: Picture, hold: Standing) -> Lifting:
-    """Describe what lifting a hold would do."""
-    covers = scopes.covered((hold,), scopes.partitions_of(picture))
+def lifting(picture: Picture, holds: Collection[Standing]) -> Lifting:
+    """Describe what lifting holds of a group would do."""
+    covers = scopes.covered(holds, scopes.partitions_of(picture))
     others = tuple(
         one
         for one in picture.standing
-        if one != hold and any(one.covers(tp) for tp in covers)
+        if one not in holds and any(one.covers(tp) for tp in covers)
     )
     kept = scopes.covered(others, covers)
     free = tuple(tp for tp in covers if tp not in frozenset(kept))
     return Lifting(
-        hold=hold,
+        holds=tuple(holds),
         covers=free,
         kept=kept,
         others=others,

@@ -72,6 +72,11 @@ class Acknowledged:
     value: bytes | None
     is_dated: bool = True
 
+    @property
+    def at(self) -> float | None:
+        """Its time in seconds since the epoch; None if unknown."""
+        return None if self.at_ms is None or self.at_ms < 0 else self.at_ms / 1000
+
 
 Tell = Callable[[Sequence[Acknowledged], Sequence[Change]], object]
 

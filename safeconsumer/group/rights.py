@@ -9,6 +9,10 @@ from attrs import frozen
 from safeconsumer.group.settings import Control
 
 TOPIC, GROUP = "topic", "group"
+REPLAYING = "safeconsumer-replay-"
+"""
+The beginning of the names of groups whose offsets say which dead letters were replayed.
+"""
 _ANY = "*"
 
 
@@ -71,6 +75,9 @@ def grants(
     """
     Yield the rights that operators and members need for holds, and no more.
 
+    Beside them stands the right to note what ``dead-letters replay`` has sent; its
+    topics are the operator's to name.
+
     Args:
         settings: the names of the control topics.
         operators: principals who place and lift operators' holds.
@@ -96,6 +103,8 @@ def _operator(
         )
     for name in groups:
         yield Grant(principal=who, kind=GROUP, name=name, operations=("Describe",))
+    group = f"{REPLAYING}{_ANY}"
+    yield Grant(principal=who, kind=GROUP, name=group, operations=("Read",))
     # Describe shows the partitions, the committed offsets, and the end offsets.
     # DescribeConfigs shows for how long records are kept, for a dry run.
     asked = ("Describe", "DescribeConfigs")

@@ -18,16 +18,23 @@ _LEAST_KEPT_MS = 24 * 3600 * 1000
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
+_DAY_MS = 24 * 3600 * 1000
+# The control topics are the journal of what operators and members did.
+HISTORY_DAYS = 30
+
 # One partition gives one order and one end offset. Holds expire by the broker's time.
-# The other settings keep what was acknowledged, and make starting quick.
+# No record of the last 30 days is compacted away; of what is older, each hold's last
+# record stays, so that a start reads the month and that. Kafka's own maximum, no limit,
+# is set because a broker's may be shorter, which Kafka refuses beside the minimum.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
-    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "delete.retention.ms": str(7 * _DAY_MS),
     "max.message.bytes": str(1024 * 1024),
-    "max.compaction.lag.ms": str(3600 * 1000),
+    "max.compaction.lag.ms": str(2**63 - 1),
     "message.timestamp.type": "LogAppendTime",
     "min.cleanable.dirty.ratio": "0.1",
-    "segment.ms": str(3600 * 1000),
+    "min.compaction.lag.ms": str(HISTORY_DAYS * _DAY_MS),
+    "segment.ms": str(_DAY_MS),
     "unclean.leader.election.enable": "false",
 }
 _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
@@ -245,6 +252,18 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
             "written"
         )
     return tuple(said)
+
+
+def forgotten(facts: Facts) -> tuple[str, ...]:
+    """Return why the history of a topic is shorter than 30 days; () if it is not."""
+    kept_ms = _number(facts.settings or {}, "min.compaction.lag.ms")
+    if kept_ms is None or kept_ms >= HISTORY_DAYS * _DAY_MS:
+        return ()
+    said = (
+        f"{facts.name}: min.compaction.lag.ms={kept_ms}: what was held and lifted may be "
+        f"forgotten before {HISTORY_DAYS} days are over"
+    )
+    return (said,)
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from safeconsumer.holds.scope import (
     TopicPartition,
     matched,
 )
-from safeconsumer.holds.state import NEVER, State, Step, by_topic
+from safeconsumer.holds.state import NEVER, State, Step
 from safeconsumer.holds.view import View
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
@@ -220,9 +220,6 @@ class PauseLedger:
                 covers; called only if there is a pattern.
             named: partitions among them that were named as ``assignment()`` returned
                 them, each with all that it returned then.
-
-        Raises:
-            Exception: what an expression raised; nothing was placed then.
         """
         scopes, named = tuple(scopes), tuple(named)
         topics, idle = None, frozenset[Scope]()
@@ -273,7 +270,6 @@ class PauseLedger:
         return self._state.remaining(keys)
 
     def remove_owner(self, owner: str) -> None:
-        """Lift every hold of an owner, all at once."""
         is_app = owner == APP
         self._change(
             lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
@@ -307,7 +303,6 @@ class PauseLedger:
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> Ownership:
-        """Return the owned partitions with their epochs."""
         return self._state.ownership
 
     def assign(
@@ -402,7 +397,6 @@ class PauseLedger:
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
-        """Return the partitions that wait for the control topics."""
         return self._state.gates.control
 
     # ------------------------------------------------------------ events
@@ -433,7 +427,6 @@ class PauseLedger:
         return self._outbox.is_at_work_here()
 
     def hook_failures(self) -> dict[str, int]:
-        """Return how often each hook has raised so far, by its ``repr``."""
         return dict(self.dispatcher.failures)
 
     # ------------------------------------------------------------ the one way in
@@ -577,9 +570,6 @@ class PauseLedger:
             wanted = self._state.left_to(left_to, wanted)
         if named:
             wanted += self._whole(named, wanted)
-        for hold in wanted:
-            if isinstance(hold.scope, Pattern):
-                self._ask(hold.scope, self._state.assigned)
         is_taken_over = left_to is not None
         step = self._state.placed(
             wanted, topics=topics, idle=idle, is_taken_over=is_taken_over
@@ -636,9 +626,6 @@ class PauseLedger:
     def _reassign(
         self, change: _Change, wanted: tuple[TopicPartition, ...], cause: Cause
     ) -> None:
-        # Patterns are asked first: what they raise is reported once.
-        for pattern in self._state.holds.patterns():
-            self._ask(pattern, by_topic(wanted))
         change.what, step = self._state.reassigned(
             wanted,
             cause,
@@ -648,18 +635,6 @@ class PauseLedger:
         )
         change.epochs = step.state.ownership.epochs
         self._put_in_place(change, step)
-
-    def _ask(self, pattern: Pattern, topics: Iterable[str]) -> None:
-        for topic in topics:
-            error = pattern.failure(topic)
-            if error is not None:
-                pattern.assume_match(topic)
-                self.emit(
-                    events.PatternFailed,
-                    pattern=str(pattern),
-                    topic=topic,
-                    error=repr(error),
-                )
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each

@@ -9,7 +9,6 @@ pattern would match nothing, for no topic's name has a colon.
 
 import re
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from operator import index
 from typing import Any, Protocol
 
@@ -85,9 +84,7 @@ class Pattern:
     Every topic whose whole name matches, present and future, ``re:ord.*``.
 
     Two are equal if their expressions have the same text. The expression is asked once
-    about a topic name and the answer is remembered. A name about which the expression
-    raises counts as covered: a held topic must not flow because the answer is missing.
-    It is asked about again, until :meth:`assume_match` says that this was reported.
+    about a topic name and the answer is remembered.
     """
 
     text: str
@@ -95,55 +92,11 @@ class Pattern:
     _answers: dict[str, bool] = field(factory=dict, init=False, eq=False, repr=False)
 
     def matches(self, topic: str) -> bool:
-        """
-        Tell whether the whole topic name matches.
-
-        It is also True if that cannot be found out.
-        """
-        answer = self._answers.get(topic)
-        if answer is not None:
-            return answer
-        return self.failure(topic) is not None or self._answers[topic]
-
-    def failure(self, topic: str) -> Exception | None:
-        """
-        Ask the expression about a name, unless it is known.
-
-        Returns:
-            What the expression raised; None if it has answered.
-
-        Raises:
-            Exception: what a signal handler raised meanwhile. Asked again the
-                expression answers, so that it was not the one who raised.
-        """
-        if topic in self._answers:
-            return None
-        try:
-            self.ask(topic)
-        except Exception as error:
-            with suppress(Exception):  # whatever it raises
-                self.ask(topic)
-            if topic in self._answers:
-                raise
-            return error
-        return None
-
-    def ask(self, topic: str) -> bool:
-        """
-        Return the remembered answer about a name, or ask the expression.
-
-        Raises:
-            Exception: what the expression raised; nothing is remembered then.
-        """
+        """Tell whether the whole topic name matches."""
         answer = self._answers.get(topic)
         if answer is None:
-            answer = self.compiled.fullmatch(topic) is not None
-            self._answers[topic] = answer
+            answer = self._answers[topic] = self.compiled.fullmatch(topic) is not None
         return answer
-
-    def assume_match(self, topic: str) -> None:
-        """Count a name as covered about which the expression could not be asked."""
-        self._answers[topic] = True
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether the topic of ``tp`` matches."""
@@ -288,16 +241,11 @@ def parse(text: str) -> Scope:
 def matched(
     scopes: Iterable[Scope], names: Collection[str]
 ) -> tuple[tuple[str, ...], frozenset[Scope]]:
-    """
-    Return the topics that scopes cover, and the patterns among them that cover none.
-
-    Raises:
-        Exception: what an expression raised.
-    """
+    """Return the topics that scopes cover, and the patterns among them that cover none."""
     found, idle = set[str](), set[Scope]()
     for scope in scopes:
         if isinstance(scope, Pattern):
-            covered = [name for name in sorted(names) if scope.ask(name)]
+            covered = [name for name in sorted(names) if scope.matches(name)]
             found.update(covered)
             if not covered:
                 idle.add(scope)

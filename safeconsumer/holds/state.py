@@ -87,7 +87,6 @@ class State:
     # ------------------------------------------------------------ questions
 
     def view(self) -> View:
-        """Return the holds and the quiet partitions."""
         holds, closed, assigned = self.holds, self.gates.closed(), self.assigned
         quiet = holds.covered(assigned) if holds else set()
         if closed:
@@ -96,7 +95,6 @@ class State:
         return View(holds, assigned, closed, frozenset(quiet))
 
     def is_quiet(self, tp: TopicPartition) -> bool:
-        """Tell whether a hold or a gate covers a partition."""
         gates = self.gates
         return tp in gates.call or tp in gates.control or self.holds.covers(tp)
 
@@ -222,7 +220,6 @@ class State:
         return Step(evolve(self, holds=self.holds.including(moved), due=due))
 
     def expired(self, now: float) -> Step:
-        """Take out what has expired."""
         expired = tuple(one for one in self.holds if end_of(one) <= now)
         keys = [hold.key for hold in expired]
         here = self.ownership.epochs.keys() | self.undecided
@@ -326,7 +323,6 @@ class State:
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> Assigned:
-    """Return partitions by their topics."""
     found: dict[str, dict[TopicPartition, TopicPartition]] = {}
     for tp in tps:
         found.setdefault(tp[0], {})[tp] = tp

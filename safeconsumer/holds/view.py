@@ -51,7 +51,6 @@ class Holds:
         )
 
     def covered(self, assigned: Assigned) -> set[TopicPartition]:
-        """Return those of the assigned partitions that a hold covers."""
         narrow, wide = self._narrow, self._wide
         found: set[TopicPartition] = set()
         for topic, partitions in assigned.items():
@@ -74,11 +73,9 @@ class Holds:
         return (*found, *more)
 
     def of(self, scope: Scope) -> tuple[Hold, ...]:
-        """Return the holds placed on exactly this scope, one per owner."""
         return tuple(self._by_owner(scope).values())
 
     def get(self, key: HoldKey) -> Hold | None:
-        """Return an owner's hold of exactly this scope; None if there is none."""
         scope, owner = key
         return self._by_owner(scope).get(owner)
 
@@ -93,10 +90,6 @@ class Holds:
         if isinstance(scope, Partition):
             return self.covering((scope.topic, scope.partition))
         return tuple(hold for hold in self if _overlap(scope, hold.scope))
-
-    def patterns(self) -> list[Pattern]:
-        """Return the patterns among the scopes."""
-        return [one for one in tuple(self._wide) if isinstance(one, Pattern)]
 
     def __iter__(self) -> Iterator[Hold]:
         for by in (*self._narrow.values(), *self._wide.values()):
@@ -183,26 +176,18 @@ class View:
     quiet: frozenset[TopicPartition] = frozenset()
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Yield every assigned partition."""
         for partitions in self.assigned.values():
             yield from partitions
 
     def owns(self, tp: TopicPartition) -> bool:
-        """Tell whether a partition is assigned here."""
         return tp in self.assigned.get(tp[0], ())
 
     def is_quiet_throughout(self) -> bool:
-        """Tell whether something is assigned and all of it is quiet."""
         count = sum(map(len, self.assigned.values()))
         return count > 0 and count == len(self.quiet)
 
-    def affected_by(self, scope: Scope) -> Iterable[TopicPartition]:
-        """Return the assigned partitions that the scope covers."""
-        return affected_by(self.assigned, scope)
-
 
 def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
-    """Return the assigned partitions that the scope covers."""
     match scope:
         case Partition():
             # the object that the assignment holds: Kafka's named tuple

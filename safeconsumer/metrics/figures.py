@@ -98,7 +98,7 @@ class Figures:
 
     def _parked(self) -> float:
         consumer = self._consumer()
-        return 0.0 if consumer is None else float(consumer._safe_parked_bytes())
+        return 0.0 if consumer is None else float(consumer._fetcher.parked_bytes())
 
     def _caught_up(self) -> float | None:
         # It stopped reading on purpose, or was dropped: that is no outage.

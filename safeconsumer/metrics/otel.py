@@ -94,8 +94,8 @@ class Instruments:
         """
         Remove a source, a worker with its consumer; no error if it is not there.
 
-        The instruments stay, since OpenTelemetry's API cannot remove them. A later
-        source with the same attributes continues the counters.
+        The instruments stay, since OpenTelemetry's API cannot remove them. The
+        counters of a later source with the same attributes begin at 0.
         """
         self._readings.remove(source)
 

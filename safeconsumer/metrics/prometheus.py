@@ -76,7 +76,7 @@ class Collector(Base):
         """
         Remove a source, a worker with its consumer; no error if it is not there.
 
-        A later source with the same labels continues the counters.
+        The counters of a later source with the same labels begin at 0.
         """
         self._readings.remove(source)
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
@@ -92,45 +92,15 @@ class _Member:
         figures: reads its values.
         labels: the labels of all its values, until it is removed.
         worker: the worker that works on it, if one was given.
-        ended: the final counters of an earlier consumer with the same labels.
-        began: the values of this consumer's counters when it got the labels.
     """
 
     consumer: SafeConsumer
     figures: Figures
     labels: Mapping[str, str]
     worker: Worker | None = None
-    ended: Mapping[str, Any] = field(factory=dict)
-    began: Mapping[str, Any] = field(factory=dict)
 
     def values(self) -> Iterator[tuple[Metric, Any]]:
         """Yield each metric with its value, or its values by their labels."""
-        for metric, value in self._own():
-            if metric.name in self.began:
-                since = _less(value, self.began[metric.name])
-                yield metric, _more(self.ended[metric.name], since)
-            else:
-                yield metric, value
-
-    def counters(self) -> dict[str, Any]:
-        """Return every counter as it is shown."""
-        shown = {
-            metric.name: dict(value) if isinstance(value, Mapping) else value
-            for metric, value in self.values()
-            if metric.kind != "gauge"
-        }
-        return {**self.ended, **shown}
-
-    def after(self, ended: Mapping[str, Any]) -> "_Member":
-        """Return this member with counters that continue from those of an ended one."""
-        began = {
-            metric.name: dict(value) if isinstance(value, Mapping) else value
-            for metric, value in self._own()
-            if metric.name in ended
-        }
-        return evolve(self, ended=ended, began=began)
-
-    def _own(self) -> Iterator[tuple[Metric, Any]]:
         for metric in table.of("consumer", "control"):
             if metric.source == "consumer" or self.figures.has_control:
                 yield metric, self.figures.read(metric.name)
@@ -139,9 +109,6 @@ class _Member:
             for metric in table.of("worker"):
                 yield metric, getattr(stats, _FIELDS[metric.name])
 
-
-# The most names for which final counters are remembered.
-_MOST_ENDED = 1000
 
 _alive: "weakref.WeakSet[Readings]" = weakref.WeakSet()
 
@@ -152,9 +119,8 @@ class Readings:
 
     No lock is taken for longer than a worker needs to count its records, and nothing
     waits for a ``poll``. A consumer keeps its labels until it is removed, whatever else
-    is added or removed. If a consumer gets the name of one that was removed, its
-    counters continue from those, so they never go back. A forked process starts without
-    its parent's sources.
+    is added or removed. A later one with the same labels counts from 0, as monitoring
+    systems expect of a restart. A forked process starts without its parent's sources.
 
     Args:
         sources: consumers, workers, each of which adds its consumer, and listeners of
@@ -177,7 +143,6 @@ class Readings:
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
         self._listeners: tuple[Listener, ...] = ()
-        self._ended: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
     def add(self, *sources: object, is_labelled: bool = True) -> None:
         """
@@ -217,24 +182,18 @@ class Readings:
                 message = "of several consumers only one can be shown without labels"
                 raise MetricsSourceError(message)
             figures = Figures(consumer)
-            made = _Member(consumer=consumer, figures=figures, labels=labels)
-            ended = self._ended.get(tuple(labels.values()), {})
-            members.append(evolve(made, worker=worker).after(ended))
-        elif worker is not None and members[at[0]].worker is not worker:
-            found = members[at[0]]
-            members[at[0]] = evolve(found, worker=worker).after(found.counters())
+            members.append(
+                _Member(
+                    consumer=consumer, figures=figures, labels=labels, worker=worker
+                )
+            )
+        elif worker is not None:
+            members[at[0]] = evolve(members[at[0]], worker=worker)
 
     def remove(self, source: object) -> None:
         """Remove a source, a worker with its consumer; no error if it is not there."""
         consumer = source.consumer if isinstance(source, Worker) else source
         with self._lock:
-            for one in self._members:
-                if one.consumer is consumer:
-                    name = tuple(one.labels.values())
-                    self._ended.pop(name, None)  # the last one is the newest
-                    self._ended[name] = one.counters()
-            while len(self._ended) > _MOST_ENDED:
-                del self._ended[next(iter(self._ended))]
             self._members = tuple(
                 one for one in self._members if one.consumer is not consumer
             )
@@ -298,26 +257,6 @@ def _labels(consumer: SafeConsumer, members: Iterable[_Member]) -> dict[str, str
         if labels not in taken:
             break
     return labels
-
-
-def _less(value: Any, began: Any) -> Any:  # noqa: ANN401 - a counter, as it is read
-    if isinstance(value, Mapping):
-        return {key: one - began.get(key, 0) for key, one in dict(value).items()}
-    if isinstance(value, Histogram):
-        counts = zip(value.counts, began.counts, strict=True)
-        less = tuple(one - before for one, before in counts)
-        return evolve(value, counts=less, total=value.total - began.total)
-    return value - began
-
-
-def _more(ended: Any, since: Any) -> Any:  # noqa: ANN401 - a counter, as it is read
-    if isinstance(since, Mapping):
-        return {key: ended.get(key, 0) + one for key, one in since.items()}
-    if isinstance(since, Histogram):
-        counts = zip(ended.counts, since.counts, strict=True)
-        more = tuple(before + one for before, one in counts)
-        return evolve(since, counts=more, total=ended.total + since.total)
-    return ended + since
 
 
 def _of_queries(

@@ -41,6 +41,7 @@ _WORKER_OWNERS = (
     "worker:retry",
     "worker:drain",
     "worker:floor",
+    "worker:unreadable",
     "worker:outage",
     "worker:breaker",
 )

@@ -206,15 +206,17 @@ class Cluster:
         """
         Delete and compact what the settings say that topics were given.
 
-        Compacted is what has left the active segment: ``segment.ms``. Kafka's default of
-        a week deletes nothing here: a test may write records of long ago.
+        Compacted is what has left the active segment, after ``segment.ms``, and is older
+        than ``min.compaction.lag.ms``. Kafka's default retention of a week deletes
+        nothing here: a test may write records of long ago.
         """
         for topic in self.topics:
             policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()
             if "retention.ms" in topic.settings and "delete" in policy:
                 self._retain(topic, now_ms - topic.number("retention.ms"))
             if "compact" in policy:
-                self._compact(topic, now_ms - topic.number("segment.ms"))
+                kept = ("segment.ms", "min.compaction.lag.ms")
+                self._compact(topic, now_ms - max(map(topic.number, kept)))
 
     def _retain(self, topic: Topic, oldest: int) -> None:
         if topic.number("retention.ms") >= 0:

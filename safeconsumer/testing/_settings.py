@@ -33,7 +33,13 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "num.partitions": "1",
     "transaction.max.timeout.ms": "900000",
 }
-_NUMBERS = {"retention.ms", "retention.bytes", "delete.retention.ms", "segment.ms"}
+_NUMBERS = {
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+    "segment.ms",
+}
 _CHOICES = {
     "cleanup.policy": {"delete", "compact", "compact,delete", "delete,compact"},
     "message.timestamp.type": {"CreateTime", "LogAppendTime"},

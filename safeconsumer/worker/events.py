@@ -265,6 +265,29 @@ class RecordExhausted(WorkerEvent):
 
 
 @event
+class BatchUnreadable(WorkerEvent):
+    """
+    A batch of records cannot be read, as its checksum is wrong; its partition is held.
+
+    Attributes:
+        partition: the partition, such as ``orders:3``.
+        offset: the first offset that cannot be read.
+        error: what is wrong with it.
+        then: ``retry`` when it was first found: it is fetched again; afterwards what
+            happens to it for good: ``stop``, ``skip`` or ``block``.
+    """
+
+    __match_args__ = ("partition", "offset", "then")
+    name: ClassVar[str] = "batch_unreadable"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    error: str
+    then: str
+
+
+@event
 class DeadLetterFailed(WorkerEvent):
     """
     A dead letter was not acknowledged; the record waits and it is tried again.

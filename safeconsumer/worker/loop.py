@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.errors import CorruptBatchError
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import events as worker_events
@@ -18,12 +19,14 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
+from safeconsumer.worker.unreadable import Unreadable
 
 BACKPRESSURE = f"{WORKER}backpressure"
 RETRY = f"{WORKER}retry"
 DRAIN = f"{WORKER}drain"
 FLOOR = f"{WORKER}floor"
-OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
+UNREADABLE = f"{WORKER}unreadable"
+OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR, UNREADABLE)
 
 Holding = tuple[str, TopicPartition | None]
 
@@ -75,7 +78,11 @@ class Brakes:
     # ------------------------------------------------------------ holding
 
     def place(
-        self, *, is_draining: bool, floorless: Iterable[TopicPartition] = ()
+        self,
+        *,
+        is_draining: bool,
+        floorless: Iterable[TopicPartition] = (),
+        unreadable: Iterable[TopicPartition] = (),
     ) -> None:
         """
         Place and lift holds so that they are as they must be now.
@@ -83,6 +90,7 @@ class Brakes:
         Args:
             is_draining: whether no record at all may come.
             floorless: partitions of which no record may be handed out yet.
+            unreadable: partitions whose next batch could not be read.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -93,6 +101,8 @@ class Brakes:
             wanted[owner, tp] = "the partition's share of the limits is reached"
         for tp in floorless:
             wanted[FLOOR, tp] = "its first offset is not committed yet"
+        for tp in unreadable:
+            wanted[UNREADABLE, tp] = "its next batch cannot be read"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
         self._placed_in = self._group.epochs()
@@ -283,6 +293,7 @@ class Engine:
         brakes: places and lifts the holds of the limits.
         commits: commits what is complete.
         departures: waits for running work and drops what leaves.
+        unreadable: decides about batches that cannot be read.
         soon: seconds until the work wants the next turn.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
@@ -310,6 +321,7 @@ class Engine:
         self.departures = Departures(
             self._group, self.held, self.commits, drain, emit, clock
         )
+        self.unreadable = Unreadable(client, self.held, emit, clock)
         self._work: Schedule
         self._begun: Mapping[TopicPartition, int] | None = None
         self._in_hand: Polled | None = {}
@@ -326,6 +338,7 @@ class Engine:
     def begin(self, work: Schedule) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
+        self.unreadable.work = work
         self._group.ask_before_join(self._before_join)
         self._group.pass_over_nothing()
         self._gone_before = self._group.gone
@@ -350,7 +363,9 @@ class Engine:
         """
         self._mend()
         self.brakes.place(
-            is_draining=self.departures.is_draining, floorless=self._floorless()
+            is_draining=self.departures.is_draining,
+            floorless=self._floorless(),
+            unreadable=self.unreadable.turn(),
         )
         self._in_hand = None  # unknown until room was made and the poll has returned
         if not self.departures.is_draining:
@@ -414,6 +429,9 @@ class Engine:
             return self._client.poll(self.poll_timeout, self.brakes.room())
         except JoinDeferred:
             self._wait_idle(BUSY_POLL)
+            return {}
+        except CorruptBatchError as error:
+            self.unreadable.note(error)
             return {}
         finally:
             self.polled_at = self._clock()
@@ -511,6 +529,7 @@ class Engine:
                 continue
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
+            self.unreadable.settle(tp)
             epoch = self._epoch(tp, owned[tp], records[0])
             if not self.commits.has_floor(epoch):
                 self._client.go_back(tp, records[0].offset)

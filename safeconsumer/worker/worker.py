@@ -96,9 +96,9 @@ class Worker:
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
             a callable ``(record, failure)`` that returns once they are safe. Key and
             value are the bytes as they came, whatever the deserializers.
-        on_exhausted: without ``dead_letter``, and for records that cannot be one:
-            ``stop`` the worker, ``skip`` the record, or ``block`` its lane until
-            somebody acts.
+        on_exhausted: without ``dead_letter``, and for records that cannot be one, such
+            as a batch that is corrupt: ``stop`` the worker, ``skip`` the record, or
+            ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
         breaker: holds a topic while its handlers fail with errors that look like an
@@ -318,8 +318,13 @@ class Worker:
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
         age = self._options.limits.age
-        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
-        return health.examine(self._engine, self._runner.slots, age, broken=broken)
+        engine = self._engine
+        broken = [
+            *self._schedule.outages.broken(),
+            *engine.commits.broken(age),
+            *engine.unreadable.broken(age),
+        ]
+        return health.examine(engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """Return the worker's numbers at this moment. Any thread."""

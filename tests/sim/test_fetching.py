@@ -161,9 +161,9 @@ def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab: Lab) 
         reader.until(lambda: False)
 
 
-def corrupt(lab: Lab, tp: TopicPartition) -> None:
-    """Put a record into a partition whose last byte is another than was sent."""
-    lab.append(tp)
+def corrupt(lab: Lab, tp: TopicPartition, records: int = 1) -> None:
+    """Put a batch into a partition whose last byte is another than was sent."""
+    lab.append(tp, records)
     batches = lab.cluster.log(*tp).batches
     last = batches.pop()
     batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))

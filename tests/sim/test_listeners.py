@@ -9,12 +9,19 @@ from kafka import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, UnknownMemberIdError
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
-from tests.sim.reading import EAGER, Listener, Reader, both_protocols, stock_fails
+from tests.sim.reading import (
+    COOPERATIVE,
+    EAGER,
+    Listener,
+    Reader,
+    both_protocols,
+    stock_fails,
+)
 
 
 class AsyncListener(AsyncConsumerRebalanceListener):
@@ -248,3 +255,46 @@ def test_a_change_that_is_taken_back_after_a_listener_raised(
     reader.consumer.subscribe(["t"], listener=listener)
     lab.append(mine, 3)
     reader.until(lambda: reader.offsets(mine))
+
+
+class SlowlyLosing(AsyncListener):
+    """Takes two seconds over a loss, and notes when they began and were over."""
+
+    def __init__(self, consumer: SafeConsumer, lab: Lab) -> None:
+        super().__init__(len)
+        self._consumer, self._lab = consumer, lab
+        self.times: list[float] = []
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """Take its time."""
+        del lost
+        self.times.append(self._lab.now)
+        await self._consumer._net.sleep(2.0)
+        self.times.append(self._lab.now)
+
+
+@pytest.mark.contract("P19")
+@pytest.mark.parametrize("is_woken", [True, False])
+@simulated(seeds=2)
+def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
+    lab: Lab, *, is_woken: bool
+) -> None:
+    """P19: a listener that runs is waited for, whether a poll has time, and is woken."""
+    tps = lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
+    consumer = reader.consumer
+    listener = SlowlyLosing(consumer, lab)
+    consumer.subscribe(["t"], listener=listener)
+    reader.owns(tps)
+    lab.cluster.fail("JoinGroup", error=UnknownMemberIdError.errno, count=1)
+    consumer._coordinator.request_rejoin()
+    returned = []
+    end = lab.now + 10
+    while lab.now < end:
+        if is_woken and listener.times:
+            consumer.wakeup()
+        reader.poll(0.1)
+        returned.append(lab.now)
+    began, over = listener.times
+    assert [at for at in returned if began < at < over] == []
+    reader.owns(tps, seconds=100)  # the broker has forgotten who it was

@@ -28,7 +28,6 @@ class FrameParser(KafkaProtocol):
     """
 
     def prepare(self) -> None:
-        """Make the attributes that this class needs beyond upstream's."""
         self._scratch = memoryview(bytearray(_SCRATCH))
         self._length = b""  # the bytes of it that have come
         self._frame: Frame | None = None

@@ -4,36 +4,89 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka.cluster import ClusterMetadata
+from kafka.errors import (
+    InvalidTopicError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import TopicPartition
+
+_UNKNOWN = UnknownTopicOrPartitionError.errno
+# What a program has to hear of, and what upstream acts on.
+_FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
 
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again when an answer belongs to an older question, or lacks a leader.
+    Asks again when an answer belongs to an older question, or lacks a topic or a leader.
 
     Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
     while a request is under way, as a new consumer's first one always may be, the topic
     stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and
     the member does not join.
 
+    Upstream also forgets a topic of which one answer has an error, or nothing, as from a
+    broker that starts: it leaves the assignment and returns, and its pauses end. Here
+    it is gone once two answers in a row do not know it, or when another topic has its
+    name. Any other error says nothing about it.
+
     Thread rules: on the IO thread, but for ``leader_for_partition``.
     """
 
     _asked: frozenset[str] | None = frozenset()
     _answered: frozenset[str] | None = frozenset()
+    _doubted: frozenset[str] = frozenset()  # topics that the last answer did not know
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember which topics it asks for."""
         self._asked = self._wanted()
         return super().metadata_request()
 
-    def update_metadata(self, metadata: object) -> None:
-        """Take an answer; ask again if more topics are wanted by now."""
+    def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
+        """Take an answer; ask again if it lacks a topic, or more are wanted by now."""
+        is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         super().update_metadata(metadata)
         self._answered = self._asked
         wanted = self._wanted()
-        if self._asked is not None and (wanted is None or not wanted <= self._asked):
+        asked = self._asked
+        is_older = asked is not None and (wanted is None or not wanted <= asked)
+        if is_kept or is_older:
             self.request_update()
+
+    def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
+        # Only topics with an id, which brokers have since Kafka 2.8: without one a topic
+        # that was deleted and made again could not be told from the one before it.
+        told: dict[str, Any] = {topic.name: topic for topic in answer.topics}
+        doubted, self._doubted = self._doubted, frozenset()
+        kept = []
+        for name in self._known_and_asked_for():
+            topic = told.get(name)
+            error = _UNKNOWN if topic is None else topic.error_code
+            if topic is not None and not error:
+                if name in doubted and topic.topic_id != self.topic_id(name):
+                    topic.error_code = _UNKNOWN  # the one before it leaves first
+            elif error != _UNKNOWN:
+                kept += [] if error in _FINAL else [name]
+            elif name not in doubted:
+                self._doubted |= {name}
+                kept.append(name)
+        others = [topic for topic in answer.topics if topic.name not in kept]
+        answer.topics = [*others, *(self._told_of(name, answer) for name in kept)]
+        return bool(kept)
+
+    def _known_and_asked_for(self) -> frozenset[str]:
+        known = frozenset(self._topics).intersection(self._partitions, self._topic_ids)
+        return known if self._asked is None else known & self._asked
+
+    def _told_of(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
+        return MetadataResponse.MetadataResponseTopic(
+            version=answer.API_VERSION,
+            name=name,
+            topic_id=self._topic_ids[name],
+            is_internal=name in self.internal_topics,
+            partitions=[*self._partitions[name].values()],
+        )
 
     def is_answered(self, topics: Iterable[str]) -> bool:
         """Tell whether the last answer was about these topics: what it lacks is not there."""

@@ -40,7 +40,6 @@ class UntracedProducer(KafkaProducer):
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
-        """Send a record, as upstream's ``send`` does."""
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
 

@@ -98,7 +98,6 @@ The partition, how many records were thrown away (None: unknown), and how many b
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """Throw away an answer that was not parsed yet."""
     tp, data = answer.topic_partition, answer.partition_data.records
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -167,15 +166,12 @@ class ParkedData:
         self._bytes[tp] = size_of(part) + raw
 
     def parts(self) -> list[TopicPartition]:
-        """Return the partitions with a batch that is kept."""
         return list(self._parts)
 
     def answers(self) -> list[TopicPartition]:
-        """Return the partitions with an answer that is kept."""
         return list(self._answers)
 
     def bytes_kept(self) -> int:
-        """Return how many bytes are kept."""
         return sum(self._bytes.values())
 
     def drop_excess(self) -> dict[TopicPartition, int]:
@@ -296,7 +292,6 @@ class ReturnedRecords:
         return self._records[self._at :]
 
     def drain(self) -> None:
-        """Throw everything away."""
         self._at, self._error = len(self._records), None
         if self.rest is not None:
             self.rest.drain()

@@ -120,6 +120,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._sought_at = -math.inf  # when the coordinator was last asked for
         self._refused_at = -math.inf  # when it last refused a join, or a question
         self._joining: Future | None = None  # the call of a poll that joins
+        self._losing: Future | None = None  # the listener's, in a join
 
     # ------------------------------------------------------------ polling
 
@@ -400,6 +401,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
+        self._losing = Future()
         try:
             with self._passing():
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
@@ -409,6 +411,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
             self.watch.gave_up(is_lost=True)
+            self._losing.success(None)
 
     @contextmanager
     def _passing(self) -> Iterator[None]:
@@ -459,7 +462,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self._join_task = self._manager.call_soon(joined.answer())
             else:
                 self._joined = None
-        done: bool = await super().join_group_async(timeout_ms)
+        try:
+            done: bool = await super().join_group_async(timeout_ms)
+        finally:
+            if self._losing is not None:  # as before a join, the listener is waited for
+                await self._losing
         return done
 
     async def _on_join_prepare_async(
@@ -795,7 +802,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return super().group_metadata()
 
     def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
-        """Tell whether an owned partition certainly has no committed offset."""
         is_told = state is not None and state.lacks_commit
         return is_told and not self._is_committed_elsewhere
 

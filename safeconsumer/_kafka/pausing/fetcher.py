@@ -475,7 +475,6 @@ class PauseSafeFetcher(Fetcher):
     # ------------------------------------------------------------ parked data
 
     def parked_bytes(self) -> int:
-        """Return how many bytes of fetched data are parked, as they came in."""
         return self.parked.bytes_kept()
 
     def _bound_parked(self) -> None:

@@ -96,7 +96,6 @@ class RebalanceWatch:
         self._lost: frozenset[TopicPartition] = frozenset()
 
     def quiet(self) -> States:
-        """Return what is owned and quiet."""
         assigned = self._subscription.assignment
         quiet = self._subscription.ledger.view().quiet
         states = {tp: assigned.get(tp) for tp in quiet}

@@ -70,7 +70,6 @@ class LedgerSubscription(SubscriptionState):
         self.prepare(PauseLedger())
 
     def prepare(self, ledger: PauseLedger) -> None:
-        """Make the attributes that this class needs beyond upstream's."""
         self.ledger = ledger
         self.undelivered = Undelivered()
         self.is_passing = False
@@ -97,22 +96,18 @@ class LedgerSubscription(SubscriptionState):
         self._pinned = self.ledger.quiet()
 
     def unpin(self) -> None:
-        """Use the ledger again."""
         self._pinned = None
 
     def is_paused(self, partition: TopicPartition) -> bool:
-        """Tell whether the partition is assigned and a hold or gate covers it."""
         return partition in self.quiet()
 
     def is_fetchable(self, partition: TopicPartition) -> bool:
-        """Tell whether records of the partition may be fetched and delivered now."""
         state = self.assignment.get(partition)
         return (
             state is not None and partition not in self.quiet() and state.is_fetchable()
         )
 
     def paused_partitions(self) -> set[TopicPartition]:
-        """Return the assigned partitions that a hold or gate covers."""
         return set(self.ledger.view().quiet)
 
     def fetchable_partitions(self) -> list[TopicPartition]:
@@ -174,12 +169,10 @@ class LedgerSubscription(SubscriptionState):
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:
-        """Hold one partition for the application."""
         scope = scopes.partition(partition.topic, partition.partition)
         self.ledger.place((scope,), owner=APP, lifetime=Lifetime.PLAIN)
 
     def resume(self, partition: TopicPartition) -> None:
-        """Lift the application's hold of one partition."""
         scope = scopes.partition(partition.topic, partition.partition)
         self.ledger.remove(((scope, APP),), by_application=True)
 
@@ -215,7 +208,6 @@ class LedgerSubscription(SubscriptionState):
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Set a position; as upstream's."""
         super().seek(partition, offset)
         if self.journal is not None:
             at = offset if isinstance(offset, int) else offset.offset

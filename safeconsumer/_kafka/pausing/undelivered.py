@@ -67,7 +67,6 @@ class OwnedPartitionState(TopicPartitionState):
         self.lock = lock
 
     def seek(self, offset: int | OffsetAndMetadata) -> None:
-        """Set the position; as upstream's."""
         with self.lock:
             self.moves += 1
             super().seek(offset)

@@ -1,8 +1,4 @@
-"""
-Lays out a picture from top to bottom, and names its parts.
-
-Still pictures and pages are both drawn to this plan; they lay out time themselves.
-"""
+"""Lays out a picture from top to bottom, and names its parts."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -311,6 +307,12 @@ def said_of_hold(held: Held) -> str:
     return (
         f"{held.level.value} hold {held.scope} of {owner}, {lasts}, for {held.member}"
     )
+
+
+def said_of_bar(bar: Bar) -> str:
+    """Return what stands for records in one column, in one line."""
+    held = f", {bar.wrong:,} of them while held" if bar.wrong else ""
+    return f"{bar.count:,} records{held}, offsets {bar.first:,} to {bar.last:,}"
 
 
 def levels_of(timeline: Timeline) -> list[Level]:

@@ -27,35 +27,6 @@ LEVELS: dict[Level, tuple[str, tuple[float, ...]]] = {
     Level.GROUP: ("#5c3d26", (1.25, 0.75)),
 }
 
-DARK = {
-    GROUND: "#0d1117",
-    INK: "#e6edf3",
-    SOFT: "#9198a1",
-    GRID: "#30363d",
-    BLUE: "#58a6ff",
-    RED: "#ff7b72",
-    GREEN: "#3fb950",
-    QUIET: "#3a3118",
-    FAULTS: "#bc8cff",
-    STRUCK: "#171426",
-    OWNERS[0]: "#3d444d",
-    OWNERS[1]: "#1f4b72",
-    OWNERS[2]: "#6b4423",
-    OWNERS[3]: "#2b5a34",
-    OWNERS[4]: "#513a70",
-    OWNERS[5]: "#6b3550",
-    OWNERS[6]: "#5a5720",
-    OWNERS[7]: "#1f5854",
-    LEVELS[Level.PARTITION][0]: "#56b4e9",
-    LEVELS[Level.TOPIC][0]: "#2fc79a",
-    LEVELS[Level.PATTERN][0]: "#e0a3c6",
-    LEVELS[Level.CONSUMER][0]: "#f0b429",
-    LEVELS[Level.GROUP][0]: "#c39a78",
-}
-"""
-The replacement of each colour on a dark background.
-"""
-
 # Characters that XML 1.0 cannot have, and lone surrogates, which UTF-8 cannot have.
 _ILLEGAL = re.compile("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

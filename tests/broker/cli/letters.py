@@ -70,8 +70,8 @@ class Post:
             safeconsumer, [*arguments, "--bootstrap", self.bootstrap]
         )
 
-    def show(self, offset: int, *options: str) -> Result:
-        return self.run("show", *options, topic=f"{self.dead}:0@{offset}")
+    def show(self, offset: int) -> Result:
+        return self.run("show", topic=f"{self.dead}:0@{offset}")
 
     def committed(self, filters: str = "") -> int | None:
         """Return the group's offset; None if it has none."""

@@ -1,7 +1,6 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -196,7 +195,7 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
     wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
-    stopped(process, Status.GIVEN_UP)
+    stopped(process, Status.FAILED)
 
 
 @pytest.mark.embedded_suffices
@@ -207,7 +206,7 @@ def test_a_thread_of_the_event_loops_keeps_nothing_running(program: Program) -> 
     program.wait_seen(1)
     process.send_signal(signal.SIGTERM)
     wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
-    stopped(process, Status.GIVEN_UP)
+    stopped(process, Status.FAILED)
 
 
 @pytest.mark.embedded_suffices
@@ -220,11 +219,10 @@ def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
 
 
 @pytest.mark.embedded_suffices
-def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> None:
-    """The file is there and fresh, both paths answer, and the file goes at the end."""
+def test_probes_say_that_the_loop_turns(program: Program) -> None:
+    """Both paths answer, and the metrics."""
     program.produce(b"a", b"slow")
-    file = tmp_path / "alive"
-    process = program.start("handlers:hasty", "--probe-port=0", f"--probe-file={file}")
+    process = program.start("handlers:hasty", "--probes=0")
     assert process.stderr is not None
     said = next(line for line in process.stderr if "probes at" in line)
     port = int(said.rpartition(":")[2])
@@ -237,10 +235,7 @@ def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> Non
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
-    os.utime(file, (0, 0))
-    wait_for(lambda: file.stat().st_mtime > 0, "the file to be touched", SECONDS)
-    stopped(process, Status.GIVEN_UP)
-    assert not file.exists()
+    stopped(process, Status.FAILED)
 
 
 def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
@@ -278,11 +273,11 @@ def _start(line: str) -> tuple[str, ...]:
 
 @pytest.mark.any_broker
 def test_a_topic_that_does_not_exist(program: Program) -> None:
-    """Status 7 with its name, and it is not made."""
+    """Status 1 with its name, and it is not made."""
     program.topic = missing = f"{program.topic}-missing"
     for _ in range(2):
         process = program.start()
-        told = ended(process, Status.MISSING)
+        told = ended(process, Status.FAILED)
         assert f"topic does not exist: {missing};" in told
 
 

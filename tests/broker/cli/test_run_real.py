@@ -48,17 +48,13 @@ def test_an_operators_hold_is_obeyed(
     kafka_topic: Callable[..., str],
     make_producer: Callable[..., Any],
 ) -> None:
-    """``run --control`` takes part: ``wait --quiet`` hears from it that it obeys."""
+    """``run --control`` takes part: ``wait quiet`` hears from it that it obeys."""
     program = Program(
         tmp_path, kafka_broker, kafka_topic(partitions=2), make_producer()
     )
-    suffix = uuid.uuid4().hex[:8]
     where = (
         f"--bootstrap={program.bootstrap}",
-        *(
-            f"--{name}-topic={name}-{suffix}"
-            for name in ("operator", "group", "status")
-        ),
+        f"--topic-prefix=p-{uuid.uuid4().hex[:8]}-",
     )
 
     def done(*arguments: str) -> None:
@@ -71,7 +67,7 @@ def test_an_operators_hold_is_obeyed(
     program.wait_seen(1)
     group = f"--group=g-{program.topic}"
     done("pause", program.topic, "--reason=test", group)
-    done("wait", "--quiet", "--timeout=30s", group)
+    done("wait", "quiet", "--timeout=30s", group)
     stopped(process)
 
 

@@ -18,6 +18,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.console.harness import commanded
+from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.processes import begun
 
@@ -66,19 +67,26 @@ def test_a_port_that_is_taken() -> None:
     assert "choose one with --port" in result.stderr
 
 
-def test_what_a_token_is_for_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And no word of what it is."""
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    """Make a file with a token, which only its owner may read."""
     file = tmp_path / "token"
     file.write_text("a token of many characters\n")
+    file.chmod(0o600)
+    return file
+
+
+def test_what_a_token_is_for_is_said(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no word of what it is."""
 
     def serve(_: object, tell: Callable[[str], object], __: object) -> None:
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
-    result = run("--token-file", str(file))
+    result = run("--token-file", str(token))
     assert result.exit_code == Status.DONE
     assert "http://127.0.0.1:1/login?token=TOKEN" in result.stdout
     assert "Authorization: Bearer TOKEN" in result.stdout
@@ -99,21 +107,24 @@ def test_only_a_port_that_is_taken_is_told_as_one(
     assert "--port" not in result.stderr
 
 
-def test_a_token_is_long(tmp_path: Path) -> None:
-    """Else it can be guessed."""
-    file = tmp_path / "token"
-    file.write_text("short\n")
-    result = run("--token-file", str(file))
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"short\n", 0o600, "16 characters or more"),
+        (b"\xff" * 20, 0o600, "cannot be read"),
+        (b"a token of many characters", 0o604, "may be read by others"),
+        (b"a token of many characters", 0o640, "may be read by others"),
+    ],
+)
+def test_a_token_that_is_none(
+    token: Path, content: bytes, mode: int, said: str
+) -> None:
+    """It can be guessed, is no text, or is everybody's."""
+    token.write_bytes(content)
+    token.chmod(mode)
+    result = run("--token-file", str(token))
     assert ends(result) == (Status.USAGE, 1)
-    assert "16 characters or more" in result.stderr
-
-
-def test_a_token_that_is_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_bytes(b"\xff" * 20)
-    result = run("--token-file", str(file))
-    assert ends(result) == (Status.USAGE, 1)
-    assert f"{file} cannot be read" in result.stderr
+    assert said in result.stderr
 
 
 def test_an_owner_that_is_none() -> None:
@@ -169,15 +180,8 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
-    settings = team.settings
-    where = [
-        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
-        *("--operator-topic", settings.operator_topic),
-        *("--group-topic", settings.group_topic),
-        *("--status-topic", str(settings.status_topic)),
-    ]
     with httpx.Client(timeout=30) as browser, ThreadPoolExecutor(1) as pool:
-        with commanded(*where) as console:
+        with commanded(*where(team)) as console:
             browser.get(console.link)
             late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
             waits = pool.submit(browser.get, f"{console.url}/doctor")

@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve
 
 from safeconsumer.group import findings, follower
-from safeconsumer.group.judging import GOOD, Finding
+from safeconsumer.group.verdicts import GOOD, Finding
 from tests.harness.console.harness import (
     Served,
     console,
@@ -61,8 +61,8 @@ def test_what_is_old_is_unknown(
     late.wait()
     until_level(quiet, team.group, "unknown")
     row = row_of(quiet, team.group)
-    assert (row["words"], row["quiet"]) == ("cannot tell", None)
-    assert row["sentence"].endswith("ago: The held partition is quiet.")
+    assert (row["words"], row["quiet"]) == ("unknown", None)
+    assert row["sentence"].endswith("ago: 1 of 1 members quiet")
     assert quiet.get("groups")["known"]["trouble"]
     assert asked(quiet, "/api/v1/ready").status_code == 503
     page = asked(quiet, "/group", group=team.group).text
@@ -85,7 +85,7 @@ def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> Non
     late.wait()
     team.operator_holds(f"{team.topic}:1")
     at = time.monotonic()
-    wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+    wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
         assert following.snapshot().heard_at <= at
     late.release()
@@ -99,7 +99,7 @@ def test_an_alarm_stays_one() -> None:
     with served_still(still) as (_, served):
         old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
         rows = served.state.rows(old)
-    assert {one.level for one in rows} == {"alarm", "unknown"}
+    assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
 
 
 def test_the_age_is_in_the_tag_of_a_page(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
-from safeconsumer.cli.commands import safeconsumer
+from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
@@ -35,12 +35,14 @@ def test_partitions_of_a_topic_that_is_called_re(kafka_broker: Any) -> None:  # 
             wrong = run(team, "pause", "re:1", *group, "--reason", "x")
             assert wrong.exit_code == Status.USAGE
             assert "of the topic re, partitions are re:re:1" in wrong.stderr
-            held = run(team, "pause", "re:re:1-2", *group, "--reason", "x", "--wait")
+            held = run(
+                team, "pause", "re:re:1-2", *group, "--reason", "x", "--wait", "60s"
+            )
             assert (held.exit_code, held.stderr) == (Status.DONE, "")
-            shown = json.loads(run(team, "status", *group, "--json").stdout)
+            shown = json.loads(run(team, "status", *group, "-o", "json").stdout)
             assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
             lifted = run(team, "resume", "re:re:2", *group)
-            assert (lifted.exit_code, "resumed re:re:2" in lifted.stdout) == (0, True)
+            assert (lifted.exit_code, "lifted re:re:2" in lifted.stdout) == (0, True)
         poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
@@ -54,15 +56,13 @@ def test_status_says_what_workers_have_paused(team: Team) -> None:
         consumer.pause(team.topic, owner=whose, reason=reason, for_=3600)
         wait_for(lambda: "4 of 4 quiet" in told(team), "a report of it")
         shown = told(team)
-        assert "paused by members' own workers" in shown
-        line = f"  billing-1  {team.topic} held by worker:outage, since 2"
-        assert line in shown
+        assert f"4 of 4 quiet  {team.topic} held by worker:outage, since 2" in shown
         assert f"because {reason}, until 2" in shown
-        document = json.loads(told(team, "--json"))
-        assert reason in document["reports"][0]["outages"][0]
+        document = json.loads(told(team, "-o", "json"))
+        assert reason in document["by_member"][0]["report"]["outages"][0]
         consumer.resume_all(OUTAGE)
         wait_for(lambda: "0 of 4 quiet" in told(team), "a report that it is over")
-        assert "own workers" not in told(team)
+        assert "held by worker" not in told(team)
 
 
 def told(team: Team, *more: str) -> str:
@@ -92,7 +92,7 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
         ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
-    assert f"resumed {team.topic} group:app" in ended.stdout
+    assert f"lifted {team.topic} group:app" in ended.stdout
     poll_until(consumer, lambda: not consumer.paused())
 
 
@@ -100,7 +100,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
     """Also not once the hold's time is over."""
     consumer = team.subscribed()
     team.settled(consumer)
-    arguments = ("wait", "--group", team.group, "--quiet", "--timeout", "20s")
+    arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
     found: list[Result] = []
 
     def is_refused() -> bool:
@@ -117,7 +117,16 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("wait", "--quiet"), ("resume", "@all"), ("history",), ("status",)]
+    "command",
+    [
+        ("wait", "quiet"),
+        ("resume", "@all"),
+        ("resume", "--all"),
+        ("resume", "--id", "4f0c9f6e"),
+        ("extend", "@all", "--for", "1h"),
+        ("history",),
+        ("status",),
+    ],
 )
 def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
     """A typing error must not look like a group that is quiet, or resumed."""
@@ -129,6 +138,22 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
     )
     ended = run(team, "history")
     assert (ended.stdout, ended.stderr) == ("nothing\n", "")
+
+
+def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
+    """And ``status`` without a group is ``groups``."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    with Polled(consumer):
+        none = run(team, "groups", "--held")
+        assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
+        team.operator_holds(team.topic)
+        (held,) = json.loads(run(team, "groups", "--held", "-o", "json").stdout)
+        every = json.loads(run(team, "status", "-o", "json").stdout)
+    assert (held["group"], held["holds"]) == (team.group, 1)
+    assert held["group"] in [one["group"] for one in every]
+    refused = run(team, "status", "--watch")
+    assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
 
 
 def test_doctor_does_not_know_the_group(team: Team) -> None:
@@ -197,7 +222,16 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
         return looking(self, group, **options)
 
     monkeypatch.setattr(Operator, "look", refuse)
-    asked = ["@all", "--group", team.group, "--reason", "x", "--new-group", "--wait"]
+    asked = [
+        "@all",
+        "--group",
+        team.group,
+        "--reason",
+        "x",
+        "--new-group",
+        "--wait",
+        "60s",
+    ]
     ended = run(team, "pause", *asked)
     assert ended.exit_code == Status.REFUSED
     assert ended.stderr.count("\n") == 1
@@ -205,7 +239,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     assert "the broker refuses" in ended.stderr
 
 
-@pytest.mark.parametrize("as_json", [(), ("--json",)])
+@pytest.mark.parametrize("as_json", [(), ("-o", "json")])
 @pytest.mark.parametrize("command", ["pause", "extend", "resume"])
 def test_what_was_written_is_said_though_it_cannot_be_printed(
     team: Team, command: str, as_json: tuple[str, ...]
@@ -221,7 +255,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
         team.operator_holds("@all", owner="alice", for_=60)
     with Path("/dev/full").open("w") as disk:
         ended = in_a_process(team, asked, stdout=disk)
-    done = {"pause": "held", "extend": "extended", "resume": "resumed"}[command]
+    done = {"pause": "held", "extend": "extended", "resume": "lifted"}[command]
     line = (
         f"safeconsumer: {done} and acknowledged: @all; but the rest is not shown: "
         "this system refuses: [Errno 28] No space left on device\n"
@@ -246,7 +280,7 @@ def test_without_any_output_a_command_does_what_it_should(
         team, [command, *asked, *owner], first="import os; os.close(0); os.close(1); "
     )
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
-    past = json.loads(run(team, "history", "--group", team.group, "--json").stdout)
+    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)
     assert past[-1]["is_held"] == (command != "resume")
 
 
@@ -282,8 +316,8 @@ def test_a_resume_is_written_though_nothing_can_be_read(
             team, "resume", team.topic, "--group", team.group, "--owner", "alice"
         )
     assert ended.exit_code == Status.REFUSED
-    assert f"resumed and acknowledged: {team.topic}; but" in ended.stderr
-    past = json.loads(run(team, "history", "--group", team.group, "--json").stdout)
+    assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
+    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)
     assert [one["is_held"] for one in past] == [True, False]
 
 
@@ -293,9 +327,8 @@ def refusing(*_: object) -> Any:  # noqa: ANN401 - of several
 
 
 def test_an_unfit_topic_is_refused(team: Team) -> None:
-    lossy = f"lossy-{team.group}"
-    team.create(lossy, {"cleanup.policy": "delete"})
-    team.settings = team.with_settings(operator_topic=lossy)
+    team.settings = Control.prefixed(f"lossy-{team.group}-")
+    team.create(team.settings.operator_topic, {"cleanup.policy": "delete"})
     status, line = bad(
         team, "pause", "@all", "--group", team.group, "--reason", "x", "--new-group"
     )
@@ -304,16 +337,13 @@ def test_an_unfit_topic_is_refused(team: Team) -> None:
 
 def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
     """It may be run again at any time."""
-    team.settings = team.with_settings(
-        operator_topic=f"new-{team.group}", group_topic=f"lossy-{team.group}"
-    )
-    team.create(team.settings.group_topic, {"cleanup.policy": "delete"})
+    team.settings = Control.prefixed(f"new-{team.group}-")
+    old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
+    team.create(team.settings.group_topic, old)
     first = run(team, "control", "init")
     assert first.exit_code == Status.DONE
-    assert f"created new-{team.group}" in first.stdout
+    assert f"created {team.settings.operator_topic}" in first.stdout
     assert "set cleanup.policy, " in first.stdout
-    may = "User:MEMBER --operation Read --operation DescribeConfigs"
-    assert f"{may} --topic new-{team.group}" in first.stdout
     second = run(team, "control", "init")
     assert [line.split()[0] for line in second.stdout.splitlines()[:3]] == [
         "unchanged"
@@ -326,9 +356,9 @@ def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
 
 def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) -> None:
     """Kafka takes no partition away: nothing is changed, and doctor says the same."""
-    wide, new = f"wide-{team.group}", f"new-{team.group}"
+    team.settings = Control.prefixed(f"wide-{team.group}-")
+    new, wide = team.settings.topics
     team.broker.create_topic(wide, 3)
-    team.settings = team.with_settings(operator_topic=new, group_topic=wide)
     status, line = bad(team, "control", "init")
     assert (status, "must have 1: delete it" in line) == (Status.REFUSED, True)
     ended = run(team, "doctor")
@@ -338,8 +368,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
 
 def test_one_cause_is_one_problem(team: Team) -> None:
     """Without control topics nothing else can be right or wrong."""
-    names = ("operator_topic", "group_topic", "status_topic")
-    team.settings = team.with_settings(**{one: f"{one}-{team.group}" for one in names})
+    team.settings = Control.prefixed(f"none-{team.group}-")
     ended = run(team, "doctor", "--group", team.group)
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
@@ -359,11 +388,13 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
     assert ended.exit_code == Status.FAILED
     assert "settings are right" in ended.stdout
     assert "new:kind:y operator:x" in ended.stdout
-    assert "of 1 member of" in ended.stdout
-    assert "plain clients obey no hold" in ended.stdout
+    assert "plain on " in ended.stdout
+    assert "does not report: a plain client obeys no hold" in ended.stdout
 
 
-def test_doctor_is_content(team: Team) -> None:
+@pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
+def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
+    """Without an authorizer too: that any client may write holds is a note."""
     consumer = team.subscribed()
     team.settled(consumer)
     with Polled(consumer):
@@ -375,21 +406,26 @@ def test_doctor_is_content(team: Team) -> None:
                 ),
                 "its report of the join",
             )
-        ended = run(team, "doctor", "--group", team.group, "--json")
+        ended = run(team, "doctor", "--group", team.group, *more, "-o", "json")
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
+    (note,) = [one for one in found if "no authorizer" in one["what"]]
+    assert note["rank"] == "note"
     assert ended.exit_code == Status.DONE
 
 
-def test_without_the_status_topic_the_rest_is_known(team: Team) -> None:
+def test_without_the_status_topic_the_rest_is_known(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Holds are; who obeys is not, and nobody is called a plain client for that."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
     team.operator_holds(team.topic)
-    missing = ("--status-topic", f"{team.topic}-none")
+    topics = (*team.settings.topics, f"{team.topic}-none")
+    monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
 
     def told(*command: str) -> Result:
-        return CliRunner().invoke(safeconsumer, [*command, *where(team), *missing])
+        return run(team, *command)
 
     with Polled(consumer):
         looked = told("doctor", "--group", team.group)
@@ -410,7 +446,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(
 ) -> None:
     """And by the status what kept it from the rest."""
     monkeypatch.setattr(Operator, "standing", refusing)
-    for form in ((), ("--json",)):
+    for form in ((), ("-o", "json")):
         ended = run(team, "doctor", *form)
         assert ended.exit_code == Status.REFUSED
         assert "settings are right" in ended.stdout
@@ -419,7 +455,9 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(
     assert json.loads(ended.stdout)[-1]["rank"] == "PROBLEM"
 
 
-def test_a_topic_of_something_else_has_no_holds(team: Team) -> None:
+def test_a_topic_of_something_else_has_no_holds(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever mistypes the operators' topic is not told that nothing is held."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
@@ -428,9 +466,11 @@ def test_a_topic_of_something_else_has_no_holds(team: Team) -> None:
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.create_topics({other: {"num_partitions": 1}}, wait_for_metadata=True)
 
+    topics = (other, *team.settings.all_topics[1:])
+    monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
+
     def told(*command: str) -> Result:
-        arguments = [*command, *where(team), "--operator-topic", other]
-        return CliRunner().invoke(safeconsumer, arguments)
+        return run(team, *command)
 
     with Polled(consumer):
         status = told("status", "--group", team.group)
@@ -452,7 +492,7 @@ def test_watching_ends_with_an_interrupt(
 
     team.operator_holds("@all")
     monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
-    ended = run(team, "status", "--group", team.group, "--watch", "--json")
+    ended = run(team, "status", "--group", team.group, "--watch", "-o", "json")
     assert ended.exit_code == Status.INTERRUPTED
     (line,) = ended.stdout.splitlines()
     assert len(json.loads(line)["holds"]) == 1

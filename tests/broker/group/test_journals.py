@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from click.testing import CliRunner, Result
 from kafka.producer.producer_batch import ProducerBatch
 
@@ -18,11 +17,10 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.errors import JournalError, ScopeSyntaxError
 from safeconsumer.group import publisher
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.overtaking import timed
-from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.group.operating import fill_the_disk, run
-from tests.harness.group.team import LIMIT, Team
+from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
@@ -248,24 +246,6 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
     assert told(path)[2:] == [(event, "orders")]
 
 
-class Full:
-    """A journal that takes so many calls, and then no more."""
-
-    def __init__(self, calls: int) -> None:
-        self.left = calls
-        self.told: list[str] = []
-
-    def write(self, entries: Any, *_: object) -> None:  # noqa: ANN401 - lines
-        self.left -= 1
-        if self.left < 0:
-            message = "the disk is full"
-            raise JournalError(message)
-        self.told += [event for event, _ in entries]
-
-    def check(self, cluster: str | None = None) -> None:
-        pass
-
-
 def standing(team: Team) -> list[tuple[str, int | None]]:
     with Operator(team.broker.client_config, team.settings) as here:
         found = [one.hold for one in here.standing() if one.hold is not None]
@@ -273,68 +253,24 @@ def standing(team: Team) -> list[tuple[str, int | None]]:
 
 
 @embedded_broker
-def test_an_end_is_set_right_though_that_cannot_be_journaled(team: Team) -> None:
-    """What it is then: said, and not that nothing was changed."""
-    wanted = changes(team.group, "eve", ["orders"], new_hold("x", 300.0))
-    journal = Full(2)
-    with Operator(team.broker.client_config, team.settings, journal=journal) as here:
-        (first,) = here.write(OPERATOR, wanted)
-        first = evolve(first, at_ms=1_700_000_000_000)
-        (done,) = timed(here, OPERATOR, [first], 1_700_000_100.0)
-        assert standing(team) == [("x", 100_000)]
-        assert done.change.hold is not None
-        assert done.change.hold.ttl_ms == 100_000
-        assert "the disk is full" in here.unwritten
-
-
-@embedded_broker
 def test_who_interrupts_the_writing_down_is_told_what_stands(team: Team) -> None:
     """The hold is acknowledged, and its journal is waited for."""
 
-    class Slow(Full):
+    class Slow:
         def write(self, entries: Any, *_: object) -> None:  # noqa: ANN401 - lines
-            if self.told:
+            if entries[0][0] != "group-asked":
                 raise KeyboardInterrupt
-            super().write(entries)
+
+        def check(self, cluster: str | None = None) -> None:
+            pass
 
     wanted = changes(team.group, "eve", ["orders"], new_hold("x", None))
     where = team.broker.client_config
     said = "interrupted: acknowledged: orders. Running it again is safe"
-    with Operator(where, team.settings, journal=Slow(1)) as here:
+    with Operator(where, team.settings, journal=Slow()) as here:
         with pytest.raises(KeyboardInterrupt, match=said):
             here.write(OPERATOR, wanted)
         assert here.unwritten == "interrupted"
-
-
-@any_broker
-def test_a_pause_that_overwrote_puts_back_where_the_disk_is_full_meanwhile(
-    team: Team, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command says what it did, and that the journal lacks it."""
-    write, first = SharedJournal.write, Operator.write
-    theirs = changes(team.group, "eve", ["orders"], new_hold("theirs", None))
-
-    def late(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
-        monkeypatch.setattr(Operator, "write", first)
-        publish(lambda: team.writer, team.settings.operator_topic, theirs, LIMIT)
-        return first(*arguments)
-
-    def full(self: SharedJournal, *arguments: Any) -> None:  # noqa: ANN401 - its own
-        if path.exists() and "group-hold" in path.read_text():
-            message = "the disk is full"
-            raise JournalError(message)
-        write(self, *arguments)
-
-    monkeypatch.setattr(Operator, "write", late)
-    monkeypatch.setattr(SharedJournal, "write", full)
-    group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
-    keep = ("--journal", str(path), "--for", "5m")
-    done = run(team, "pause", "orders", *group, "--reason", "x", *keep)
-    assert done.exit_code == Status.FAILED
-    assert "overwritten before it was seen, and put back" in done.stderr
-    assert "the disk is full" in done.stderr
-    assert "nothing was changed" not in done.stderr
-    assert standing(team) == [("theirs", None)]
 
 
 @embedded_broker
@@ -407,19 +343,3 @@ def test_how_long_a_members_hold_lasts_counts_from_before_its_record(
     )
     assert held.at - asked.at >= 4
     assert held["until"] <= asked.at + 60
-
-
-@any_broker
-def test_a_pause_that_stands_already_is_not_written_down(
-    team: Team, path: Path
-) -> None:
-    """Whoever forgot the journal at first is told how it comes into it."""
-    group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
-    again = ("pause", "orders", *group, "--reason", "x")
-    run(team, *again)
-    keep = ("--journal", str(path))
-    done = run(team, *again, *keep)
-    assert (done.exit_code, path.exists()) == (Status.DONE, False)
-    assert "nothing was written to the journal" in done.stderr
-    assert run(team, *again, *keep, "--replace").exit_code == Status.DONE
-    assert told(path) == [("group-asked", "orders"), ("group-hold", "orders")]

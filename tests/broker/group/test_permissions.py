@@ -61,17 +61,8 @@ def member(team: Team) -> Any:  # noqa: ANN401 - a consumer
 
 
 def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click's
-    settings = team.settings
-    return CliRunner().invoke(
-        safeconsumer,
-        [
-            *arguments,
-            *("--config", str(file)),
-            *("--operator-topic", settings.operator_topic),
-            *("--group-topic", settings.group_topic),
-            *("--status-topic", str(settings.status_topic)),
-        ],
-    )
+    where = ("--config", str(file), "--topic-prefix", team.prefix)
+    return CliRunner().invoke(safeconsumer, [*arguments, *where])
 
 
 @pytest.mark.contract("G3")

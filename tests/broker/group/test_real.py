@@ -1,8 +1,8 @@
 """Control topics and what brokers do to them: policies, deletion, compaction."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import closing
-from itertools import count
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ from kafka.errors import KafkaError
 from safeconsumer import ControlWriteError
 from safeconsumer.group import clients, topics, wire
 from safeconsumer.group import events as control_events
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.history import entries
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
@@ -123,17 +125,19 @@ def again(team: Team, scope: str) -> None:
     retried(lambda: team.operator_lifts(scope), ControlWriteError, limit=LIMIT)
 
 
+QUICK = {
+    **topics.HOLDS_SETTINGS,
+    "delete.retention.ms": "0",
+    "min.cleanable.dirty.ratio": "0.0",
+    "min.compaction.lag.ms": "0",
+    "segment.ms": "50",
+}
+
+
 def test_compaction_that_really_runs(team: Team) -> None:
     """What was cleaned away is not missed, also where the log's end is empty."""
     name = f"cleaned-{team.group}"
-    quick = {
-        **topics.HOLDS_SETTINGS,
-        "delete.retention.ms": "0",
-        "max.compaction.lag.ms": "1",
-        "min.cleanable.dirty.ratio": "0.0",
-        "segment.ms": "50",
-    }
-    team.create(name, quick)
+    team.create(name, QUICK)
     team.settings = team.with_settings(operator_topic=name)
     team.operator_holds(f"{team.topic}:0")
     wait_until_cleaned(team, f"{team.topic}:1")
@@ -143,19 +147,40 @@ def test_compaction_that_really_runs(team: Team) -> None:
     assert consumer.paused() == {team.partitions[0]}
 
 
-def wait_until_cleaned(team: Team, scope: str) -> None:
-    """Hold and lift a scope until the log begins to lose what came before."""
-    from safeconsumer.group.operator import Operator  # noqa: PLC0415 - here only
+def test_what_happened_lately_is_not_compacted(team: Team) -> None:
+    """Nor the hold before a lift, without which the lift would be one of nothing."""
+    name = f"journal-{team.group}"
+    team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
+    team.settings = team.with_settings(operator_topic=name)
+    team.operator_holds(f"{team.topic}:0")
+    wait_until_cleaned(team, f"{team.topic}:1")
+    team.operator_lifts(f"{team.topic}:0")
+    records = wait_until_cleaned(team, f"{team.topic}:2")
+    newest = max(one.at or 0.0 for one in records)
+    lately = [one.offset for one in records if (one.at or 0.0) > newest - 7.0]
+    assert lately == list(range(lately[0], lately[-1] + 1))
+    past = entries(records, skew=0.0)
+    mine = [one.what for one in past if one.record.key.scope == f"{team.topic}:0"]
+    assert mine == ["held", "lifted"]
 
-    written = count()
 
-    def is_shorter() -> bool:
+def wait_until_cleaned(team: Team, scope: str) -> Sequence[Standing]:
+    """Hold and lift a scope until the log loses more of what came before; return it."""
+    read: list[Sequence[Standing]] = []
+
+    def lost(records: Sequence[Standing]) -> int:
+        return records[-1].offset + 1 - len(records)
+
+    def is_cleaned() -> bool:
         team.operator_holds(scope)
         team.operator_lifts(scope)
+        # One that goes on reading knows what is gone from the log meanwhile.
         with Operator(team.broker.client_config, team.settings) as operator:
-            return len(operator.records(team.group)) < 2 * next(written)
+            read.append(operator.records(team.group))
+        return lost(read[-1]) > lost(read[0])
 
-    wait_for(is_shorter, "the broker's cleaner", CLEANED_WITHIN, pause=0.2)
+    wait_for(is_cleaned, "the broker's cleaner", CLEANED_WITHIN, pause=0.2)
+    return read[-1]
 
 
 def test_no_topic_is_made_by_a_member(

@@ -11,6 +11,7 @@ from kafka.admin import (
 )
 
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.settings import names
 from tests.harness.brokers import choice
 from tests.harness.group.secured import allow
 from tests.harness.group.story import OWNER, Story, played
@@ -50,7 +51,7 @@ class ByCommand:
 
     def pause_and_wait(self) -> None:
         held = self._ends_well(
-            "pause", self._topic, "--reason", "x", "--wait", "--json", *OWNER
+            "pause", self._topic, "--reason", "x", "--wait", "60s", "-o", "json", *OWNER
         )
         document = json.loads(held)
         (placed,) = document["held"]
@@ -60,7 +61,7 @@ class ByCommand:
     def see_a_rebalance(self) -> None:
         quiet = self._ends_well("wait", "quiet", "--timeout", "20s")
         assert quiet == "2 of 2 members quiet\n"
-        shown = json.loads(self._run("status", "--json").stdout)
+        shown = json.loads(self._run("status", "-o", "json").stdout)
         assert shown["unread"] == []
         waits = shown["backlog"]
         assert (waits["lag"], waits["written_since_hold"]) == (12, 12)
@@ -68,10 +69,10 @@ class ByCommand:
     def see_who_ignores_it(self) -> None:
         ignored = self._run("wait", "quiet", "--timeout", "1s")
         assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
-        assert "1 does not report" in ignored.stderr
-        listed = json.loads(self._story.run("alice", "groups", "--json").stdout)
+        assert "plain does not report" in ignored.stderr
+        listed = json.loads(self._story.run("alice", "groups", "-o", "json").stdout)
         (own,) = [one for one in listed if one["group"] == self._story.team.group]
-        assert "1 does not report" in own["disobeying"]
+        assert "plain does not report" in own["sentence"]
 
     def see_that_it_left(self) -> None:
         self._ends_well("wait", "quiet", "--timeout", "20s")
@@ -87,7 +88,7 @@ class ByCommand:
         self._ends_well("wait", "flowing", "--timeout", "20s")
 
     def see_history(self) -> None:
-        past = json.loads(self._run("history", "--json").stdout)
+        past = json.loads(self._run("history", "-o", "json").stdout)
         assert [(one["scope"], one["is_held"]) for one in past] == [
             (self._topic, True),
             (self._topic, False),
@@ -97,16 +98,18 @@ class ByCommand:
 
 
 def test_an_operators_story(story: Story) -> None:
-    """Alice has the rights that ``control init`` prints, and no more."""
+    """Alice has the rights that ``control acls`` prints, and no more."""
     played(story, ByCommand(story))
 
 
 def test_a_member_cannot_do_what_alice_can(story: Story) -> None:
     """And is told so in the broker's words, with what would be needed."""
     group = ("--group", story.team.group)
+    held = story.run("alice", "pause", "@all", *group, "--reason", "x", "--new-group")
+    assert held.exit_code == Status.DONE, held.stderr
     for command in (
-        ("pause", "@all", *group, "--reason", "x", "--new-group"),
-        ("resume", "@all", *group, "--future"),
+        ("pause", "@all", *group, "--reason", "x", "--new-group", "--owner", "eve"),
+        ("resume", "@all", *group),
     ):
         refused = story.run("member", *command)
         assert (refused.exit_code, refused.stdout) == (Status.REFUSED, "")
@@ -142,11 +145,11 @@ def test_doctor_says_who_has_rights_of_operators(story: Story) -> None:
 
 
 def test_doctor_looks_at_settings_that_lose_holds(story: Story) -> None:
-    team = story.team
-    name = f"short-{team.group}"
-    team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",
-                       "max.message.bytes": "100"})  # fmt: skip
-    ended = story.run("operator", "doctor", "--operator-topic", name)
+    story.prefix = f"short-{story.team.group}-"
+    name = names(story.prefix)[0]
+    story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",
+                             "max.message.bytes": "100"})  # fmt: skip
+    ended = story.run("operator", "doctor")
     assert ended.exit_code == Status.FAILED
     assert "delete.retention.ms=1000: a member that cannot read" in ended.stdout
     assert "max.message.bytes=100: holds that are longer" in ended.stdout

@@ -115,7 +115,7 @@ def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     said = [
         run(team, operator, "pause", "@all", "--group", team.group, "--reason", "x"),
-        run(team, operator, "status", "--group", team.group, "--json"),
+        run(team, operator, "status", "--group", team.group, "-o", "json"),
         run(team, operator, "doctor", "--group", team.group),
         run(team, operator, "history"),
     ]

@@ -133,7 +133,7 @@ def run_console(
             inside()
 
     monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
-    where = ("--bootstrap", "127.0.0.1:1", "--metrics-port", str(port))
+    where = ("--bootstrap", "127.0.0.1:1", "--metrics", str(port))
     return CliRunner().invoke(safeconsumer, ["console", *where])
 
 
@@ -158,7 +158,7 @@ def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         ended = run_console(monkeypatch, port, lambda: None)
     assert ended.exit_code == Status.USAGE
     assert f"127.0.0.1:{port}: Address already in use" in ended.stderr
-    assert "choose another --metrics-port" in ended.stderr
+    assert "choose another --metrics" in ended.stderr
 
 
 @needs_promtool

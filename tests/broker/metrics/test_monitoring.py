@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.metrics import METRICS, alerts, dashboard
-from safeconsumer.metrics.alerts import ALERTS
+from safeconsumer.metrics import METRICS
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
+from tests.harness.metrics.monitoring import ALERTS, FILES, Alert, queries
 from tests.harness.metrics.scraping import needs_promtool, promtool
 from tests.harness.waiting import wait_for
 
@@ -246,7 +246,7 @@ SCENARIOS = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Have the command write its files."""
-    done = CliRunner().invoke(safeconsumer, ["monitoring", "--write", str(tmp_path)])
+    done = CliRunner().invoke(safeconsumer, ["monitoring", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
 
@@ -280,14 +280,14 @@ def given(
     return {"input_series": series(values), "alert_rule_test": [looked]}
 
 
-def fired(alert: alerts.Alert) -> dict[str, Any]:
+def fired(alert: Alert) -> dict[str, Any]:
     """Return an alert as promtool expects it where it ought to fire."""
     scenario = SCENARIOS[alert.name]
     return {
         "exp_labels": {"severity": alert.severity, **scenario.labels},
         "exp_annotations": {
             "summary": scenario.summary,
-            "description": alert.meaning,
+            "description": alert.description,
             "runbook_url": f"runbook.md#{alert.name.lower()}",
         },
     }
@@ -296,7 +296,7 @@ def fired(alert: alerts.Alert) -> dict[str, Any]:
 @needs_promtool
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
 def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
-    folder: Path, alert: alerts.Alert
+    folder: Path, alert: Alert
 ) -> None:
     """With its labels, and sentences that can be read."""
     scenario = SCENARIOS[alert.name]
@@ -335,7 +335,7 @@ def test_retention_that_has_passed_is_no_negative_time(folder: Path) -> None:
     [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP],
     ids=lambda one: one.name,
 )
-def test_replicas_of_a_console_are_one(folder: Path, alert: alerts.Alert) -> None:
+def test_replicas_of_a_console_are_one(folder: Path, alert: Alert) -> None:
     """One alert, with the same figure."""
     scenario = SCENARIOS[alert.name]
     values = {
@@ -415,7 +415,7 @@ def test_promtool_takes_rules_and_queries(folder: Path) -> None:
     promtool("check", "rules", str(folder / "lag-alert.yml"))
     rules = [
         {"record": f"query:{number}", "expr": filled(query)}
-        for number, (_, query) in enumerate(dashboard.queries())
+        for number, (_, query) in enumerate(queries())
     ]
     document = {"groups": [{"name": "dashboard", "rules": rules}]}
     (folder / "queries.yml").write_text(json.dumps(document))
@@ -436,7 +436,7 @@ def shown(
     asked = dict(expected)
     found = {
         filled(query, "5m"): asked[title]
-        for title, query in dashboard.queries()
+        for title, query in queries()
         if title in asked
     }
     assert len(found) == len(asked)
@@ -466,7 +466,7 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
 
 def test_every_alarm_is_on_the_panel() -> None:
     """What counts warnings and errors that no other panel is about."""
-    asked = " ".join(query for title, query in dashboard.queries() if title == "Alarms")
+    asked = " ".join(query for title, query in queries() if title == "Alarms")
     for name in ("alarms", "worker_alarms", "hook_failures", "worker_hook_failures"):
         assert f"({P}{name}_total{{" in asked
     for name in ("control_resets", "control_skipped_records", "worker_leaked"):
@@ -488,15 +488,14 @@ def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) ->
 
 def test_only_metrics_of_the_table_are_asked_for() -> None:
     """By rules, by panels, and by the variables of the dashboard."""
-    texts = [*(one.query for one in ALERTS), alerts.LAG_QUERY, dashboard.dashboard()]
-    named = {name for text in texts for name in NAMES.findall(text)}
+    named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert named
     assert named <= KNOWN
 
 
 def test_the_dashboard_is_what_grafana_imports() -> None:
     """Every panel asks the data source that is chosen, and none covers another."""
-    document = json.loads(dashboard.dashboard())
+    document = json.loads(FILES["dashboard.json"])
     panels = document["panels"]
     assert len({one["id"] for one in panels}) == len(panels)
     places = set()
@@ -515,22 +514,21 @@ def test_the_dashboard_is_what_grafana_imports() -> None:
         for target in one.get("targets", ()):
             assert target["datasource"]["uid"] == "${datasource}"
     names = {one["name"] for one in document["templating"]["list"]}
-    asked = set(re.findall(r"\$([a-z]+)", " ".join(q for _, q in dashboard.queries())))
+    asked = set(re.findall(r"\$([a-z]+)", " ".join(q for _, q in queries())))
     assert asked | {"datasource"} == names
 
 
 def test_every_alert_has_its_paragraph() -> None:
-    """What it means and what to do, under the name that its annotation links to."""
-    book = alerts.runbook()
+    """What it means, under the name that its annotation links to."""
+    book = FILES["runbook.md"]
     for one in ALERTS:
         assert f"## {one.name}\n\n" in book
-        assert one.meaning in book
-        assert one.action in book
+        assert one.description in book
 
 
 COMMANDS = [
     found.split()
-    for found in re.findall(r"`safeconsumer ([^`]+)`", alerts.runbook())
+    for found in re.findall(r"`safeconsumer ([^`]+)`", FILES["runbook.md"])
     if not found.startswith("run ")  # is named, and not to be typed
 ]
 
@@ -567,53 +565,42 @@ def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  
             (words,) = (one for one in COMMANDS if one[0] == name)
             typed(before.split())
             typed(words)
-        found = json.loads(run(team, "status", "--group", team.group, "--json").stdout)
+        found = json.loads(
+            run(team, "status", "--group", team.group, "-o", "json").stdout
+        )
     (left,) = found["holds"]
     assert left["owner"] == "alice"
     assert left["expires_at"] is not None
 
 
 def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
-    """They are named, unless forced; the others are written; the same is no change."""
-    arguments = ["monitoring", "--write", str(folder)]
+    """They are named; the others are written; the same is no change."""
+    arguments = ["monitoring", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
     (folder / "dashboard.json").unlink()
     done = CliRunner().invoke(safeconsumer, arguments)
     assert done.exit_code == Status.FAILED
     assert "alerts.yml" in done.stderr
-    assert "--force" in done.stderr
     assert "alerts.yml" not in done.stdout
     assert (folder / "alerts.yml").read_text() == "mine"
-    assert (folder / "dashboard.json").read_text() == dashboard.dashboard()
-    assert CliRunner().invoke(safeconsumer, [*arguments, "--force"]).exit_code == 0
-    assert (folder / "alerts.yml").read_text() == alerts.rules()
-
-
-def test_alerts_link_to_where_the_runbook_is(tmp_path: Path) -> None:
-    """As Alertmanager's templates look for it."""
-    url = "https://wiki/kafka?page=1"
-    arguments = ["monitoring", "--write", str(tmp_path), "--runbook-url", url]
+    assert (folder / "dashboard.json").read_text() == FILES["dashboard.json"]
+    (folder / "alerts.yml").unlink()
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
-    text = (tmp_path / "alerts.yml").read_text()
-    for one in ALERTS:
-        assert f'runbook_url: "{url}#{one.name.lower()}"' in text
+    assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
 
 
 def test_no_file_is_written_by_halves(folder: Path) -> None:
     """Where the disk takes no more, all are as they were."""
-    names = {one.name for one in folder.iterdir()}
-    for name in names:
-        (folder / name).write_text("mine")
+    for one in folder.iterdir():
+        one.unlink()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        arguments = ["monitoring", "--write", str(folder), "--force"]
+        arguments = ["monitoring", str(folder)]
         done = CliRunner().invoke(safeconsumer, arguments)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert done.exit_code == Status.FAILED
     assert "cannot be written" in done.stderr
-    assert {one.name: one.read_text() for one in folder.iterdir()} == dict.fromkeys(
-        names, "mine"
-    )
+    assert [*folder.iterdir()] == []

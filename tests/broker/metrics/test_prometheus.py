@@ -15,8 +15,6 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import Worker, metrics
-from safeconsumer.metrics import dashboard
-from safeconsumer.metrics.alerts import ALERTS
 from safeconsumer.testing._ports import free_port
 from tests.broker.metrics.test_monitoring import filled
 from tests.harness.brokers.java import tied_to_us
@@ -30,6 +28,7 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
+from tests.harness.metrics.monitoring import ALERTS, FILES, queries
 from tests.harness.processes import begun
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Running
@@ -129,11 +128,9 @@ def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 -
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
 def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa: ANN401 - any kind
     """Every query returns something while it scrapes them, and the rules are its own."""
-    from safeconsumer.metrics import alerts  # noqa: PLC0415 - its text, only here
-
-    (tmp_path / "alerts.yml").write_text(alerts.rules())
+    (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
-        left = dict.fromkeys(filled(query) for _, query in dashboard.queries())
+        left = dict.fromkeys(filled(query) for _, query in queries())
 
         def is_all_there() -> bool:
             for query in tuple(left):

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
-from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace import SpanKind, StatusCode
 
 from safeconsumer import (
     BatchFailure,
@@ -39,7 +39,6 @@ from safeconsumer import (
     Worker,
     WorkerSettingError,
 )
-from safeconsumer.events.trace_ids import add_trace_ids
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all
@@ -462,24 +461,6 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
     assert seen == [1]
 
 
-def test_lines_of_a_handler_name_the_span(lab: Lab, spans: Spans) -> None:
-    """By the processor for structlog; what a line has stays."""
-    lines: list[Any] = []
-
-    def handle(_record: object, _context: object) -> None:
-        lines.append(add_trace_ids(None, "info", {"event": "x"}))
-        lines.append(add_trace_ids(None, "info", {"trace_id": "mine"}))
-
-    handled(lab, spans, handle, "one")
-    here = spans.one.context
-    span_id = f"{here.span_id:016x}"
-    assert lines == [
-        {"event": "x", "trace_id": format_trace_id(here.trace_id), "span_id": span_id},
-        {"trace_id": "mine", "span_id": span_id},
-    ]
-    assert add_trace_ids(None, "info", {"event": "x"}) == {"event": "x"}
-
-
 # ------------------------------------------------------------ dead letters
 
 
@@ -649,13 +630,10 @@ def test_without_the_extra_it_is_named(
     """Before anything begins, with the line that installs it."""
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
-    import_again(monkeypatch, "safeconsumer.events", "trace_ids")
     for name in ("opentelemetry", "opentelemetry.trace"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'safeconsumer\[otel\]'"):
         Worker(lab.consumer(), nothing, trace=True)
-    with pytest.raises(MissingExtraError, match=r"pip install 'safeconsumer\[otel\]'"):
-        importlib.import_module("safeconsumer.events.trace_ids")
 
 
 def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:

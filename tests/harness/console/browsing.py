@@ -56,20 +56,9 @@ def go(page: Page, served: Reached, path: str, **query: str) -> None:
     page.goto(f"{served.url}{path}?{urlencode(query)}")
 
 
-def place(page: Page, served: Reached, **wish: str) -> None:
-    """Fill in the form, look at the preview, and place it."""
-    go(page, served, "/place", group=wish["group"])
-    page.get_by_label("What", exact=True).fill(wish["scopes"])
-    page.get_by_label("Why", exact=True).fill(wish.get("reason", "a test"))
-    page.get_by_label("For how long").fill(wish.get("for_", ""))
-    page.get_by_role("button", name="Preview").click()
-    hold = page.get_by_role("button", name="Hold ", exact=False)
-    hold.wait_for()  # a click does not wait for the page that it leads to
-    agree = page.get_by_role("checkbox")
-    if agree.count():
-        agree.check()
-    hold.click()
-    page.wait_for_url(f"{served.url}/group?**")
+def fill_in(page: Page, **fields: str) -> None:
+    for label, text in fields.items():
+        page.get_by_label(label, exact=True).fill(text)
 
 
 def shoot(page: Page, name: str) -> None:
@@ -79,11 +68,24 @@ def shoot(page: Page, name: str) -> None:
 
 
 def check_accessible(page: Page) -> None:
-    """Ask axe; what it calls serious or critical is none of ours."""
+    """Ask axe, which finds nothing."""
     found = Axe().run(page).response["violations"]
-    grave = [
-        (one["id"], [node["html"] for node in one["nodes"]])
-        for one in found
-        if one["impact"] in {"serious", "critical"}
-    ]
-    assert grave == []
+    said = [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+    assert not said, said
+
+
+def check_readable(page: Page, name: str) -> None:
+    """Check light and dark on a desk and on a phone, where reasons have their room."""
+    size = page.viewport_size
+    for scheme in ("light", "dark"):
+        # Colours change slowly, unless a reader wants less motion.
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]  # one of these
+        for width in (390, 1200):
+            page.set_viewport_size({"width": width, "height": 800})
+            check_accessible(page)
+            shoot(page, f"{name}-{width}-{scheme}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            long = page.locator("tbody .long").all()
+            assert min(one.bounding_box()["width"] for one in long) >= 200  # type: ignore[index]  # it is shown
+    assert size is not None
+    page.set_viewport_size(size)

@@ -1,11 +1,13 @@
 """A console that is served for a test, and members that poll meanwhile."""
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from html import unescape
 from http import HTTPStatus
 from tempfile import TemporaryFile
 from typing import Any, Self, cast
@@ -16,10 +18,10 @@ from attrs import evolve, frozen
 
 from safeconsumer.console import serve
 from safeconsumer.console.guard import LOGIN, Auth
-from safeconsumer.console.serve import Setup
-from safeconsumer.console.state import State
+from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.settings import Control
 from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.synthetic import Still
 from tests.harness.group.team import Team
@@ -135,15 +137,27 @@ def _nobody() -> Operator:
 
 @contextmanager
 def served_still(
-    still: Still, *, connect: Callable[[], Any] = _nobody
+    still: Still,
+    *,
+    connect: Callable[[], Any] = _nobody,
+    **changed: Any,  # noqa: ANN401 - of Setup
 ) -> Iterator[tuple[Still, Served]]:
     """Serve a big cluster that is not there."""
     with serve.listening(0) as listener:
-        state = State(
-            follower=cast("Follower", still),
+        setup = Setup(
+            base={"bootstrap_servers": ["a-big-one:9092"]},
+            settings=Control(),
             owner="alice",
-            cluster="a big one",
-            auth=Auth(listener.getsockname()[1], TOKEN),
+            port=listener.getsockname()[1],
+            token=TOKEN,
+            **changed,
+        )
+        state = State(
+            setup=setup,
+            follower=cast("Follower", still),
+            auth=Auth(
+                setup.port, TOKEN, owner="alice", owner_header=setup.owner_header
+            ),
             connect=connect,
         )
         with Served(state, listener) as served:
@@ -188,6 +202,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from safeconsumer.cli.main import main
 main()
 """
+
+
+def carried(page: httpx.Response) -> dict[str, str]:
+    """Return what the form of a page sends if nothing is edited, its box ticked."""
+    sends = page.text.index('method="post"')
+    form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]
+    fields = re.findall(
+        r'<(?:input|button)[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form
+    )
+    return {name: unescape(value) for name, value in fields}
 
 
 def until_complete(served: Served) -> None:

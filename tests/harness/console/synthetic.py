@@ -26,6 +26,9 @@ class Still:
     def snapshot(self) -> Snapshot:
         return evolve(self.known, heard_at=time.monotonic())
 
+    def wait_for(self, *_: object) -> None:
+        pass
+
     def view(self, group: str) -> None:
         pass
 

@@ -18,12 +18,9 @@ def run(team: Team, *arguments: str, typed: str | None = None) -> Result:
 
 def where(team: Team) -> list[str]:
     """Return the options that name a team's cluster and control topics."""
-    settings = team.settings
     return [
         *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
-        *("--operator-topic", settings.operator_topic),
-        *("--group-topic", settings.group_topic),
-        *("--status-topic", str(settings.status_topic)),
+        *("--topic-prefix", team.prefix),
     ]
 
 

@@ -36,10 +36,8 @@ class Team:
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
-        self.settings = Control(
-            operator_topic=f"ops-{self.group}",
-            group_topic=f"own-{self.group}",
-            status_topic=f"status-{self.group}",
+        self.settings = Control.prefixed(
+            f"{self.group}_",
             clock_skew=0.5,
             client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
         )
@@ -62,6 +60,11 @@ class Team:
         self.writer = clients.producer(broker.client_config, 10.0)
         self._closing.callback(self.writer.close, timeout=2)
         self.produce(records)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the control topics, as commands take it."""
+        return self.settings.operator_topic.removesuffix("holds_ops")
 
     @property
     def is_real(self) -> bool:

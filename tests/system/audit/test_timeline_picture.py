@@ -1,26 +1,21 @@
 """The picture itself: legal, safe whatever the names, small, and not by colour alone."""
 
-import io
 import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from base64 import b64encode
 from collections.abc import Iterator
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from attrs import evolve
-from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.figure import drawn
-from safeconsumer.audit.timeline.page import page
-from safeconsumer.audit.timeline.plan import planned
+from safeconsumer.audit.timeline.picture import drawn
+from safeconsumer.audit.timeline.plan import planned, spoken
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
@@ -50,16 +45,16 @@ def svg(timeline: Timeline, title: str | None = None, trouble: str = "") -> ET.E
 
 
 def texts(root: ET.Element) -> list[str]:
-    return [one.text or "" for one in root.iter(f"{SVG}text")]
+    names = f"{SVG}text", f"{SVG}tspan"
+    return [one.text for one in root.iter() if one.tag in names and one.text]
 
 
 @each("make", bad.BAD)
 def test_a_broken_promise_is_seen(make: object) -> None:
-    """In the verdict, in the legend, and with its number beside the lane."""
+    """In the verdict, at its moment, and with its number beside the lane."""
     root = svg(of_fleet(*make()))  # type: ignore[operator]  # a fleet's maker
     name = make.__name__.partition("_")[0].upper()  # type: ignore[attr-defined]
     assert any("broken promise" in text for text in texts(root))
-    assert any(text.startswith(f"{name}: ") for text in texts(root))
     assert any(text.startswith(f"{name} \u00d7") for text in texts(root))
 
 
@@ -75,7 +70,7 @@ def test_a_good_fleet_is_called_good(make: object) -> None:
         else "\u2713 no promise broken"
     )
     assert good in texts(root)
-    assert not [one for one in texts(root) if re.match(r"[SLGW]\d", one)]
+    assert not [one for one in texts(root) if re.match(r"(\u25be )?[SLGW]\d", one)]
 
 
 def untold() -> Telling:
@@ -87,15 +82,12 @@ def untold() -> Telling:
 
 
 def test_what_could_not_be_judged_is_not_called_good() -> None:
-    """Not in the verdict, and the lane, the notes and the table say what and why."""
-    timeline = of_fleet(untold())
-    for kind in (texts(svg(timeline)), [page(timeline)]):
-        said = "\n".join(kind)
-        assert "\u2713" not in said
-        assert "no promise broken, not judged: A7, G2" in said
-        assert "Not judged: G2 on 1 partition, for no journal says when" in said
-    assert 'class="good"' not in page(timeline)
-    assert "<td>A7 could not be judged: the journal of a lacks" in page(timeline)
+    """Not in the verdict; the lane and the notes say what and why."""
+    said = "\n".join(texts(svg(of_fleet(untold()))))
+    assert "\u2713" not in said
+    assert "no promise broken, not judged: A7, G2" in said
+    assert "\nnot judged: A7, G2" in said
+    assert "Not judged: G2 on 1 partition, for no journal says when" in said
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
@@ -121,16 +113,15 @@ def test_what_came_against_a_hold_of_the_group_is_red() -> None:
 
 
 def test_it_is_said_to_those_who_do_not_see() -> None:
-    """A title, and what is shown, in the picture and in the page."""
+    """What is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.a1())
     root = svg(timeline, "Stock")
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert root.findtext(f"{SVG}title") == "Stock"
     said = root.findtext(f"{SVG}desc") or ""
     assert "1 broken promise, not judged: A7. A1 delivered while held: 1." in said
-    picture = Image.open(io.BytesIO(drawn(timeline, "png", "Stock")))
-    assert (picture.info["Title"], picture.info["Description"]) == ("Stock", said)
-    assert 'role="img" aria-label="1 partition,' in page(timeline)
+    page = drawn(timeline, "html").decode()
+    assert f'role="img" aria-label="{spoken(timeline)}"' in page
 
 
 def hostile() -> Timeline:
@@ -163,25 +154,12 @@ def test_hostile_names_stay_text() -> None:
     names = {one.tag.rpartition("}")[2] for one in root.iter()}
     assert not names & {"script", "a", "foreignObject", "image"}
     seen = EVIL.translate(dict.fromkeys((0, 0x1B, 0xD800), "\ufffd"))
-    assert root.findtext(f"{SVG}title") == seen
+    assert seen in texts(root)
     for one in root.iter():
         for name, value in one.items():
             assert not name.startswith("on")
             assert "href" not in name or value.startswith("#")
     assert drawn(hostile(), "png", EVIL, EVIL).startswith(b"\x89PNG")
-
-
-def test_the_page_runs_its_own_scripts_and_no_others() -> None:
-    """Its policy names both by their hashes, and nothing may be loaded from anywhere."""
-    text = page(hostile(), EVIL, EVIL)
-    (policy,) = re.findall(r'Security-Policy" content="([^"]*)"', text)
-    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    digests = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in digests)
-    assert len(scripts) == 2
-    assert f"default-src 'none'; script-src {allowed}; style-src" in policy
-    outside = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-    assert not re.search(r"<(script|link|img|a|base|form|iframe)\b|url\(", outside)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +180,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     """No other request, no refused one, no error, no script of a name; pointing tells."""
     timeline = hostile() if is_hostile else of_fleet(*bad.a1())
     path = tmp_path / "out.html"
-    path.write_text(page(timeline, EVIL if is_hostile else None), "utf-8")
+    path.write_bytes(drawn(timeline, "html", EVIL if is_hostile else None))
     heard: list[str] = []
     asked: list[str] = []
     browser_page.on("console", lambda one: heard.append(one.text))
@@ -210,19 +188,15 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     browser_page.on("dialog", lambda one: heard.append(one.message))
     browser_page.on("request", lambda one: asked.append(one.url))
     browser_page.goto(path.as_uri())
-    browser_page.wait_for_selector("#timeline .barlayer path")
+    bars = browser_page.locator("#timeline svg .mark-rect.role-mark path")
+    bars.last.wait_for()
     assert (heard, asked) == ([], [path.as_uri()])
-    assert browser_page.locator("#timeline a[*|href]").count() == 0
-    names = browser_page.locator("#timeline .legendtext").all_text_contents()
-    assert "records delivered" in names
-    # Plotly finds what is pointed at from where the pointer is, over its own plane.
-    plane = browser_page.locator("#timeline .nsewdrag").first
-    bar = browser_page.locator("#timeline .barlayer .trace path").nth(1)
-    box = bar.bounding_box()
-    assert box is not None
-    assert plane.count() == 1
-    browser_page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    browser_page.wait_for_selector("#timeline .hoverlayer .hovertext")
+    assert browser_page.locator("#timeline a").count() == 0
+    bars.last.hover()
+    shown = browser_page.locator("#vg-tooltip-element")
+    shown.wait_for()
+    said = shown.inner_text()
+    assert said.startswith(EVIL[:7] if is_hostile else "a")
 
 
 def a_crowd(rows: int) -> Timeline:

@@ -12,13 +12,6 @@ _MINUTES = 10
 def draw(settings: Settings, output: Path, patience: float) -> None:
     """Draw the first minutes of one topic."""
     told = ["timeline", str(settings.journals), "-o", str(output)]
-    told += ["--title", title(settings), "--topic", TOPICS[0]]
+    told += ["--partition", TOPICS[0]]
     told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]
     safeconsumer.main(told, standalone_mode=False)
-
-
-def title(settings: Settings) -> str:
-    """Say whose picture it is, and whether holds wider than a partition are its own."""
-    _, _, name = settings.consumer.rpartition(".")
-    whose = f"{name} in the churn soak, seed {settings.seed}"
-    return whose if settings.is_ours else f"{whose}; wider holds through a shim"

@@ -96,10 +96,10 @@ def cut_after_a_leak(situation: Situation) -> list[Result]:
         (as_known, Status.DONE),
         *((failing(one), Status.FAILED) for one in Failure),
         (cut_after_a_leak, Status.FAILED),
-        (holding, Status.NOT_SHOWN),
-        (failing_otherwise, Status.NOT_SHOWN),
-        (cut, Status.NOT_PLAYED),
-        (cut_before_the_end, Status.NOT_PLAYED),
+        (holding, Status.FAILED),
+        (failing_otherwise, Status.FAILED),
+        (cut, Status.FAILED),
+        (cut_before_the_end, Status.FAILED),
     ],
 )
 def test_the_exit_status_says_how_it_ended(

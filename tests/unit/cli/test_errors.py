@@ -60,7 +60,7 @@ from tests.harness.listing import each
         ),
         (
             kafka_errors.UnknownTopicOrPartitionError("orders"),
-            Status.MISSING,
+            Status.FAILED,
             "no such topic: UnknownTopicOrPartitionError: orders",
         ),
         (

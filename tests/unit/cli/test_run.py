@@ -181,12 +181,10 @@ def test_a_program_whose_broker_is_away(typed: Typed) -> None:
 
 def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
     """The Worker's own consumer has its settings already."""
-    line = _line(typed("shop:own", *FULL, "--control", "--clock-skew=3s", "--trace"))
-    assert "TOPIC, --clock-skew, --group, --control, --set would change" in line
-    for idle, needed in (("--clock-skew=3s", "--control"), ("--probe-host=::", "port")):
-        line = _line(typed("shop:worker", *FULL, idle))
-        assert line.startswith(f"{idle.split('=')[0]} would change nothing without")
-        assert line.endswith(needed)
+    line = _line(typed("shop:own", *FULL, "--control", "--topic-prefix=a_", "--trace"))
+    assert "TOPIC, --topic-prefix, --group, --control, --set would change" in line
+    line = _line(typed("shop:worker", *FULL, "--topic-prefix=a_"))
+    assert line == "--topic-prefix would change nothing without --control"
 
 
 def test_what_the_program_says_of_traces_stands(typed: Typed) -> None:
@@ -283,12 +281,13 @@ def test_a_port_that_cannot_be_had_is_wrong_usage(
 ) -> None:
     """Not a record that failed; nor is a package that is missing."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ended = typed("shop:own", f"--probe-port={taken.getsockname()[1]}")
+        ended = typed("shop:own", f"--probes={taken.getsockname()[1]}")
     assert "a probe cannot be set up: " in _line(ended)
-    assert typed("shop:own", "--probe-port=70000").exit_code == Status.USAGE
+    for wrong in ("70000", "all", "0.0.0.0:", "-1"):
+        assert typed("shop:own", f"--probes={wrong}").exit_code == Status.USAGE
     monkeypatch.delitem(sys.modules, "safeconsumer.metrics.prometheus", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    line = _line(typed("shop:own", "--probe-port=0"))
+    line = _line(typed("shop:own", "--probes=0"))
     assert "pip install 'safeconsumer[metrics]'" in line
 
 

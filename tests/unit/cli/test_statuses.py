@@ -36,6 +36,33 @@ def test_every_help_says_what_the_table_says() -> None:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
+def test_there_are_few_options() -> None:
+    """A hundred more were counted once, half of which said where the cluster is."""
+    options = [
+        one
+        for command in every_command().values()
+        for one in command.params
+        if isinstance(one, click.Option)
+    ]
+    assert len(options) <= 150
+    assert len({one.name for one in options}) <= 70
+
+
+def test_options_for_the_cluster_stand_by_themselves() -> None:
+    shown = CliRunner().invoke(safeconsumer, ["pause", "--help"]).stdout
+    own, head, cluster = shown.partition("Options for the cluster:\n")
+    assert head
+    for name in ("--profile", "--bootstrap", "--config", "--topic-prefix"):
+        assert (name in own, name in cluster) == (False, True)
+
+
+def test_commands_are_listed_by_use() -> None:
+    """Not by the alphabet: what an operator needs first is first."""
+    listed = CliRunner().invoke(safeconsumer, ["--help"]).stdout
+    heads = [line[:-1] for line in listed.splitlines() if line.endswith(":")]
+    assert heads[1:] == ["Hold", "Set up", "Work", "Prove", "Try"]
+
+
 def test_every_option_says_what_it_is_for() -> None:
     """A bare name would have to be guessed."""
     for name, command in every_command().items():
@@ -48,7 +75,7 @@ def test_every_option_says_what_it_is_for() -> None:
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    """It is written without importing them. Nothing is cut, at eighty columns either."""
+    """Nothing is cut, at eighty columns either."""
     context = click.Context(safeconsumer)
     for path in ([], ["control"], ["dead-letters"]):
         group: click.Command | None = safeconsumer
@@ -56,7 +83,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
             group = safeconsumer.get_command(context, name)
         assert isinstance(group, click.Group)
         listed = CliRunner().invoke(safeconsumer, [*path, "--help"]).stdout
-        rows = " ".join(listed.partition("Commands:\n")[2].split())
+        rows = " ".join(listed.partition("Options:\n")[2].split())
         for name in group.list_commands(context):
             command = group.get_command(context, name)
             assert command is not None

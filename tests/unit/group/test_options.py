@@ -109,6 +109,15 @@ def test_a_principal_that_kafka_would_not_know(said: str) -> None:
         assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
 
 
+def test_who_replays_dead_letters_may_note_what_is_sent() -> None:
+    """Its group is named after the topic: a run on a cluster with ACLs was refused."""
+    ended = run("control", "acls", "--operators=User:alice")
+    assert (
+        "--allow-principal User:alice --operation Read --group safeconsumer-replay- "
+        "--resource-pattern-type prefixed\n"
+    ) in ended.stdout
+
+
 def test_everybody_is_a_principal() -> None:
     """Kafka has this one wildcard of principals."""
     ended = run("control", "acls", "--members=User:*")
@@ -162,14 +171,13 @@ def test_what_no_group_can_be_called_is_one_line(
 @each(
     ("words", "said"),
     [
-        (("--quiet", "flowing"), "--quiet or flowing: give one of them"),
-        (("--quiet", "quiet", "--timeout", "0s"), "no answer from the broker"),
+        (("orders",), "give what to wait for: wait quiet, or wait flowing"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
     ],
 )
 def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
-    """A word that was said twice was taken for a scope; 0s looks once."""
+    """0s looks once."""
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert said in ended.stderr
@@ -281,24 +289,23 @@ colour = "red"
             {"SAFECONSUMER_PROFILE": "payments", "SAFECONSUMER_BOOTSTRAP": "own:x"},
             "'own:x' is not HOST:PORT",
         ),
+        ([], {"SAFECONSUMER_CONFIG": "client.properties"}, "'login:x' is not HOST"),
         (["--profile", "none"], {}, "there are: default, login, odd, payments"),
         (["--profile", "odd"], {}, "'colour' is not a setting of a profile"),
     ],
 )
 def test_where_the_cluster_is_may_stand_in_a_profile(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     environment: dict[str, str],
     said: str,
 ) -> None:
-    """
-    The command line counts more than the environment, and that than the file.
-
-    A profile that is named on the command line is of the command line.
-    """
+    """A profile that is named is asked; else the environment; else the default profile."""
     file = tmp_path / "profiles.toml"
     file.write_text(PROFILES)
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
+    monkeypatch.chdir(tmp_path)
     ended = run(
         "history", *arguments, **{"SAFECONSUMER_PROFILES": str(file), **environment}
     )
@@ -395,80 +402,34 @@ def test_a_prefix_is_text(prefix: object) -> None:
 # ---------------------------------------------------------------- which journal
 
 
-def kept(
-    tmp_path: Path, profiles: str, arguments: list[str], **environment: str
-) -> tuple[str, str]:
-    """Return the journal that a command would keep, and what it says and ends with."""
-    given: list[object] = []
+@each(
+    ("arguments", "variable", "journal"),
+    [
+        ([], "", ""),
+        (["--journal", "p.journal"], "/other.journal", "p.journal"),
+        (["--journal", ""], "/p.journal", ""),
+        ([], "/p.journal", "/p.journal"),
+        ([], "~/p.journal", "HOME/p.journal"),
+        ([], "p.journal", "refused"),
+        (["--journal", "~nobody-here/p.journal"], "", "refused"),
+    ],
+)
+def test_which_journal_is_kept(
+    tmp_path: Path, arguments: list[str], variable: str, journal: str
+) -> None:
+    """A variable that is no whole path would be another file in each folder."""
+    given: list[str] = []
 
     @click.command()
     @journal_option
-    @connection_options
     @click.pass_context
-    def command(context: click.Context, journal: str, connect: Connect) -> None:
-        assert connect
+    def command(context: click.Context, journal: str) -> None:
         with explained(context):
             found = kept_by(context, journal)
-            given.append(found and found.path)
+            given.append(str(found.path) if found else "")
 
-    file = tmp_path / "profiles.toml"
-    file.write_text(profiles)
-    named = {f"SAFECONSUMER_{name}": value for name, value in environment.items()}
-    where = {"SAFECONSUMER_PROFILES": str(file), "HOME": str(tmp_path / "home")}
-    ended = CliRunner().invoke(command, arguments, env={**where, **named})
+    environment = {"SAFECONSUMER_JOURNAL": variable, "HOME": str(tmp_path)}
+    ended = CliRunner().invoke(command, arguments, env=environment)
     assert ended.exit_code == (Status.DONE if given else Status.USAGE), ended.output
-    name = str(given[0] or "") if given else "refused"
-    return name.removeprefix(f"{tmp_path}/"), ended.stderr
-
-
-PROD = '[default]\nbootstrap = "prod:9"\njournal = "prod.journal"\n'
-STAGING = '[staging]\nbootstrap = "staging:9"\n'
-
-
-@each(
-    ("profiles", "arguments", "environment", "journal"),
-    [
-        (PROD, [], {}, "prod.journal"),
-        (PROD, ["--bootstrap", "prod:9"], {}, "prod.journal"),
-        (PROD, ["--bootstrap", "staging:9"], {}, ""),
-        (PROD, [], {"BOOTSTRAP": "staging:9"}, ""),
-        (PROD, ["--config", "FILE"], {}, ""),
-        (PROD, ["--bootstrap", "s:9", "--journal", "/s.journal"], {}, "/s.journal"),
-        (PROD, ["--journal", ""], {}, ""),
-        ('[default]\njournal = "a.journal"', ["--bootstrap", "b:9"], {}, "a.journal"),
-        ('[default]\njournal = "~/a.journal"', [], {}, "home/a.journal"),
-        (STAGING, ["--profile", "staging"], {"JOURNAL": "/p.journal"}, ""),
-        (
-            STAGING,
-            ["--profile", "staging", "--journal", "/s.journal"],
-            {"JOURNAL": "/p.journal"},
-            "/s.journal",
-        ),
-        (
-            STAGING,
-            ["--profile", "staging", "--journal", ""],
-            {"JOURNAL": "/p.journal"},
-            "",
-        ),
-        (STAGING, [], {"PROFILE": "staging", "JOURNAL": "/p.journal"}, "/p.journal"),
-        (STAGING, [], {"JOURNAL": "~/p.journal"}, "home/p.journal"),
-        (STAGING, [], {"JOURNAL": "p.journal"}, "refused"),
-        (STAGING, ["--journal", "p.journal"], {}, "p.journal"),
-        (STAGING, ["--journal", "~nobody-here/p.journal"], {}, "refused"),
-    ],
-)
-def test_a_journal_is_of_the_cluster_that_is_meant(
-    tmp_path: Path,
-    profiles: str,
-    arguments: list[str],
-    environment: dict[str, str],
-    journal: str,
-) -> None:
-    """A profile's is not for an address that is said over it, and that is told."""
-    config = tmp_path / "FILE"
-    config.write_text("bootstrap.servers=staging:9\n")
-    arguments = [str(config) if one == "FILE" else one for one in arguments]
-    name, said = kept(tmp_path, profiles, arguments, **environment)
-    assert name == journal
-    is_told = not name and "--journal" not in arguments
-    assert ("nothing is journaled" in said) == is_told
+    expected = journal.replace("HOME", str(tmp_path))
+    assert (given or ["refused"]) == [expected]

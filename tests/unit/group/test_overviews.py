@@ -11,16 +11,16 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.output import Output
-from safeconsumer.console.views import View, view_of
-from safeconsumer.group import findings, judging, preview, wire
-from safeconsumer.group.documents import status_document
+from safeconsumer.group import findings, preview, verdicts, wire
+from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
-from safeconsumer.group.judging import BAD, GOOD, NOTE
+from safeconsumer.group.overview import row_of, view_of
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import decode_report, encode_report
-from safeconsumer.group.why import Level
+from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.metrics import table
 from tests.harness.group.lab import ControlLab
 from tests.harness.listing import each
 from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
@@ -48,45 +48,54 @@ def commits(seen: Picture, *several: TopicPartition) -> Picture:
     return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
 
 
-def view(seen: Picture) -> View:
-    return view_of(seen, lambda _: None)
-
-
 def found(seen: Picture) -> list[tuple[str, str]]:
-    return [(one.rank, one.what) for one in judging.member_findings(seen)]
+    return [(one.rank, one.what) for one in findings.member_findings(seen)]
 
 
-def disobeying(seen: Picture) -> Any:  # noqa: ANN401 - text or None
-    return watching._group_document(seen)["disobeying"]
+def status(seen: Picture) -> list[str]:
+    return group_text.status_lines(view_of(seen), NO_BACKLOG)
 
 
 # ---------------------------------------------------------------- groups
 
 
-def test_what_is_quiet_has_nothing_beside_it() -> None:
-    assert disobeying(held(A, report("a", 0))) is None
-    assert disobeying(picture(A)) is None
+BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
 
 
 @each(
-    ("seen", "said"),
+    ("seen", "level", "said"),
     [
-        (commits(held(state="Unknown"), ZERO), "does not tell who is in the group"),
-        (held(report("m", 0, quiet={}, member_id=""), state="Dead"), "flowing: t:0"),
-        (evolve(held(A, report("a", 0)), ends=None), "what is held is unknown"),
+        (picture(A), Level.FLOWS, "nothing held"),
+        (held(A, report("a", 0)), Level.QUIET, "quiet: 1 of 1 members quiet"),
+        (held(A, BEHIND), Level.WAITING, "a is 1 record behind"),
+        (held(state="Dead"), Level.QUIET, "no members: the group has no members"),
+        (
+            commits(held(state="Unknown"), ZERO),
+            Level.UNKNOWN,
+            "unknown: the cluster does not tell who is in the group",
+        ),
+        (
+            held(report("m", 0, quiet={}, member_id=""), state="Dead"),
+            Level.ALARM,
+            "held but flowing: 0 of 1 members quiet; flowing: t:0",
+        ),
+        (commits(held(state="Empty"), ZERO), Level.QUIET, "is not seen"),
+        (evolve(held(A, report("a", 0)), ends=None), Level.UNKNOWN, "what is held is"),
     ],
 )
-def test_what_nobody_can_know_is_said(seen: Picture, said: str) -> None:
-    """An empty cell is a promise that all that is held is quiet."""
-    assert said in str(disobeying(seen))
+def test_what_is_said_of_a_group(seen: Picture, level: Level, said: str) -> None:
+    """Nothing that is unknown is quiet; all faces show these words."""
+    verdict = row_of(seen).verdict
+    assert (verdict.level, said in group_text.said(verdict)) == (level, True)
+    assert group_text.said(verdict) in status(seen)
+    assert group_document(row_of(seen))["words"] == verdict.words
 
 
 def test_reports_are_counted_as_members_have_them() -> None:
     """A killed member's last one stood in for its plain successor's."""
     seen = held(PLAIN, KILLED)
-    assert watching._group_document(seen)["reporting"] == 0
-    assert view(seen).row.reporting == 0
-    (heading, *_) = group_text.status_lines(seen, NO_BACKLOG)
+    assert group_document(view_of(seen))["reporting"] == 0
+    (heading, *_) = status(seen)
     assert heading == "group g: Stable, 1 member, 0 of them report"
 
 
@@ -94,19 +103,17 @@ def test_reports_are_counted_as_members_have_them() -> None:
 def test_members_that_nobody_lists_are_no_number() -> None:
     """KIP-848: that there are none is not known."""
     seen = held(state="Unknown")
-    (heading, *_) = group_text.status_lines(seen, NO_BACKLOG)
+    (heading, *_) = status(seen)
     assert heading == "group g: Unknown, members unknown"
-    document = watching._group_document(seen)
-    assert watching._group_row(document)[2] == "unknown"
-    assert document["members"] is None is status_document(seen)["members"]
-    assert view(seen).row.members is None
+    assert watching._group_row(view_of(seen))[2] == "unknown"
+    assert status_document(view_of(seen))["members"] is None
 
 
 def test_names_forge_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """A client id and a group's name may have line ends; a table's lines are ours."""
     forged = "m\nbilling-9  vm  obeys all"
     seen = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
-    lines = group_text.status_lines(seen, NO_BACKLOG)
+    lines = status(seen)
     Output().lines(lines)
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
     assert any(r"m\nbilling-9" in one for one in lines)
@@ -114,38 +121,44 @@ def test_names_forge_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_status_names_who_has_gone_and_whose_report_is_old() -> None:
     stale, new = report("a", 0), report("b", 1, generation=8)
-    lines = group_text.status_lines(held(A, B, stale, new), NO_BACKLOG)
-    assert any("its report is of generation 7" in one for one in lines)
-    lines = group_text.status_lines(held(PLAIN, KILLED), NO_BACKLOG)
-    assert any("is not in the group any more" in one for one in lines)
-
-
-# ---------------------------------------------------------------- pages
-
-
-def test_a_page_of_a_group_that_nobody_can_describe() -> None:
-    """KIP-848: its committed offsets are known, and nothing is said to be quiet."""
-    seen = commits(held(state="Unknown"), ZERO)
-    assert view(seen).row.level is Level.UNKNOWN
-    assert [one.answer.level for one in view(seen).partitions] == [Level.UNKNOWN]
-    assert view(held(state="Unknown")).row.words == "cannot tell"
-
-
-def test_a_page_of_a_group_without_members() -> None:
-    """As ``wait`` says it: whoever comes reads the holds first."""
-    seen = commits(held(state="Empty"), ZERO)
-    assert view(seen).row.level is Level.QUIET
-    assert view(held(state="Dead")).row.words == "nobody there"
+    lines = status(held(A, B, stale, new))
+    assert any("has reported for generation 7" in one for one in lines)
+    assert any("left the group" in one for one in status(held(PLAIN, KILLED)))
 
 
 def test_pages_and_commands_agree_on_what_covers_nothing() -> None:
     """``wait`` ended with 0, and called members quiet that deliver all they have."""
     loud = report("a", 0, quiet={})
     seen = held(A, loud, scope="ordres")
-    assert view(seen).row.words == "covers nothing"
+    assert view_of(seen).verdict.words == "covers nothing"
     is_quiet, said = waiting.is_quiet(seen, seen.standing)
     assert not is_quiet
     assert "quiet" not in said
+
+
+@pytest.mark.contract("G8")
+def test_of_a_member_that_is_not_known_nothing_is_counted() -> None:
+    """What it reported of an earlier generation was shown as a number."""
+    seen = held(A, B, report("a", 0), report("b", 1, generation=6))
+    rows = {one.name: one for one in view_of(seen).members}
+    assert (rows["a"].quiet_count, rows["b"].quiet_count) == (1, None)
+    (line,) = [one for one in status(seen) if one.startswith("  b ")]
+    assert "unknown of 1 quiet" in line
+
+
+def test_metrics_have_the_words_for_members() -> None:
+    """A member is counted by the words that a page shows."""
+    rows = (
+        verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
+        verdicts.LOST, verdicts.UNHEARD, verdicts.UNMEASURED, verdicts.OUT_OF_DATE,
+    )  # fmt: skip
+    assert {one.words for one in rows} == {*table.MEMBER_STATES}
+
+
+def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted() -> None:
+    """One without a leader has a committed offset, and no lag."""
+    lines = status(commits(held(A, report("a", 0)), ZERO))
+    assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
 
 
 # ---------------------------------------------------------------- flowing
@@ -156,8 +169,8 @@ def test_who_has_gone_does_not_make_it_flow() -> None:
     seen = commits(picture(report("a", 0, quiet={}), state="Empty"), ZERO)
     is_flowing, said = waiting.is_flowing(seen, ())
     assert not is_flowing
-    why = "though a, which has left or waits, delivers some"
-    assert said == f"not flowing: t:0, {why}"
+    why = "not held; a is not in the group any more, and may still deliver it"
+    assert said == f"not flowing: t:0; {why}"
 
 
 def test_a_member_makes_it_flow() -> None:
@@ -251,15 +264,11 @@ def over(*seen: Any) -> Picture:  # noqa: ANN401 - as picture
 def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN401 - ranges
     """Members lift it some time within the skew, each by what it knows of the clock."""
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
-    shown = view(seen)
-    assert (shown.row.level, shown.row.words) == (Level.WAITING, "just over")
-    assert (
-        "members lift them by 1970-01-01 00:02:20Z at the latest" in shown.row.sentence
-    )
-    assert shown.partitions[0].words == "just over"
-    lines = group_text.status_lines(seen, NO_BACKLOG)
-    assert sum("members lift it until" in one for one in lines) == 2
-    assert disobeying(seen) is None
+    shown = view_of(seen)
+    for one in (shown.verdict, shown.partitions[0].verdict):
+        assert (one.level, one.words) == (Level.WAITING, "hold ended")
+        assert "members lift it until 1970-01-01 00:02:20Z" in one.sentence
+    assert sum("members lift it until" in one for one in status(seen)) == 3
     for holds in (0, 1):
         assert found(over(A, report("a", 0, holds=holds))) == [
             (GOOD, "member a on  obeys everything")

@@ -1,20 +1,16 @@
-"""Patterns are foreign code: asked once about a name, and never trusted to answer."""
+"""Patterns are foreign code, asked once about a name."""
 
 import re
 from collections.abc import Callable
 
 import pytest
 
-from safeconsumer.events.consumer import HoldsRemoved, PatternFailed
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.scope import Scope
 from tests.harness.holds.lab import AUDIT, A, C, LedgerLab, is_locked
 from tests.harness.signals import handled_by, send
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P3")]
-
-BOOM = ("boom", 0)
 
 
 class PatternError(Exception):
@@ -72,66 +68,6 @@ def test_one_that_raises_at_the_pause_places_nothing() -> None:
     assert lab.told.events == []
 
 
-def test_one_that_raises_later_covers_what_it_was_asked_about() -> None:
-    """A held topic must not flow because the answer is missing; it is reported once."""
-    lab = LedgerLab()
-    one = Asking("boom")
-    lab.hold(one.scope())
-    for partitions in ([BOOM, C], [C], [BOOM, C]):
-        lab.assign(*partitions)
-    assert lab.quiet() == {BOOM}
-    (failed,) = lab.told.of(PatternFailed)
-    assert (failed.pattern, failed.topic) == ("re:ord.*", "boom")
-    assert "PatternError" in failed.error
-    with pytest.raises(PatternError):  # that is no answer to a new caller
-        lab.hold(Asking("boom").scope(), owner="ops")
-    assert [hold.owner for hold in lab.ledger.view().holds] == ["app"]
-
-
-def test_one_that_raises_breaks_no_question_and_undoes_no_resume() -> None:
-    """What it might cover is said to remain, and is reported when it comes."""
-    lab = LedgerLab()
-    lab.hold(Asking("boom").scope(), owner="ops")
-    lab.hold(scopes.topic("boom"))
-    remaining = lab.ledger.remove([(scopes.topic("boom"), "app")])
-    assert [hold.owner for hold in remaining] == ["ops"]
-    (removed,) = lab.told.of(HoldsRemoved)
-    assert removed.remaining == remaining
-    (line,) = explain_lines(lab.ledger.view(), BOOM)
-    assert line.startswith("re:ord.* held by ops")
-    assert lab.told.of(PatternFailed) == []
-    lab.assign(BOOM)
-    assert len(lab.told.of(PatternFailed)) == 1
-
-
-def test_one_that_is_placed_while_the_assignment_changes() -> None:
-    """It is asked about what came between its pause and the lock; and may raise there."""
-    lab = LedgerLab(owns=[A])
-    one = Asking("boom")
-    one.on_ask = lambda: lab.assign(A, C, BOOM)
-    lab.hold(one.scope())
-    assert lab.quiet() == {A, BOOM}
-    assert len(lab.told.of(PatternFailed)) == 1
-    assert set(one.asked) == {"orders", "audit", "boom"}
-
-
-def test_one_that_a_signal_handler_places_in_the_middle_of_an_assignment() -> None:
-    """The same, on one thread."""
-    lab = LedgerLab(owns=[A])
-    one = Asking("boom")
-
-    def look() -> None:
-        if is_locked(lab.ledger):
-            lab.clock.on_look = None
-            send()
-
-    lab.clock.on_look = look
-    with handled_by(lambda *_: lab.hold(one.scope())):
-        lab.assign(A, BOOM, C)
-    assert lab.quiet() == {A, BOOM}
-    assert len(lab.told.of(PatternFailed)) == 1
-
-
 @pytest.mark.contract("P12")
 def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
     """It comes out of the call, and the topic is asked about again."""
@@ -147,7 +83,6 @@ def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
         lab.assign(A, C)
     assert lab.quiet() == {A}
     assert set(lab.ledger.view().partitions()) == {A, C}
-    assert lab.told.of(PatternFailed) == []
 
 
 def test_whoever_places_a_pattern_asks_it_under_no_lock() -> None:

@@ -117,26 +117,3 @@ def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
     message = str(refused.value)
     assert message.startswith("a target is a TopicPartition, a scope like 'orders:3'")
     assert message.endswith(f"or a hold's scope, not {target!r:.200}")
-
-
-def test_a_name_about_which_the_expression_raises_is_covered() -> None:
-    """A held topic must not flow because the answer is missing, until that is reported."""
-    asked: list[str] = []
-
-    class Raising:
-        pattern = "raising"
-
-        def fullmatch(self, string: str, /) -> object | None:
-            asked.append(string)
-            raise RecursionError(string)
-
-    pattern = scopes.pattern(Raising())
-    assert pattern.covers(("orders", 0)) is True
-    assert isinstance(pattern.failure("orders"), RecursionError)
-    before = len(asked)
-    pattern.assume_match("orders")
-    assert pattern.matches("orders") is True
-    assert pattern.failure("orders") is None
-    assert len(asked) == before
-    with pytest.raises(RecursionError):
-        pattern.ask("audit")

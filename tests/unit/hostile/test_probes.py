@@ -1,4 +1,4 @@
-"""The HTTP port of ``safeconsumer run --probe-port``, asked by somebody who means harm."""
+"""The HTTP port of ``safeconsumer run --probes``, asked by somebody who means harm."""
 
 import socket
 import threading
@@ -27,7 +27,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         prometheus, "answers_of", lambda _: lambda _: ("text/plain", b"")
     )
     worker: Any = Alive()
-    with probes.serving("127.0.0.1", 0, worker) as opened:
+    with probes.serving(("127.0.0.1", 0), worker) as opened:
         assert opened is not None
         yield opened
 

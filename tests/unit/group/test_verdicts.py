@@ -1,4 +1,4 @@
-"""Why a partition is quiet or flows: every answer, and which of two comes first."""
+"""What is said of a partition: every verdict, and which of two comes first."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from attrs import evolve
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
-from safeconsumer.group.judging import Judge
+from safeconsumer.group.overview import view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
-from safeconsumer.group.why import QUESTIONS, Answer, Level, sights, why
+from safeconsumer.group.verdicts import Level, Verdict
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.listing import each
 
@@ -60,9 +60,9 @@ def group(picture: Picture, **changed: Any) -> Picture:  # noqa: ANN401 - of its
     return evolve(picture, facts=evolve(picture.facts, **changed))
 
 
-def asked(picture: Picture, stands_for: float | None = 0.0) -> Answer:
-    (one,) = sights(Judge(picture), lambda _: stands_for)
-    return why(one)
+def verdict(picture: Picture, stands_for: float | None = 0.0) -> Verdict:
+    (one,) = view_of(picture, lambda _: stands_for).partitions
+    return one.verdict
 
 
 QUIET = report(quiet=THREE)
@@ -76,23 +76,23 @@ BEHIND = {"ops": 6, "own": 2}
     [
         (NOBODY, Level.UNKNOWN, "no owner"),
         (held(NOBODY), Level.QUIET, "no owner"),
-        (SILENT, Level.UNKNOWN, "cannot tell"),
-        (held(SILENT), Level.UNKNOWN, "cannot tell"),
-        (held(report(member_id="kafka-0")), Level.UNKNOWN, "cannot tell"),
-        (held(report(assigned={})), Level.UNKNOWN, "cannot tell"),
-        (held(report(quiet=THREE, is_partial=True)), Level.UNKNOWN, "cannot tell"),
-        (held(evolve(QUIET, ends=None)), Level.UNKNOWN, "cannot tell"),
+        (SILENT, Level.UNKNOWN, "unknown"),
+        (held(SILENT), Level.UNKNOWN, "unknown"),
+        (held(report(member_id="kafka-0")), Level.UNKNOWN, "unknown"),
+        (held(report(assigned={})), Level.UNKNOWN, "unknown"),
+        (held(report(quiet=THREE, is_partial=True)), Level.UNKNOWN, "unknown"),
+        (held(evolve(QUIET, ends=None)), Level.UNKNOWN, "unknown"),
         (
             held(group(QUIET, state="PreparingRebalance")),
             Level.UNKNOWN,
-            "cannot tell",
+            "unknown",
         ),
         (
             held(report(quiet=THREE, state="unavailable")),
             Level.UNKNOWN,
-            "cannot tell",
+            "unknown",
         ),
-        (held(report(quiet=THREE, applied=BEHIND)), Level.WAITING, "cannot tell"),
+        (held(report(quiet=THREE, applied=BEHIND)), Level.WAITING, "behind"),
         (held(report(applied=BEHIND)), Level.WAITING, "not quiet yet"),
         (held(report(busy=THREE)), Level.WAITING, "not quiet yet"),
         (held(report(state="unavailable")), Level.ALARM, "held but flowing"),
@@ -105,27 +105,23 @@ BEHIND = {"ops": 6, "own": 2}
         (evolve(FLOWING, lags={TP: 0}), Level.FLOWS, "nothing to read"),
     ],
 )
-def test_the_first_answer_that_fits(picture: Picture, level: Level, words: str) -> None:
+def test_what_is_said_of_a_partition(
+    picture: Picture, level: Level, words: str
+) -> None:
     """Nothing that is unknown is quiet."""
-    found = asked(picture)
+    found = verdict(picture)
     assert (found.level, found.words) == (level, words)
 
 
 def test_records_wait_and_nothing_is_committed() -> None:
     """And it is not taken for that while nobody knows for how long."""
-    assert asked(FLOWING, 31.0).words == "stands still"
-    assert asked(FLOWING, None).words == "flows"
-    assert asked(held(QUIET), 31.0).words == "quiet"
-
-
-def test_the_answer_names_the_question() -> None:
-    """A page shows what was asked before."""
-    assert QUESTIONS[asked(held(QUIET)).number] == "Is it held?"
-    assert asked(FLOWING).number == len(QUESTIONS)
+    assert verdict(FLOWING, 31.0).words == "stands still"
+    assert verdict(FLOWING, None).words == "flows"
+    assert verdict(held(QUIET), 31.0).words == "quiet"
 
 
 def test_the_longest_hold_is_named() -> None:
     """Lifting another one changes nothing."""
     short = evolve(HELD, hold=ControlHold("2", "short", 1000), offset=5)
-    found = asked(evolve(QUIET, standing=(short, HELD)))
-    assert found.sentence == "Held by alice until somebody lifts it: db, and 1 more"
+    found = verdict(evolve(QUIET, standing=(short, HELD)))
+    assert found.sentence == "held by alice until somebody lifts it: db, and 1 more"

@@ -1,0 +1,61 @@
+"""Lets existing holds last longer."""
+
+import time
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.group.ending import Ending
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.preview import SAME_MOMENT, own_of
+from safeconsumer.group.publisher import Change, changes, new_hold
+from safeconsumer.group.wire import ControlHold
+from safeconsumer.holds.explain import utc
+
+
+def longer(
+    picture: Picture, owner: str, scopes: Iterable[str], ending: Ending
+) -> tuple[Change, ...]:
+    """
+    Return the changes that let an owner's holds of these scopes end later.
+
+    The holds keep their id, their reason, and the time at which they were placed.
+
+    Args:
+        picture: the picture of the group.
+        owner: the owner of the holds.
+        scopes: their scopes.
+        ending: their new end. If no member reports, it counts from this machine's time.
+
+    Raises:
+        HoldSettingError: one does not exist, has no end, or ends later than that.
+    """
+    now = time.time() if picture.now is None else picture.now
+    asked = changes(picture.group, owner, scopes, ControlHold())
+    own = own_of(picture, asked)
+    return tuple(_longer(one, own.get(one), ending, now) for one in asked)
+
+
+def _longer(change: Change, own: Standing | None, ending: Ending, now: float) -> Change:
+    scope = change.key.scope
+    if own is None or own.hold is None or own.is_over(now):
+        message = (
+            f"{scope} is not held by {change.key.owner}: place it with pause, or give "
+            "its owner with --owner. Nothing was changed"
+        )
+        raise HoldSettingError(message)
+    if own.hold.ttl_ms is None:
+        message = f"{scope} is held until it is resumed. Nothing was changed"
+        raise HoldSettingError(message)
+    end, seconds = own.expires_at, ending.seconds_from(now)
+    allowed = 0.0 if ending.until is None else SAME_MOMENT
+    if end is not None and seconds is not None and now + seconds + allowed < end:
+        message = (
+            f"{scope} is held until {utc(end)}, which is later. Nothing was changed: "
+            "pause --replace makes it shorter"
+        )
+        raise HoldSettingError(message)
+    hold = evolve(own.hold, ttl_ms=new_hold(own.hold.reason, seconds).ttl_ms)
+    return Change(change.key, hold).held_since(own.since)

@@ -1,0 +1,257 @@
+"""Builds what is shown of a group, its members and its partitions, worst first."""
+
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
+
+from attrs import evolve, frozen
+from kafka import TopicPartition
+
+from safeconsumer.group import verdicts
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Answer, Delivery, Judge, Member
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.verdicts import LEVELS, Level, Verdict
+from safeconsumer.holds.explain import counted, utc
+
+# Seconds; a group that works commits at least so often.
+_STANDS_STILL = 30.0
+
+StandsFor = Callable[[TopicPartition], float | None]
+"""
+Returns for how many seconds a committed offset has not moved; None if unknown.
+"""
+
+
+@frozen(kw_only=True)
+class PartitionRow:
+    """One partition of a group; ``lag`` and ``committed`` are None if they are unknown."""
+
+    tp: TopicPartition
+    verdict: Verdict
+    owner: str | None
+    lag: int | None
+    committed: int | None
+    holds: tuple[Standing, ...]
+
+    @property
+    def name(self) -> str:
+        """The partition's name, as a scope."""
+        return f"{self.tp.topic}:{self.tp.partition}"
+
+
+@frozen(kw_only=True)
+class View:
+    """
+    Everything that is shown about one group.
+
+    Attributes:
+        picture: what is known of it.
+        verdict: the verdict on the group.
+        members: its members, the worst first.
+        partitions: its partitions, held ones first, then the worst.
+        is_old: whether there were no news for a while.
+    """
+
+    picture: Picture
+    verdict: Verdict
+    members: tuple[Member, ...] = ()
+    partitions: tuple[PartitionRow, ...] = ()
+    is_old: bool = False
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return self.picture.group
+
+    @property
+    def held(self) -> tuple[PartitionRow, ...]:
+        """The partitions that a hold covers."""
+        return tuple(one for one in self.partitions if one.holds)
+
+    @property
+    def quiet(self) -> int | None:
+        """How many held partitions are quiet; None if that is unknown."""
+        if self.is_old:
+            return None
+        return sum(one.verdict.level is Level.QUIET for one in self.held)
+
+    @property
+    def flowing(self) -> tuple[str, ...]:
+        """The names of held partitions that are delivered all the same."""
+        held = self.held
+        return tuple(one.name for one in held if one.verdict.level is Level.ALARM)
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When the next hold expires; None if none does."""
+        ends = [one.expires_at for one in self.picture.standing]
+        return min((one for one in ends if one is not None), default=None)
+
+    @property
+    def lag(self) -> int | None:
+        """How many records wait in held partitions; None if unknown, or none is held."""
+        lags = [one.lag for one in self.held]
+        return None if not lags or None in lags else sum(one or 0 for one in lags)
+
+    def aged(self, age: float) -> "View":
+        """Return what it is worth after so many seconds without news."""
+        return evolve(
+            self,
+            verdict=self.verdict.aged(age),
+            members=tuple(
+                evolve(one, verdict=one.verdict.aged(age)) for one in self.members
+            ),
+            partitions=tuple(
+                evolve(one, verdict=one.verdict.aged(age)) for one in self.partitions
+            ),
+            is_old=True,
+        )
+
+
+def view_of(picture: Picture, stands_for: StandsFor = lambda _: None) -> View:
+    """Return everything about one group."""
+    judge = Judge(picture)
+    partitions = [_partition(judge, tp, stands_for) for tp in judge.partitions]
+    loud = {one.tp for one in partitions if one.verdict.level is Level.ALARM}
+    members = [_member(one, loud) for one in judge.everybody]
+    members.sort(key=lambda one: one.name)
+    return View(
+        picture=picture,
+        verdict=_of_group(judge),
+        members=tuple(sorted(members, key=lambda one: _rank(one.verdict))),
+        partitions=tuple(
+            sorted(partitions, key=lambda one: (not one.holds, _rank(one.verdict)))
+        ),
+    )
+
+
+def row_of(picture: Picture) -> View:
+    """Return what a list of groups shows; without holds no partition is examined."""
+    if picture.standing:
+        return view_of(picture)
+    return View(picture=picture, verdict=_without_holds(picture))
+
+
+def _rank(verdict: Verdict) -> int:
+    return LEVELS.index(verdict.level)
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
+    """Return the verdict on holds that have all ended; None if one has not."""
+    by = picture.lifted_by(holds)
+    return None if by is None else verdicts.HOLD_ENDED.of(by=utc(by))
+
+
+def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> PartitionRow:
+    picture, delivery = judge.picture, judge.delivery(tp)
+    holds = tuple(one for one in picture.standing if one.covers(tp))
+    owner = delivery.member or judge.owner(tp)
+    lag = picture.lags.get(tp)
+    if delivery.answer is Answer.UNOWNED:
+        verdict = verdicts.HELD_WITHOUT_OWNER if holds else verdicts.NO_OWNER
+    elif delivery.answer is Answer.UNKNOWN:
+        row = verdicts.BEHIND if delivery.is_ending else verdicts.UNKNOWN
+        verdict = evolve(row, sentence=delivery.said)
+    elif holds:
+        verdict = ended(picture, holds) or _of_held(delivery, holds)
+    elif delivery.answer is Answer.QUIET:
+        is_starting = owner is not None and owner.report and owner.report.gated
+        row = verdicts.STARTING if is_starting else verdicts.PAUSED
+        verdict = row.of(member=delivery.owner)
+    else:
+        verdict = _of_flowing(delivery, lag, stands_for(tp))
+    return PartitionRow(
+        tp=tp,
+        verdict=verdict,
+        owner=owner.name if owner else None,
+        lag=lag,
+        committed=picture.facts.committed.get(tp),
+        holds=holds,
+    )
+
+
+def _of_held(delivery: Delivery, holds: Sequence[Standing]) -> Verdict:
+    if delivery.answer is Answer.FLOWING:
+        is_ending = delivery.is_ending
+        row = verdicts.NOT_QUIET_YET if is_ending else verdicts.HELD_BUT_FLOWING
+        said = delivery.said if delivery.why else f"{delivery.owner} delivers it"
+        return row.of(why=said)
+    last = max(holds, key=lambda one: one.expires_at or float("inf"))
+    end = last.expires_at
+    return verdicts.QUIET.of(
+        owner=last.key.owner,
+        until="until somebody lifts it" if end is None else f"until {utc(end)}",
+        reason=f": {last.hold.reason}" if last.hold and last.hold.reason else "",
+        more=f", and {len(holds) - 1} more" if len(holds) > 1 else "",
+    )
+
+
+def _of_flowing(delivery: Delivery, lag: int | None, age: float | None) -> Verdict:
+    if lag and age is not None and age >= _STANDS_STILL:
+        return verdicts.STANDS_STILL.of(seconds=age, member=delivery.owner)
+    if lag == 0:
+        return verdicts.ALL_READ
+    said = delivery.said if delivery.why else f"{delivery.owner} delivers it"
+    return verdicts.FLOWS.of(why=said)
+
+
+# ---------------------------------------------------------------- the group
+
+
+def _of_group(judge: Judge) -> Verdict:
+    picture = judge.picture
+    if not picture.standing:
+        return _without_holds(picture)
+    if (over := ended(picture, picture.standing)) is not None:
+        return over
+    verdict = judge.quietness(picture.lasting).verdict
+    is_unread = picture.ends is None and verdict.level is not Level.ALARM
+    return verdicts.HOLDS_UNKNOWN if is_unread else verdict
+
+
+def _without_holds(picture: Picture) -> Verdict:
+    return verdicts.HOLDS_UNKNOWN if picture.ends is None else verdicts.NOTHING_HELD
+
+
+def headline(rows: Sequence[View]) -> tuple[Level, str]:
+    """Return one sentence about all groups, and its level."""
+    counts = {
+        level: sum(one.verdict.level is level for one in rows) for level in LEVELS
+    }
+    held = sum(bool(one.picture.standing) for one in rows)
+    if count := counts[Level.ALARM]:
+        verb = "delivers" if count == 1 else "deliver"
+        return Level.ALARM, f"{counted(count, 'group')} {verb} held records."
+    if not held:
+        if counts[Level.UNKNOWN]:
+            return Level.UNKNOWN, "What is held is unknown."
+        return Level.FLOWS, f"Nothing is held in {counted(len(rows), 'group')}."
+    said = f"{held:,} of {counted(len(rows), 'group')} {_be(held)} held"
+    if count := counts[Level.UNKNOWN]:
+        said = f"{said}; it is unknown whether {count} {_be(count)} quiet."
+        return Level.UNKNOWN, said
+    if count := counts[Level.WAITING]:
+        return Level.WAITING, f"{said}; {count} {_be(count)} not quiet yet."
+    return Level.QUIET, f"{said}, and all held partitions are quiet."
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+# ---------------------------------------------------------------- members
+
+
+def _member(one: Member, loud: AbstractSet[TopicPartition]) -> Member:
+    if one.has_gone:
+        return evolve(one, verdict=verdicts.LEFT)
+    owned = one.facts.assigned if one.facts else one.claimed
+    # One that is behind, or cannot read the holds, says so itself.
+    is_judged = one.obeys or one.report is None
+    if not is_judged or loud.isdisjoint(owned):
+        return one
+    why = one.verdict.sentence or verdicts.DISOBEYS.sentence
+    return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))

@@ -1,0 +1,171 @@
+"""
+Has the one table of verdicts on partitions, members and groups.
+
+Each row has a level, two or three words, and a sentence that names fill in. Commands,
+pages, REST and metrics all use these rows and no words of their own.
+"""
+
+from enum import StrEnum
+
+from attrs import evolve, frozen
+
+from safeconsumer.group.durations import words_of
+
+
+class Level(StrEnum):
+    """How much a verdict matters; the first is the worst."""
+
+    ALARM = "alarm"
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+    QUIET = "quiet"
+    FLOWS = "flows"
+    GOOD = "good"
+
+
+LEVELS = tuple(Level)
+
+
+@frozen
+class Verdict:
+    """
+    The verdict on a partition, a member or a group.
+
+    Attributes:
+        level: its importance for an operator.
+        words: a text of two or three words, the same for each verdict of this kind.
+        sentence: the reason; empty if the words say everything.
+    """
+
+    level: Level
+    words: str
+    sentence: str = ""
+
+    def of(self, **names: object) -> "Verdict":
+        """Return it with the names in its sentence filled in."""
+        return evolve(self, sentence=self.sentence.format(**names))
+
+    def aged(self, age: float) -> "Verdict":
+        """Return what it is worth after so many seconds without news."""
+        # An alarm may still be true; anything else is now unknown.
+        known = self if self.level is Level.ALARM else UNKNOWN
+        said = self.sentence or self.words
+        return evolve(known, sentence=f"{words_of(age)} ago: {said}")
+
+
+UNKNOWN = Verdict(Level.UNKNOWN, "unknown", "{why}")
+NOT_QUIET_YET = Verdict(Level.WAITING, "not quiet yet", "{why}")
+HELD_BUT_FLOWING = Verdict(Level.ALARM, "held but flowing", "{why}")
+HOLD_ENDED = Verdict(
+    Level.WAITING,
+    "hold ended",
+    "members lift it until {by}, late by the clock skew that they allow for",
+)
+
+# ---------------------------------------------------------------- partitions
+
+QUIET = Verdict(Level.QUIET, "quiet", "held by {owner} {until}{reason}{more}")
+NO_OWNER = Verdict(Level.UNKNOWN, "no owner", "nobody of the group owns it")
+HELD_WITHOUT_OWNER = Verdict(
+    Level.QUIET,
+    "no owner",
+    "nobody of the group owns it; a new owner reads the holds first",
+)
+STARTING = Verdict(
+    Level.WAITING,
+    "waits",
+    "{member} just got it, or paused it by itself, and reads the holds",
+)
+PAUSED = Verdict(
+    Level.QUIET,
+    "paused by its member",
+    "{member} paused it by itself; no hold covers it",
+)
+STANDS_STILL = Verdict(
+    Level.WAITING,
+    "stands still",
+    "records wait, and nothing was committed for {seconds:.0f} s; no hold is in its "
+    "way: look at {member}",
+)
+ALL_READ = Verdict(Level.FLOWS, "nothing to read", "everything is read and committed")
+FLOWS = Verdict(Level.FLOWS, "flows", "not held; {why}")
+
+# ---------------------------------------------------------------- members
+
+# Their sentences follow the member's name.
+OBEYS = Verdict(Level.GOOD, "obeys")
+BEHIND = Verdict(Level.WAITING, "behind", "is {records} behind")
+UNAVAILABLE = Verdict(
+    Level.UNKNOWN,
+    "unavailable",
+    "cannot read the control topics, and keeps its last state",
+)
+SILENT = Verdict(
+    Level.UNKNOWN, "silent", "does not report: a plain client obeys no hold"
+)
+LOST = Verdict(
+    Level.UNKNOWN,
+    "silent",
+    "has not reported{for_}: it died, hangs, or cannot write its reports",
+)
+UNHEARD = Verdict(Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read")
+UNMEASURED = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "cannot be judged: how far it should have read is unknown",
+)
+OUT_OF_DATE = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "has reported for generation {generation}, and not yet for this one",
+)
+LEFT = Verdict(Level.UNKNOWN, "left the group", "is not in the group any more")
+DISOBEYS = Verdict(Level.ALARM, "does not obey", "delivers what is held")
+
+STREAM_STATES = {
+    "deciding": "has not decided on its next batch",
+    "starting": "has not planned a batch yet; one from before may run again",
+    "unavailable": "cannot read what is held, and plans nothing",
+}
+"""
+The sentences about a Spark stream that is not ready, by the state that it reports.
+"""
+
+# ---------------------------------------------------------------- groups
+
+GROUP_QUIET = Verdict(Level.QUIET, "quiet", "{why}")
+NO_MEMBERS = Verdict(Level.QUIET, "no members", "{why}")
+COVERS_NOTHING = Verdict(Level.WAITING, "covers nothing", "{why}")
+NOTHING_HELD = Verdict(Level.FLOWS, "nothing held")
+HOLDS_UNKNOWN = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "the control topics cannot be read, so what is held is unknown",
+)
+
+# ---------------------------------------------------------------- checks
+
+
+@frozen(kw_only=True)
+class Finding:
+    """
+    One thing that was checked.
+
+    Attributes:
+        rank: ``ok``, ``note`` or ``PROBLEM``.
+        what: the state of it.
+        do: what to do about it; empty if nothing.
+    """
+
+    rank: str
+    what: str
+    do: str = ""
+
+    @property
+    def level(self) -> Level:
+        """Its importance for an operator."""
+        return RANKS[self.rank]
+
+
+BAD, NOTE, GOOD = "PROBLEM", "note", "ok"
+RANKS = {BAD: Level.ALARM, NOTE: Level.WAITING, GOOD: Level.GOOD}

@@ -1,0 +1,294 @@
+"""Who may use the console, and what it takes from them; without a broker."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from safeconsumer.console.guard import Auth
+from safeconsumer.console.problems import Problem
+from tests.harness.console.harness import TOKEN, Served, carried
+from tests.harness.console.writing import HELD, groups, held_by, writing
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Served]:
+    """Serve a console for all tests that change nothing."""
+    with writing(groups()) as (served, _):
+        yield served
+
+
+@pytest.fixture
+def fresh() -> Iterator[Served]:
+    """Serve a console whose link nobody has used."""
+    with writing(groups()) as (served, _):
+        yield served
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/group?group=g", "/metrics", "/api/v1/groups", "/nowhere"]
+)
+def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
+    with still.stranger() as stranger:
+        answer = stranger.get(path)
+    assert answer.status_code == 401
+    assert "safeconsumer console printed" in answer.text
+    is_problem = answer.headers["content-type"] == "application/problem+json"
+    assert is_problem == path.startswith("/api/")
+
+
+def test_the_link_works_once(fresh: Served) -> None:
+    """Whoever finds it in a terminal later does not come in."""
+    with fresh.stranger() as first:
+        assert first.get(fresh.link).status_code == 200
+        assert first.get("/").status_code == 200
+        cookie = first.cookies.jar
+        (session,) = cookie
+        assert session.has_nonstandard_attr("HttpOnly")
+        assert session.get_nonstandard_attr("SameSite") == "strict"
+    with fresh.stranger() as second:
+        assert second.get(fresh.link).status_code == 401
+        assert second.get("/").status_code == 401
+        assert second.get("/login?token=").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("HEAD", {}, 200),
+        ("GET", {"sec-purpose": "prefetch;prerender"}, 503),
+        ("GET", {"purpose": "prefetch"}, 503),
+        ("GET", {"x-purpose": "preview"}, 503),
+    ],
+)
+def test_only_a_click_uses_the_link_up(
+    fresh: Served, method: str, headers: dict[str, str], status: int
+) -> None:
+    """Not a program that looks whether the link is good, nor a browser that guesses."""
+    with fresh.stranger() as looking:
+        answer = looking.request(method, fresh.link, headers=headers)
+        assert (answer.status_code, len(looking.cookies)) == (status, 0)
+    with fresh.stranger() as person:
+        person.get(fresh.link)
+        assert person.get("/").status_code == 200
+
+
+def test_a_token_file_works_for_several(still: Served) -> None:
+    for _ in range(2):
+        with still.stranger() as browser:
+            browser.get(still.lasting_link)
+            assert browser.get("/").status_code == 200
+    with still.stranger(authorization=f"Bearer {TOKEN}x") as wrong:
+        assert wrong.get("/api/v1/groups").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
+)
+def test_another_host_name_is_not_answered(still: Served, host: str) -> None:
+    """A page of others that renames itself to our address gets nothing (rebinding)."""
+    with still.client(host=host.format(port=still.port)) as client:
+        answer = client.get("/")
+    assert answer.status_code == 400
+    assert f"through a tunnel with the same port: ssh -L {still.port}:" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_a_page_of_others_changes_nothing(
+    still: Served, headers: dict[str, str]
+) -> None:
+    """The browser brings the cookie along, and says where the request is from."""
+    with still.stranger() as browser:
+        browser.get(still.lasting_link)
+        for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
+            assert browser.post(path, headers=headers).status_code == 403
+
+
+def test_a_form_carries_a_token(still: Served) -> None:
+    with still.stranger() as browser:
+        browser.get(still.lasting_link)
+        own = {"sec-fetch-site": "same-origin", "origin": still.url}
+        assert browser.post("/place", headers=own, data={}).status_code == 403
+        forged = browser.post("/place", headers=own, data={"form": "x"})
+        assert forged.status_code == 403
+
+
+def test_the_api_takes_json_only(still: Served) -> None:
+    """A form of others cannot send it without asking the browser first."""
+    with still.client() as client:
+        answer = client.post("/api/v1/pause", data={"group": "g"})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
+def test_every_answer_tells_the_browser_what_is_allowed(
+    still: Served, path: str
+) -> None:
+    with still.client() as client:
+        headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; ")
+    assert "unsafe" not in policy
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["x-content-type-options"] == "nosniff"
+    is_asset = path.startswith("/static/")
+    assert ("no-store" in headers["cache-control"]) != is_asset
+
+
+def test_bodies_that_are_none(still: Served) -> None:
+    with still.client(**{"content-type": "application/json"}) as client:
+        for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
+            assert client.post("/api/v1/pause", content=body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more"),
+    [
+        ("GET", "holds?groups=billing", {}),
+        ("GET", "ready?timeout=1s", {}),
+        ("POST", "pause?dry_run=true", {}),
+        ("POST", "pause", {"duration": "10s"}),
+        ("POST", "pause", {"extends": "9"}),
+        ("POST", "pause", {"x\x07": "10s"}),
+    ],
+)
+def test_what_no_call_takes_is_refused(
+    still: Served, method: str, path: str, more: dict[str, str]
+) -> None:
+    """``holds?groups=billing`` were all groups' holds; ``duration`` gave one no end."""
+    wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
+    with still.client() as client:
+        body = {"json": wish} if method == "POST" else {}
+        answer = client.request(method, f"/api/v1/{path}", **body)
+    assert answer.status_code == 400
+    assert "is not a parameter of /" in answer.json()["title"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"group": "g", "scopes": "", "reason": "x"}, "give a scope to hold"),
+        ({"group": "g", "scopes": "orders:x", "reason": "x"}, "not a partition"),
+        ({"group": "g", "scopes": "re:(", "reason": "x"}, "not an RE2 pattern"),
+        ({"group": "g", "scopes": "orders", "reason": " "}, "give a reason"),
+        ({"group": "", "scopes": "orders", "reason": "x"}, "a group must be"),
+        ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
+        (
+            {"group": "g", "scopes": "a", "reason": "x", "for": "1h", "until": "18:30"},
+            "give one of them",
+        ),
+    ],
+)
+def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None:
+    """Nothing is written, and the problem says what to do."""
+    answer = still.post("pause", **wish)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert said in answer.json()["title"]
+
+
+def test_unknown_groups_and_partitions(still: Served) -> None:
+    """A typing error is not shown as a group without holds."""
+    with still.client() as client:
+        for path in ("/group", "/partition?partition=a:1", "/api/v1/holds"):
+            for group in ("typo", ""):
+                url = httpx.URL(path).copy_merge_params({"group": group})
+                answer = client.get(url)
+                assert answer.status_code == 404, url
+                assert "check the spelling" in answer.text
+
+
+def test_nothing_of_a_token_is_logged_or_shown(still: Served) -> None:
+    with still.client() as client:
+        pages = [client.get(path).text for path in ("/", "/history", "/doctor")]
+    assert not any(TOKEN in page or still.state.auth.token in page for page in pages)
+
+
+def test_read_only_has_no_way_to_write() -> None:
+    """Not even a route."""
+    with writing(groups(), is_read_only=True) as (served, _), served.client() as client:
+        for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
+            for method in ("GET", "POST"):
+                answer = client.request(method, path)
+                assert answer.status_code == 404
+                assert "--read-only" in answer.text
+        for path in ("/", f"/group?group={HELD}"):
+            page = client.get(path).text
+            assert "read only" in page
+            for wrong in ("Hold something", "Lift", "Extend", 'name="hold"'):
+                assert wrong not in page
+
+
+def test_every_page_has_its_icon(fresh: Served) -> None:
+    """Else a browser asks for /favicon.ico, which there is not."""
+    with fresh.stranger() as browser:
+        for path in ("/", fresh.link, "/", "/nowhere"):
+            assert '<link rel="icon" href="/static/icon.svg' in browser.get(path).text
+
+
+# ---------------------------------------------------------------- who is who
+
+
+def test_a_proxy_says_who_is_who() -> None:
+    """Its users have their own holds and forms; another's is lifted by typing."""
+    with writing(held_by("bob"), owner_header="X-Remote-User") as (served, writer):
+        alice, bob = (
+            served.client(**{"x-remote-user": one}) for one in ("alice", "bob")
+        )
+        wish = {"group": HELD, "scopes": "t:0", "reason": "x"}
+        lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob&source=operator"}
+        with alice, bob:
+            assert "you are bob" in bob.get("/").text
+            form = carried(bob.get("/lift", params=lift))
+            assert "placed this hold, not you" in alice.get("/lift", params=lift).text
+            assert alice.post("/lift", data=form).status_code == 403
+            mine = carried(alice.get("/lift", params=lift))
+            assert alice.post("/lift", data=mine).status_code == 409
+            assert writer.written == []
+            assert bob.post("/lift", data=form).status_code == 303
+            told = alice.post("/api/v1/pause", json=wish).json()["preview"]
+            call = {**wish, "agreed": told["agreement"]}
+            assert alice.post("/api/v1/pause", json=call).status_code == 200
+    assert [one.key.owner for one in writer.written] == ["bob", "alice"]
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("alice", "bob"), ("",), ("operator:bob",), ("x" * 1000,)]
+)
+def test_who_is_nobody_changes_nothing(names: tuple[str, ...]) -> None:
+    """A header that is missing, or comes from the user besides the proxy."""
+    with writing(held_by("bob"), owner_header="X-Remote-User") as (served, writer):
+        headers = [("x-remote-user", one) for one in names]
+        lift = {"group": HELD, "scope": "topic-005:0", "owner": "bob", "offset": "0"}
+        with served.client() as client:
+            for path in ("/", f"/group?group={HELD}"):
+                answer = client.get(path, headers=headers)
+                assert answer.status_code == 403
+                assert "it is unknown who you are" in answer.text
+            call = client.post("/api/v1/resume", json=lift, headers=headers)
+            assert call.status_code == 403
+            assert client.get("/api/v1/groups").status_code == 200
+    assert writer.written == []
+
+
+def test_only_a_proxy_on_this_machine_is_believed() -> None:
+    auth = Auth(8642, owner="alice", owner_header="X-Remote-User")
+
+    def asked_from(host: str) -> Request:
+        headers = [(b"x-remote-user", b"bob")]
+        return Request({"type": "http", "headers": headers, "client": (host, 1)})
+
+    assert auth.owner_of(asked_from("127.0.0.1")) == "bob"
+    with pytest.raises(Problem):
+        auth.owner_of(asked_from("10.0.0.1"))

@@ -1,0 +1,333 @@
+"""What pages show of a cluster that is not there, without a broker."""
+
+import re
+import threading
+from collections.abc import Iterator
+from html import unescape
+
+import httpx
+import pytest
+from attrs import evolve
+
+from safeconsumer.console.forms import Once, Outcome
+from safeconsumer.console.problems import Problem
+from safeconsumer.group.wire import ControlHold
+from tests.harness.console.harness import Served, carried
+from tests.harness.console.synthetic import alone, picture, standing
+from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
+from tests.harness.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Served]:
+    """Serve a console for all tests that change nothing."""
+    with writing(groups()) as (served, _):
+        yield served
+
+
+def page(served: Served, path: str, **query: str) -> str:
+    with served.client() as client:
+        answer = client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+# ---------------------------------------------------------------- what was previewed
+
+
+def test_a_form_that_was_edited_after_its_preview() -> None:
+    """What is held is what was previewed: the changed form is previewed first."""
+    wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
+    with writing(groups()) as (served, writer), served.client() as client:
+        form = carried(client.get("/place", params=wish))
+        edited = client.post("/place", data={**form, "for": "9h"})
+        assert (edited.status_code, writer.written) == (409, [])
+        assert "This is not what was previewed." in edited.text
+        assert "would last 9h" in edited.text
+        assert client.post("/place", data=carried(edited)).status_code == 303
+        (made,) = writer.written
+        assert made.hold is not None
+        assert made.hold.ttl_ms == 9 * 3_600_000
+
+
+def test_an_edit_does_not_take_a_consent_along() -> None:
+    """A preview that needs consent, edited to one that needs none, is shown again."""
+    wish = {"group": FREE, "scopes": "@all", "reason": "db"}
+    with writing(groups()) as (served, writer), served.client() as client:
+        form = carried(client.get("/place", params=wish))
+        for given in ({**form, "scopes": "topic-004"}, {**form, "agreed": ""}):
+            refused = client.post("/place", data=given)
+            assert (refused.status_code, writer.written) == (409, [])
+
+
+# ---------------------------------------------------------------- extending
+
+
+def extending(served: Served, **wish: str) -> str:
+    """Return the preview of letting alice's hold of the group last longer."""
+    offset = str(served.state.snapshot().pictures[HELD].standing[0].offset)
+    given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": offset}
+    return page(served, "/place", **{**given, **wish})
+
+
+def test_a_hold_is_extended() -> None:
+    """It keeps its id, its reason and since when it holds."""
+    still = groups()
+    (held,) = still.known.pictures[HELD].standing
+    with writing(still) as (served, writer), served.client() as client:
+        link = "extends=9"
+        assert link in page(served, "/group", group=HELD)
+        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
+        assert "Hold all" not in page(served, "/place", **given)
+        form = carried(client.get("/place", params={**given, "for": "9h"}))
+        assert client.post("/place", data=form).status_code == 303
+    (made,) = writer.written
+    assert held.hold is not None
+    assert held.at is not None
+    since = int(held.at * 1000)
+    assert made.hold == evolve(held.hold, ttl_ms=9 * 3_600_000, since_ms=since)
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"for": "1m"}, "which is later"),
+        ({"for": "2h", "extends": "8"}, "the hold has changed"),
+        ({"for": "2h", "scopes": "@all x"}, "the hold has changed"),
+    ],
+)
+def test_an_extension_that_is_none(
+    still: Served, wish: dict[str, str], said: str
+) -> None:
+    told = extending(still, **wish)
+    assert said in told
+    assert "What this would do" not in told
+
+
+def test_only_ones_own_hold_with_an_end_is_extended() -> None:
+    """Of another's, and of one without an end, there is nothing to extend."""
+    bobs, endless = standing(HELD, "b:1"), standing(HELD, "b:2")
+    assert endless.hold is not None
+    bobs = evolve(bobs, key=evolve(bobs.key, owner="bob"))
+    endless = evolve(endless, hold=evolve(endless.hold, ttl_ms=None))
+    held = evolve(picture(5, is_held=True), standing=(bobs, endless))
+    with writing(alone(held)) as (served, _):
+        assert "Extend" not in page(served, "/group", group=HELD)
+        assert "has no end that is known" in extending(
+            served, scopes="b:2", **{"for": "2h"}
+        )
+
+
+# ---------------------------------------------------------------- several at once
+
+
+def test_several_holds_are_lifted_at_once() -> None:
+    """Those of others only if all of their scopes are typed."""
+    with writing(held_by("alice", "bob", "carol")) as (served, writer):
+        shown = page(served, "/group", group=HELD)
+        boxes = chosen(shown)
+        assert len(boxes) == 3
+        with served.client() as client:
+            asked = client.get("/lift", params={"group": HELD, "hold": boxes})
+            assert "bob, carol placed some of these holds, not you" in asked.text
+            form = carried(asked)
+            for typed in ("", "topic-005:1", "topic-005:2 topic-005:1"):
+                refused = client.post("/lift", data={**form, "typed": typed})
+                assert (refused.status_code, writer.written) == (409, [])
+            typed = "topic-005:1 topic-005:2"
+            done = client.post("/lift", data={**form, "typed": typed})
+        assert done.status_code == 303
+    assert [one.key.scope for one in writer.written] == [
+        f"topic-005:{number}" for number in range(3)
+    ]
+
+
+def test_one_of_several_that_has_changed_keeps_all() -> None:
+    """What was shown is lifted, or nothing."""
+    still = held_by("alice", "alice")
+    with writing(still) as (served, writer), served.client() as client:
+        boxes = chosen(page(served, "/group", group=HELD))
+        form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
+        known = still.known.pictures[HELD]
+        first, second = known.standing
+        known = evolve(known, standing=(first, evolve(second, offset=7)))
+        still.known = evolve(still.known, pictures={HELD: known})
+        refused = client.post("/lift", data=form)
+        assert (refused.status_code, writer.written) == (409, [])
+        assert client.post("/lift", data=carried(refused)).status_code == 303
+        assert len(writer.written) == 2
+        nothing = client.get("/lift", params={"group": HELD})
+        assert nothing.status_code == 400
+
+
+def chosen(text: str) -> list[str]:
+    return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', text)]
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_the_list_is_of_those_to_look_at() -> None:
+    """Held ones, and those in trouble; with what state each group is in."""
+    with writing(groups()) as (served, _):
+        every, few = page(served, "/"), page(served, "/", held="1")
+    assert [one in every for one in (FREE, HELD, LOUD)] == [True] * 3
+    assert [one in few for one in (FREE, HELD, LOUD)] == [False, True, True]
+    assert "<td>Stable</td>" in every
+    assert every.index("Hold something") < every.index("<table")
+    assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
+
+
+# ---------------------------------------------------------------- once, or too late
+
+
+def lifting(**more: str) -> dict[str, str]:
+    return {"group": HELD, "scope": "topic-005:0", **more}
+
+
+def test_what_is_sent_twice_is_done_once() -> None:
+    """A double click, the back button, an answer that was lost."""
+    wish = {"group": FREE, "scopes": "topic-004", "reason": "x"}
+    with writing(groups()) as (served, writer), served.client() as client:
+        form = carried(client.get("/place", params=wish))
+        assert [client.post("/place", data=form).status_code for _ in "ab"] == [303] * 2
+        assert len(writer.written) == 1
+    with writing(held_by("alice")) as (served, writer):
+        first, again = (served.post("resume", **lifting(key="1")) for _ in "ab")
+        assert first.json()["acknowledged"] == again.json()["acknowledged"]
+        assert (again.status_code, len(writer.written)) == (200, 1)
+        assert served.post("resume", **lifting(key="2")).status_code == 200
+        assert len(writer.written) == 2
+
+
+def test_only_the_last_keys_are_remembered() -> None:
+    """A console runs for months; what has no key is never the same."""
+    once, outcome = Once(), Outcome(done=(), plan={})
+    for number in range(600):
+        once.remember("alice", {"key": str(number)}, outcome)
+    once.remember("alice", {"scope": "orders"}, outcome)
+    assert once.outcome("alice", {"key": "599"}) is outcome
+    for owner, given in (
+        ("bob", {"key": "599"}),
+        ("alice", {"key": "599", "scope": "orders"}),
+        ("alice", {"key": "0"}),
+        ("alice", {"scope": "orders"}),
+    ):
+        assert once.outcome(owner, given) is None
+
+
+def test_nobody_waits_for_a_write_any_more() -> None:
+    """A lift that was given up would lift what was placed since."""
+    with writing(held_by("alice")) as (served, writer):
+        tasks, free = served._server.server_state.tasks, served.state.askers._value
+        is_asked = threading.Event()
+
+        def slow() -> None:
+            is_asked.set()
+            wait_for(lambda: not tasks, "its client to be gone")
+
+        writer.before = slow
+        with served.client() as client, pytest.raises(httpx.ReadTimeout):
+            client.post("/api/v1/resume", json=lifting(), timeout=0.5)
+        assert is_asked.wait(20)
+        wait_for(lambda: served.state.askers._value == free, "the end of the lift")
+        assert writer.written == []
+
+
+def test_questions_hold_no_command_up() -> None:
+    """What a preview asks takes its time; who needs the connection to write is told."""
+    with writing(held_by("alice")) as (served, writer):
+        with served.state.questions.lend():
+            assert served.post("resume", **lifting()).status_code == 200
+        with served.state.commands.lend():
+            assert served.post("resume", **lifting()).status_code == 503
+            served.state.close()  # which waits for nobody
+        with pytest.raises(Problem), served.state.commands.lend():
+            pass
+    assert len(writer.written) == 1
+
+
+def test_an_agreement_is_for_one_wish() -> None:
+    """Not for another group or scope or end; and yes is none."""
+    wish = {"group": FREE, "scopes": "@all", "reason": "x", "for": "1h"}
+    with writing(groups()) as (served, writer):
+        told = served.plan(**wish)["agreement"]
+        for other in ({"group": HELD}, {"scopes": "@all x"}, {"for": "2h"}):
+            answer = served.post("pause", **{**wish, **other}, agreed=told)
+            assert answer.status_code == 409, other
+        for agreed in ({}, {"agreed": "yes"}):
+            assert served.post("pause", **wish, **agreed).status_code == 409
+        assert writer.written == []
+        assert served.post("pause", **wish, agreed=told).status_code == 200
+
+
+def test_anothers_hold_is_lifted_by_typing_its_scope() -> None:
+    """By REST it is named too: by accident nobody lifts what somebody else holds."""
+    with writing(held_by("bob")) as (served, writer):
+        wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
+        assert served.post("resume", **wanted, offset="0").status_code == 409
+        assert served.post("resume", **wanted, **typed).status_code == 409
+        assert writer.written == []
+        assert served.post("resume", **wanted, **typed, offset="0").status_code == 200
+        assert served.post("resume", **lifting(owner="carol")).status_code == 404
+
+
+# ---------------------------------------------------------------- text
+
+
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}} \u202e"
+
+
+def test_names_full_of_markup_are_text() -> None:
+    """Owners and reasons come from whoever may write; so do group names."""
+    one = standing(HOSTILE, "a:1")
+    assert one.hold is not None
+    hostile = evolve(one, hold=evolve(one.hold, reason=HOSTILE))
+    known = alone(evolve(picture(5, is_held=True), group=HOSTILE, standing=(hostile,)))
+    known.known = evolve(known.known, records=(hostile,))
+    query = {"group": HOSTILE, "scopes": "a:1", "reason": HOSTILE}
+    named = "scope=a%3A1&owner=alice&source=operator"
+    with writing(known) as (served, _):
+        for path in ("/", "/history", "/group", "/place", "/lift"):
+            text = page(served, path, **query, hold=named)
+            assert "&lt;script&gt;alert(1)" in text, path
+            for bad in ("<script>alert", "<img src=x", "49 ", "\u202e"):
+                assert bad not in text, path
+
+
+def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
+    """What has piled up since is what the column is read for."""
+    one = standing(HELD)
+    assert one.hold is not None
+    one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
+    with writing(alone(evolve(picture(5, is_held=True), standing=(one,)))) as (it, _):
+        assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
+
+
+def test_history_is_in_the_topics_order() -> None:
+    """The latest first; a broker's clock may go back, or not move at all."""
+    one, known = standing(HELD), groups()
+    known.known = evolve(
+        known.known,
+        records=tuple(
+            evolve(
+                one,
+                at=at,
+                offset=offset,
+                hold=ControlHold(str(offset), str(offset), None),
+            )
+            for offset, at in enumerate((1e9, 1e9 - 60, 1e9 - 60))
+        ),
+    )
+    with writing(known) as (served, _):
+        text = page(served, "/history")
+    assert re.findall(r'<td class="long">(\d)</td>', text) == ["2", "1", "0"]
+    what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
+    assert what == ["held again", "held again", "held"]
+
+
+def test_a_group_s_name_may_end_with_a_blank() -> None:
+    """It is another than the one without."""
+    wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
+    with writing(groups()) as (served, _):
+        assert f'value="{FREE} "' in page(served, "/place", **wish)

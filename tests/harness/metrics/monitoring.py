@@ -1,0 +1,42 @@
+"""The dashboard, the alert rules and the runbook that the package has."""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+
+from attrs import frozen
+
+FILES = {
+    one.name: one.read_text("utf-8")
+    for one in files("safeconsumer.metrics").joinpath("files").iterdir()
+}
+# Values that need quotes are JSON texts, which YAML has, too.
+_VALUE = re.compile(r"^ +(?:- )?(\w+): (.+)$", re.MULTILINE)
+
+
+@frozen
+class Alert:
+    """One alert rule, with what a test asks of it."""
+
+    name: str
+    severity: str
+    summary: str
+    description: str
+
+
+def _alerts() -> Iterator[Alert]:
+    for text in FILES["alerts.yml"].split("      - alert: ")[1:]:
+        found = dict(_VALUE.findall(text))
+        told = (json.loads(found[name]) for name in ("summary", "description"))
+        yield Alert(text.splitlines()[0], found["severity"], *told)
+
+
+ALERTS = tuple(_alerts())
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield the title of each panel with each of its queries."""
+    for panel in json.loads(FILES["dashboard.json"])["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]

@@ -1,0 +1,167 @@
+"""
+One answer about metadata is wrong: a broker that starts, or that others are ahead of.
+
+A topic that is really deleted leaves; one that a single answer does not know stays.
+"""
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import (
+    LeaderNotAvailableError,
+    TopicAuthorizationFailedError,
+    UnknownError,
+    UnknownTopicOrPartitionError,
+)
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import COOPERATIVE, EAGER, Reader, stock_fails
+
+each_error = pytest.mark.parametrize(
+    "error",
+    [
+        UnknownTopicOrPartitionError,
+        LeaderNotAvailableError,
+        TopicAuthorizationFailedError,
+        UnknownError,
+    ],
+)
+# Where no group is asked, and where one member is, by either protocol.
+each_group = pytest.mark.parametrize(
+    ("group", "assignor"),
+    [(None, EAGER), (GROUP, EAGER), (GROUP, COOPERATIVE)],
+    ids=["alone", "eager", "cooperative"],
+)
+each_way = pytest.mark.parametrize("way", ["topics", "pattern"])
+
+
+def reading(
+    lab: Lab, way: str, kind: type = SafeConsumer, **settings: object
+) -> tuple[Reader, list[TopicPartition]]:
+    """Read all of a topic with two partitions, and pause the first."""
+    tps = lab.topic("t", 2, records=5)
+    reader = Reader(lab, kind, metadata_max_age_ms=1000, **settings)
+    if way == "topics":
+        reader.consumer.subscribe(["t"])
+    elif way == "pattern":
+        reader.consumer.subscribe(pattern="t.*")
+    else:
+        reader.consumer.assign(tps)
+    reader.until(lambda: len(reader.log) == 10)
+    reader.consumer.pause(tps[0])
+    return reader, tps
+
+
+def goes_on(lab: Lab, reader: Reader, tps: list[TopicPartition]) -> None:
+    """Assert that the pause lasts, and that reading goes on where it was."""
+    since = len(reader.log)
+    reader.is_silent(seconds=5)
+    for tp in tps:
+        lab.append(tp, 5, first=5)
+    reader.until(lambda: len(reader.log) >= since + 5)
+    assert reader.consumer.paused() == {tps[0]}
+    reader.consumer.resume(tps[0])
+    reader.until(lambda: len(reader.log) >= since + 10)
+    for tp in tps:
+        assert reader.offsets(tp, since) == [*range(5, 10)]
+
+
+@each_group
+@each_way
+@each_error
+@simulated(seeds=1, nightly=10)
+def test_one_answer_with_an_error_ends_no_pause_and_reads_nothing_again(
+    lab: Lab, error: type, way: str, group: str | None, assignor: type
+) -> None:
+    """A broker that starts says so of topics that are there."""
+    reader, tps = reading(lab, way, group_id=group, assignor=assignor)
+    lab.cluster.fail("Metadata", error=error.errno, count=1)
+    goes_on(lab, reader, tps)
+
+
+@stock_fails("the topic leaves and returns")
+@pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
+@simulated(seeds=1)
+def test_without_a_group_everything_would_come_again(
+    lab: Lab, kind: type, error: type
+) -> None:
+    """Nobody has committed where it was, and the pause has ended."""
+    reader, tps = reading(lab, "topics", kind, group_id=None)
+    lab.cluster.fail("Metadata", error=error.errno, count=1)
+    goes_on(lab, reader, tps)
+
+
+@each_error
+@simulated(seeds=1)
+def test_what_is_assigned_by_hand_goes_on(lab: Lab, error: type) -> None:
+    """And its partitions are known meanwhile."""
+    reader, tps = reading(lab, "assign", group_id=None)
+    failing = lab.cluster.fail("Metadata", error=error.errno, count=1)
+    reader.until(lambda: not failing.count)
+    lab.sleep(0.01)
+    assert reader.consumer.partitions_for_topic("t") == {0, 1}
+    goes_on(lab, reader, tps)
+
+
+@simulated(seeds=1, nightly=10)
+def test_a_topic_without_a_leader_for_long_stays(lab: Lab) -> None:
+    """That says nothing about whether it is there, however often it is said."""
+    reader, tps = reading(lab, "topics", group_id=None)
+    late = lab.cluster.fail("Metadata", error=LeaderNotAvailableError.errno)
+    reader.is_silent(seconds=20)
+    late.end()
+    goes_on(lab, reader, tps)
+
+
+@each_group
+@simulated(seeds=1, nightly=10)
+def test_one_answer_that_leaves_a_topic_out_ends_no_pause(
+    lab: Lab, group: str | None, assignor: type
+) -> None:
+    """A pattern asks for all topics: a broker that is behind does not name a new one."""
+    reader, tps = reading(lab, "pattern", group_id=group, assignor=assignor)
+    topics = lab.cluster.topics._by_name
+    left_out = {"t": topics.pop("t")}
+    asked = lab.kinds().count("Metadata")
+    lab.until(lambda: lab.kinds().count("Metadata") > asked)
+    topics.update(left_out)
+    goes_on(lab, reader, tps)
+
+
+@each_group
+@each_way
+@simulated(seeds=1, nightly=10)
+def test_a_topic_that_is_deleted_leaves(
+    lab: Lab, way: str, group: str | None, assignor: type
+) -> None:
+    """Two answers say it, a tenth of a second apart."""
+    settings = {"allow_auto_create_topics": False, "assignor": assignor}
+    reader, _ = reading(lab, way, group_id=group, **settings)
+    lab.cluster.delete_topic("t")
+    reader.owns([], seconds=5)
+
+
+@each_way
+@simulated(seeds=1, nightly=10)
+def test_a_topic_that_was_made_again_meanwhile_is_read_from_its_start(
+    lab: Lab, way: str
+) -> None:
+    """It has another id: what is held stands at the end of a topic that is gone."""
+    reader, tps = reading(lab, way, group_id=None)
+    reader.consumer.pause(*tps, owner="ops")
+    reader.poll(1)
+    lab.cluster.delete_topic("t")
+    asked = lab.kinds().count("Metadata")
+    reader.until(lambda: lab.kinds().count("Metadata") > asked, each=0.01)
+    reader.poll(0.01)
+    if lab.cluster.topics.get("t") is not None:
+        lab.cluster.delete_topic("t")  # the broker made it, with one partition
+    lab.topic("t", 2, records=9)
+    since = len(reader.log)
+    reader.is_silent()
+    reader.consumer.resume(*tps)
+    reader.consumer.resume(*tps, owner="ops")
+    reader.until(lambda: len(reader.log) >= since + 18)
+    for tp in tps:
+        assert reader.offsets(tp, since) == [*range(9)]

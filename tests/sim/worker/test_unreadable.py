@@ -1,0 +1,126 @@
+"""W7: a batch that cannot be read ends by the policy, like any other poison."""
+
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import CorruptRecordError
+
+from safeconsumer import CorruptBatchError, Pump, RecordFailedError
+from safeconsumer.worker import Limits, Retry, events
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.test_fetching import corrupt
+from tests.sim.worker.working import Handler, Working, committed, consumer, in_both
+
+OWNER = "worker:unreadable"
+TWICE: Any = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
+
+
+def spoiled(lab: Lab) -> TopicPartition:
+    """Make two partitions: two records, a batch of three that is broken, and two more."""
+    bad, good = lab.topic("t", 2, records=2)
+    corrupt(lab, bad, 3)
+    lab.append(bad, 2, first=5)
+    lab.append(good, 5, first=2)
+    return bad
+
+
+def repair(lab: Lab, tp: TopicPartition) -> None:
+    """Have the broker serve the batch as it was sent."""
+    log = lab.cluster.log(*tp)
+    log.batches[:] = [one for one in log.batches if one.base != 2]
+
+
+@in_both
+@simulated(seeds=2)
+def test_what_stands_before_it_is_done_then_the_worker_stops(
+    lab: Lab, executor: str
+) -> None:
+    """And at each start anew, with nothing passed over and none repeated."""
+    spoiled(lab)
+    for starts in range(2):
+        handler = Handler(lab)
+        run = Working(lab, handler, executor=executor, **TWICE)
+        error = run.ends()
+        assert isinstance(error, RecordFailedError)
+        assert isinstance(error.__cause__, CorruptBatchError)
+        assert "t:0 offset 2 cannot be read" in str(error)
+        assert handler.offsets() == ([] if starts else [0, 1])
+        told = [
+            (one.partition, one.offset, one.then)
+            for one in run.told(events.BatchUnreadable)
+        ]
+        assert told == [("t:0", 2, "retry"), ("t:0", 2, "stop")]
+    assert committed(lab)[0] == 2
+
+
+@in_both
+@simulated(seeds=2)
+def test_all_of_it_is_passed_over(lab: Lab, executor: str) -> None:
+    """Its three offsets and no others; they count as skipped, and are told once."""
+    spoiled(lab)
+    handler = Handler(lab)
+    run = Working(lab, handler, executor=executor, on_exhausted="skip", **TWICE)
+    run.done(14)
+    assert handler.offsets() == [0, 1, 5, 6]
+    assert handler.offsets(1) == [*range(7)]
+    report = run.stop()
+    assert (report.done, report.skipped) == (14, 3)
+    assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "skip"]
+    assert committed(lab) == [7, 7]
+
+
+@simulated(seeds=2)
+def test_its_partition_is_held_until_it_can_be_read(lab: Lab) -> None:
+    """The others go on, and the worker is not well, and says where."""
+    bad = spoiled(lab)
+    handler = Handler(lab)
+    limits = Limits(age=3.0)
+    run = Working(lab, handler, on_exhausted="block", limits=limits, **TWICE)
+    run.done(9)
+    lab.sleep(5)
+    assert [(one.owner, str(one.scope)) for one in run.consumer.holds()] == [
+        (OWNER, "t:0")
+    ]
+    assert OWNER in run.worker.stats().paused
+    health = run.worker.healthy()
+    assert health.is_alive
+    assert health.reasons[0].startswith("t:0 offset 2 cannot be read for ")
+    lab.until(lambda: committed(lab) == [2, 7], what="all before it is committed")
+    repair(lab, bad)
+    run.done(11)
+    assert handler.offsets() == [0, 1, 5, 6]
+    assert run.worker.healthy()
+    run.stop()
+
+
+@simulated(seeds=2)
+def test_an_answer_that_was_broken_on_its_way_is_fetched_again(lab: Lab) -> None:
+    """The log is whole, so the next fetch brings all, and nothing was passed over."""
+    (tp,) = lab.topic("t", 1, records=5)
+    lab.cluster.fail("Fetch", error=CorruptRecordError.errno, count=1)
+    handler = Handler(lab)
+    run = Working(lab, handler, on_exhausted="skip", **TWICE)
+    run.done(5)
+    assert handler.offsets() == [*range(5)]
+    assert run.stop().skipped == 0
+    assert lab.committed(tp) == 5
+
+
+@simulated(seeds=1)
+def test_a_pump_ends_with_it(lab: Lab) -> None:
+    """Once what stood before it is done."""
+    spoiled(lab)
+    pump = Pump(consumer(lab, "t"), **TWICE)
+    found: list[int] = []
+
+    def pumps() -> None:
+        with pump:
+            for batch in pump:
+                found.extend(one.offset for one in batch.records if one.partition == 0)
+                batch.done()
+
+    with pytest.raises(RecordFailedError, match="t:0 offset 2 cannot be read"):
+        pumps()
+    assert found == [0, 1]

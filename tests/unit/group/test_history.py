@@ -1,0 +1,53 @@
+"""What the records of the control topics tell of the past."""
+
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.history import entries
+from safeconsumer.group.wire import ControlHold, ControlKey
+
+SKEW = 30.0
+
+
+def at(
+    seconds: float | None,
+    hold_id: str | None,
+    *,
+    ttl: float | None = None,
+    owner: str = "alice",
+    source: str = "operator",
+) -> Standing:
+    """Return a record; one without an id is a tombstone."""
+    ttl_ms = None if ttl is None else int(ttl * 1000)
+    hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
+    key = ControlKey("g", owner, "orders")
+    return Standing(source=source, key=key, hold=hold, at=seconds, offset=0)
+
+
+def told(*records: Standing) -> list[str]:
+    return [one.what for one in entries(records, SKEW)]
+
+
+def test_what_was_done_to_one_hold() -> None:
+    several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
+    assert told(*several) == ["held", "extended", "held again", "lifted", "held"]
+
+
+def test_lifts_of_nothing_are_no_lifts() -> None:
+    """Of nothing, of what was lifted, and of another owner's or the group's own hold."""
+    others = [at(1, None, owner="bob"), at(2, None, source="group")]
+    assert told(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
+    assert told(at(0, None)) == []
+
+
+def test_what_had_expired_is_neither_lifted_nor_extended() -> None:
+    """Members lift what has expired a little later, and obey it until then."""
+    first = at(0, "1", ttl=60)
+    assert told(first, at(91, None)) == ["held"]
+    assert told(first, at(89, None)) == ["held", "lifted"]
+    assert told(first, at(91, "1")) == ["held", "held"]
+    assert told(first, at(89, "1")) == ["held", "extended"]
+
+
+def test_records_without_a_time() -> None:
+    """How long they last is not known: they are lifted."""
+    assert told(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
+    assert told(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
