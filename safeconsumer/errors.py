@@ -108,9 +108,11 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
 
     Attributes:
         acknowledged: the acknowledged ones, one item for each hold.
+        refused: those that certainly were not written, one item for each hold.
     """
 
     acknowledged: Sequence[Any] = ()
+    refused: Sequence[Any] = ()
 
 
 class ClientPropertyError(SafeConsumerError, ValueError):

@@ -82,7 +82,8 @@ def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
 
     for one in journal.entries:
         if one["op"] in _CALLS_WITH_SCOPES or one["scope"] is not None:
-            if any(map(is_covered, one["scopes"] or (one["scope"],))):
+            named = (one["scope"],) if one["scopes"] is None else one["scopes"]
+            if any(map(is_covered, named)):
                 yield one
         elif (
             one["tp"] == name

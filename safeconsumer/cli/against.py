@@ -6,18 +6,14 @@ from itertools import groupby
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import OffsetOutOfRangeError
 
 from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.spans import Spans
-from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli import records
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.holds.explain import counted
-
-_POLL_MS = 500
-_PATIENCE = 60  # the most polls without progress
 
 
 class TopicJournal:
@@ -109,7 +105,6 @@ def topic_journal(
     )
     try:
         tps, troubles = _looked_up(consumer, partitions)
-        consumer.assign(tps)
         found = _read(consumer, tps)
     finally:
         consumer.close(autocommit=False)
@@ -144,44 +139,10 @@ def _looked_up(
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
     firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
-    positions = dict.fromkeys(tps, -1)
-    idle = 0
     # The time at which the records existed at the latest: they are searched until then.
     found = TopicJournal(time.time())
     for tp, first in firsts.items():
         found.begins(tuple(tp), first)
-        consumer.seek(tp, first)  # an error if that is deleted by then
-    left = set(tps)
-    while left:
-        try:
-            polled = consumer.poll(_POLL_MS)
-        except OffsetOutOfRangeError as error:
-            message = "records were deleted while their topic was read: audit it again"
-            raise CommandError(message) from error
-        for tp, records in polled.items():
-            offsets = [one.offset for one in records if one.offset < ends[tp]]
-            if offsets:
-                found.add(tuple(tp), offsets)
-        now = {tp: _position(consumer, tp) for tp in left}
-        idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
-        if idle > _PATIENCE:
-            message = "the topic could not be read to its end; is the broker there?"
-            raise CommandError(message, Status.UNREACHABLE)
-        positions |= now
-        left = {tp for tp in left if now[tp] < ends[tp]}
-        _let_go(consumer, left)
+    for tp, several in records.read(consumer, firsts, ends):
+        found.add(tuple(tp), [one.offset for one in several])
     return found
-
-
-def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
-    # None where no broker has said yet where the topic begins; polls wait for that.
-    at = consumer.position(tp, timeout_ms=0)
-    return -1 if at is None else int(at)
-
-
-def _let_go(consumer: Any, left: set[TopicPartition]) -> None:  # noqa: ANN401 - kafka-python is untyped
-    # A partition that is read to its end and still written to must not delay the
-    # others.
-    done = consumer.assignment() - consumer.paused() - left
-    if done:
-        consumer.pause(*done)

@@ -15,7 +15,7 @@ from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.journaled import journal_option, kept_by
+from safeconsumer.cli.journaled import journal_option
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group.operator import Operator
@@ -82,7 +82,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context), ExitStack() as closing:
         serving = served()
-        kept = None if is_read_only else kept_by(context, journal)
+        kept = SharedJournal(journal) if journal and not is_read_only else None
         base, settings = connect()
         if kept is not None:
             _check(kept, base, settings)

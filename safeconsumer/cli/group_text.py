@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.saying import printable
 from safeconsumer.group import judging
+from safeconsumer.group.backlog import Backlog
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Member
 from safeconsumer.group.overview import PartitionRow, View, ended

@@ -12,13 +12,12 @@ from attrs import frozen
 
 from safeconsumer.audit.checker import Court, Settings
 from safeconsumer.audit.facts import facts
-from safeconsumer.audit.journal import Journal, Source
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packs, check_copy, is_pack
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import Joined, sources
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.explain import counted
 
 _OF_A_PART = re.compile(r"\.\d{6}$")
 
@@ -27,11 +26,6 @@ CLOCK_SKEW = "By how much the clocks of any two hosts may differ, brokers too."
 PATIENCE = (
     "How long records may take to come after a resume (L1), and an operator's hold to "
     "reach members that own the partition already (G2, W10)."
-)
-
-# Endings that logrotate and people give to a journal when they move or pack it.
-_MOVED_AWAY = re.compile(
-    r".+\.journal([.-]\d.*|[.~-](bak|old|orig)|~)?(\.(gz|bz2|xz|zst|zip|lz4))?"
 )
 
 
@@ -125,21 +119,19 @@ def papers(given: Sequence[Path]) -> Papers:
     Raises:
         MissingExtraError: there is a pack, and pyarrow is missing.
     """
-    readable, folders, unlisted = _listed(given)
-    paths = files(readable)
+    paths, unlisted = files(given)
     found, troubles = sources(paths)
     troubles += unlisted
     read = {name for one in found for name in one.names}
     unread = {_whose(one) for one in paths if str(one) not in read}
     lost = len(unread - {_whose(Path(name)) for name in read})
+    packed, empty = _folders(given, paths)
     try:
-        packs = Packs(folders)
+        packs = Packs(packed)
     except JournalError as error:
         packs = Packs(())
         troubles.append(str(error))
     troubles += packs.troubles
-    troubles += map(_unread, moved_away(readable))
-    troubles += deeper(readable, folders)
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -156,11 +148,6 @@ def papers(given: Sequence[Path]) -> Papers:
         elif _is_more(journal, packs, troubles):
             journals.append(journal)
             packs.known.pop(journal.member, None)
-    empty = [
-        f"there is no journal in {path}"
-        for path in readable
-        if path.is_dir() and path not in folders and not files([path])
-    ]
     return Papers(
         files=found,
         journals=journals,
@@ -171,55 +158,42 @@ def papers(given: Sequence[Path]) -> Papers:
     )
 
 
-def moved_away(given: Sequence[Path]) -> list[Path]:
-    """Return files in folders that were journals, under names that are not read."""
-    inside = (one for path in given if path.is_dir() for one in path.iterdir())
-    return sorted(
-        one
-        for one in inside
-        if one.suffix != ".journal" and _MOVED_AWAY.fullmatch(one.name)
-    )
-
-
-def deeper(given: Sequence[Path], packs: Sequence[Path] = ()) -> list[str]:
+def files(given: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """
-    Return which folders inside given ones have journals, which are not read.
+    Return the journals among files and folders, and the folders that cannot be listed.
 
-    Folders that cannot be listed are returned too: nobody knows what they have.
-
-    Args:
-        given: files and folders; those that are given beside the outer one are read.
-        packs: those of them that are packs.
+    In a folder these are all ``*.journal``, however deep, each once.
     """
-    known = {one.resolve() for one in given}
+    found: list[Path] = []
     failed: list[OSError] = []
-    found: dict[Path, int] = {}
     for path in given:
-        if path in packs or not path.is_dir():
+        if not path.is_dir():
+            found.append(path)
             continue
-        for folder, _, names in os.walk(path, onerror=failed.append):
-            here = Path(folder)
-            if here.resolve() in known:
-                continue
-            inside = [here / name for name in names if name.endswith(".journal")]
-            found[here] = sum(one.resolve() not in known for one in inside)
-    return [
-        *(f"{one.filename} cannot be listed: {one.strerror}" for one in failed),
-        *(
-            f"{path} has {counted(count, 'journal')}, which "
-            f"{'is' if count == 1 else 'are'} not read: name the folder, too, or move "
-            "it elsewhere"
-            for path, count in sorted(found.items())
-            if count
-        ),
-    ]
+        for folder, deeper, names in os.walk(path, onerror=failed.append):
+            deeper.sort()
+            inside = (name for name in sorted(names) if name.endswith(".journal"))
+            found += (Path(folder, name) for name in inside)
+    once = {one.resolve(): one for one in reversed(found)}
+    troubles = [f"{one.filename} cannot be listed: {one.strerror}" for one in failed]
+    return [one for one in found if once[one.resolve()] is one], troubles
 
 
-def _unread(path: Path) -> str:
-    return (
-        f"{path} looks like a journal that was moved away, and is not read: give it a "
-        "name that ends in .journal, unpacked, or move it elsewhere"
-    )
+def _folders(
+    given: Sequence[Path], journals: Sequence[Path]
+) -> tuple[list[Path], list[str]]:
+    """Return the packs, and a sentence about each folder that has no journal."""
+    packs: list[Path] = []
+    empty: list[str] = []
+    known = {folder for one in journals for folder in one.parents}
+    for path in given:
+        if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+            continue  # files() has said that it cannot be listed
+        if is_pack(path):
+            packs.append(path)
+        elif path not in known:
+            empty.append(f"there is no journal in {path}")
+    return packs, empty
 
 
 def _whose(path: Path) -> Path:
@@ -241,45 +215,3 @@ def _is_more(journal: Joined, packs: Packs, troubles: list[str]) -> bool:
         troubles.append(str(error))
         return False
     return last > known.entries
-
-
-def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
-    # All of them, and which are packs. A folder that may not be listed would look empty
-    # to glob().
-    found: list[Path] = []
-    packs: list[Path] = []
-    troubles: list[str] = []
-    for path in given:
-        try:
-            if path.is_dir():
-                os.scandir(path).close()
-            packs += [path] if is_pack(path) else []
-            found.append(path)
-        except OSError as error:
-            troubles.append(f"{path} cannot be listed: {error}")
-    return found, packs, troubles
-
-
-def files(given: Sequence[Path], *patterns: str) -> list[Path]:
-    """Return the given files, and those in given folders: ``*.journal``, or as named."""
-    found: list[Path] = []
-    for path in given:
-        inside = (one for name in patterns or ("*.journal",) for one in path.glob(name))
-        found.extend(sorted(inside) if path.is_dir() else [path])
-    return found
-
-
-def read_all(paths: Sequence[Path]) -> tuple[list[Journal], list[str]]:
-    """Return the journals that can be read, and why the others cannot."""
-    found, troubles = sources(paths)
-    journals: list[Journal] = []
-    for one in found:
-        try:
-            entries = tuple(one.entries)
-        except JournalError as error:
-            troubles.append(str(error))
-        else:
-            journals.append(
-                Journal(member=one.member, group=one.group, entries=entries)
-            )
-    return journals, troubles

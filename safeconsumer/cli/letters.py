@@ -11,8 +11,8 @@ from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
-from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import utc
@@ -22,8 +22,6 @@ from safeconsumer.worker.letters_format import (
     letter_of,
 )
 
-_POLL_MS = 500
-_PATIENCE = 60  # the most polls without progress
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
 _NAMES = 10  # the most names of a kind that a line gives
@@ -163,13 +161,15 @@ class Letters:
         tps = [tp for tp in self._tps if wanted.partition in (None, tp.partition)]
         at = wanted.offset
         starts = {tp: max(begins[tp], at or 0) for tp in tps}
-        ends = {tp: self.ends[tp] if at is None else at + 1 for tp in tps}
-        for record in self._records(starts, ends):
-            one = found(record)
-            if one.letter is not None:
-                self._errors[one.letter.exception or "none"] += 1
-                self._origins[one.letter.topic] += 1
-            yield one
+        ends = self.ends
+        if at is not None:
+            ends = {tp: min(end, at + 1) for tp, end in ends.items()}
+        for _, several in records.read(self.consumer, starts, ends):
+            for one in map(found, several):
+                if one.letter is not None:
+                    self._errors[one.letter.exception or "none"] += 1
+                    self._origins[one.letter.topic] += 1
+                yield one
 
     def there_are(self) -> str:
         """Say which errors and topics the letters have that were read; empty if none."""
@@ -178,25 +178,6 @@ class Letters:
             ", ".join(map(_counted, one.most_common(_NAMES))) for one in counts
         )
         return f"there are: --error {errors}; --from {origins}" if errors else ""
-
-    def _records(
-        self,
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> Iterator[Any]:
-        ends = {tp: min(ends[tp], self.ends[tp]) for tp in starts}
-        self.consumer.assign(list(starts))
-        for tp, start in starts.items():
-            self.consumer.seek(tp, start)
-        idle = 0
-        while left := [tp for tp in starts if self.consumer.position(tp) < ends[tp]]:
-            polled = self.consumer.poll(_POLL_MS)
-            idle = 0 if polled else idle + 1
-            if idle > _PATIENCE:
-                message = f"{left[0].topic} could not be read to its end"
-                raise CommandError(message, Status.UNREACHABLE)
-            for tp, records in polled.items():
-                yield from (one for one in records if one.offset < ends[tp])
 
 
 def _counted(name: tuple[str, int]) -> str:

@@ -8,7 +8,6 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing, waiting
-from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -22,6 +21,7 @@ from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.group import documents
+from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator

@@ -106,6 +106,7 @@ def group(request: Request) -> Response:
         snapshot,
         title=view.group,
         view=view,
+        waits=state.backlog(snapshot, view.group),
         gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
 from starlette.requests import Request
 
@@ -14,6 +14,8 @@ from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.retention import Retention
+from safeconsumer.group.backlog import Backlog, Pace, held_since
+from safeconsumer.group.errand import Errand
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
@@ -26,6 +28,8 @@ from safeconsumer.group.settings import Control
 _KEPT = 2.0
 # Seconds for which the cluster's answer about something that seldom changes is kept.
 _STANDS = 60.0
+# The same, for how many records were written since a hold.
+_SINCE_STANDS = 10.0
 # The most requests or changes at a time, and the most runs of the checks.
 _ASKERS, _DOCTORS = 8, 2
 
@@ -37,6 +41,7 @@ class _Kept:
     picture: Picture
     at: float
     view: View
+    pace: Pace
 
 
 @frozen
@@ -115,6 +120,7 @@ class State:
     once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
     _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
+    _aside: Errand[object] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands, self.questions = Lent(self.connect), Lent(self.connect)
@@ -195,12 +201,42 @@ class State:
             return None if moved is None else now - moved
 
         view = view_of(picture, stands_for)
-        self._views[group] = _Kept(picture, now, view)
+        self._views[group] = _Kept(
+            picture, now, view, Pace() if known is None else known.pace
+        )
         return view
 
-    def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
+    def backlog(self, snapshot: Snapshot, group: str) -> Backlog:
         """
-        Ask the cluster; the answer is kept for a minute, under that key.
+        Return the records that wait for a viewed group.
+
+        What was written since its holds is asked for on a separate thread, again and
+        again while somebody looks: nobody waits for it.
+        """
+        picture, kept = snapshot.pictures[group], self._views.get(group)
+        moments = held_since(picture)
+        key = ("since", group, *sorted(moments.items()))
+        known = self._answers.get(key)
+        is_old = known is None or known.at < time.monotonic() - _SINCE_STANDS
+        is_free = self._aside is None or self._aside.is_over
+        if moments and is_old and is_free and not snapshot.trouble:
+            self._aside = Errand(
+                lambda: self.asked(key, lambda one: one.written_since(moments), 0)
+            )
+        found = Backlog(
+            lags=picture.lags,
+            since={} if known is None else known.value,
+            held=frozenset(picture.held),
+        )
+        if kept is None or not found.lags:
+            return found
+        return evolve(found, pace=kept.pace.of(found.open_lag))
+
+    def asked(
+        self, key: Hashable, ask: Callable[[Operator], T], stands: float = _STANDS
+    ) -> T:
+        """
+        Ask the cluster, unless an answer under that key stands for so many seconds.
 
         Raises:
             KafkaError: it does not answer, or refuses.
@@ -208,7 +244,7 @@ class State:
         """
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)
-        if known is None or known.at < old:
+        if known is None or known.at < time.monotonic() - stands:
             with self.questions.lend() as operator:
                 known = _Answer(time.monotonic(), ask(operator))
             kept = {one: each for one, each in self._answers.items() if each.at >= old}

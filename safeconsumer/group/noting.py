@@ -14,44 +14,21 @@ from typing import Protocol
 from safeconsumer.errors import JournalError
 from safeconsumer.group.publisher import Acknowledged, Change
 
-_SAID_BEFORE = {True: "group-asked", False: "group-lift"}
-_SAID_AFTER = {True: "group-hold", False: "group-lifted"}
-_ASKED = frozenset(_SAID_BEFORE.values())
-_REFUSED = "group-refused"
-
-_Said = tuple[str, Change, Mapping[str, object]]
+_Entry = tuple[str, Change, Mapping[str, object]]
 
 
 class Journal(Protocol):
-    """The journal to which entries are written."""
+    """The journal to which entries are written; its calls may raise a JournalError."""
 
     def write(
         self,
         entries: Sequence[tuple[str, Mapping[str, object]]],
         cluster: str | None,
     ) -> None:
-        """
-        Append entries.
-
-        Args:
-            entries: pairs of what happened, and its fields.
-            cluster: the id of the cluster in which it happened; None if it has none.
-
-        Raises:
-            JournalError: they could not be written, or the journal is another
-                cluster's.
-        """
+        """Append entries about a cluster: what happened, each with its fields."""
 
     def check(self, cluster: str | None = None) -> None:
-        """
-        Check that entries could be appended now.
-
-        Args:
-            cluster: the id of the cluster of these entries; None for any.
-
-        Raises:
-            JournalError: as :meth:`write`.
-        """
+        """Check that entries about a cluster could be appended now."""
 
 
 class Noting:
@@ -62,9 +39,6 @@ class Noting:
         journal: the journal.
         source: operators' holds, or the group's own.
         cluster: the id of the cluster; None if it has none.
-
-    Attributes:
-        trouble: why the journal lacks some results; "" if it lacks none.
     """
 
     def __init__(self, journal: Journal, source: str, cluster: str | None) -> None:
@@ -72,7 +46,6 @@ class Noting:
         self._cluster = cluster
         self._source = source
         self._id = uuid.uuid4().hex[:12]
-        self.trouble = ""
 
     def asked(self, changes: Sequence[Change]) -> None:
         """
@@ -84,7 +57,8 @@ class Noting:
         """
         try:
             self._write(
-                (_SAID_BEFORE[one.hold is not None], one, {}) for one in changes
+                ("group-lift" if one.hold is None else "group-asked", one, _limit(one))
+                for one in changes
             )
         except JournalError as error:
             message = (
@@ -93,28 +67,30 @@ class Noting:
             )
             raise JournalError(message) from error
 
-    def answered(self, done: Sequence[Acknowledged], refused: Sequence[Change]) -> None:
+    def answered(self, done: Sequence[Acknowledged], refused: Sequence[Change]) -> str:
         """
         Write down what was acknowledged, and what certainly was not written.
 
-        Raises:
-            KeyboardInterrupt: it was interrupted while it waited.
+        Returns:
+            Why the journal lacks it; "" if it does not.
         """
-        said: list[_Said] = [
-            (_SAID_AFTER[one.change.hold is not None], one.change, _times(one))
+        entries: list[_Entry] = [
+            (
+                "group-lifted" if one.change.hold is None else "group-hold",
+                one.change,
+                _times(one),
+            )
             for one in done
         ]
-        said += ((_REFUSED, one, {}) for one in refused)
+        entries += (("group-refused", one, {}) for one in refused)
         try:
-            self._write(said)
+            self._write(entries)
         except JournalError as error:
-            self.trouble = str(error)
-        except BaseException as error:
-            self.trouble = str(error) or "interrupted"
-            raise
+            return str(error)
+        return ""
 
-    def _write(self, said: Iterable[_Said]) -> None:
-        entries = [
+    def _write(self, entries: Iterable[_Entry]) -> None:
+        lines = [
             (
                 event,
                 {
@@ -123,14 +99,13 @@ class Noting:
                     "owner": one.key.owner,
                     "group": one.key.group,
                     "source": self._source,
-                    **(_limit(one) if event in _ASKED else {}),
                     **more,
                 },
             )
-            for event, one, more in said
+            for event, one, more in entries
         ]
-        if entries:
-            self._journal.write(entries, self._cluster)
+        if lines:
+            self._journal.write(lines, self._cluster)
 
 
 def _limit(change: Change) -> Mapping[str, object]:
@@ -144,12 +119,11 @@ def _limit(change: Change) -> Mapping[str, object]:
 def _times(one: Acknowledged) -> Mapping[str, object]:
     # How long a hold lasts counts from the time of its record, and the broker says
     # whose time that is: its own shows whether this host's clock can be trusted.
+    fields: dict[str, object] = {"offset": one.offset}
+    if one.at is not None:
+        fields["written"] = one.at if one.is_dated else None
     hold = one.change.hold
-    is_told = one.at_ms is not None and one.at_ms >= 0
-    at = (one.at_ms or 0) / 1000
-    said: dict[str, object] = {"offset": one.offset}
-    if is_told:
-        said["written"] = at if one.is_dated else None
     if hold is not None and hold.ttl_ms is not None:
-        said["until"] = round((at if is_told else time.time()) + hold.ttl_ms / 1000, 3)
-    return said
+        begins = time.time() if one.at is None else one.at
+        fields["until"] = round(begins + hold.ttl_ms / 1000, 3)
+    return fields

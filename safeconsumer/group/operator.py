@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
@@ -11,7 +10,7 @@ from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors import ControlTopicError, ControlWriteError
 from safeconsumer.group import clients, known, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
@@ -169,15 +168,20 @@ class Operator:
             JournalError: the journal cannot be written; nothing was changed.
         """
         topic = self.topic_of(source)
-        publishing = partial(publish, self._producer, topic, changes, _WRITE_TIMEOUT)
         if self._journal is None or not changes:
-            return publishing()
+            return publish(self._producer, topic, changes, _WRITE_TIMEOUT)
         noting = Noting(self._journal, source, self.cluster)
+        noting.asked(changes)
+        done: Sequence[Acknowledged] = ()
+        refused: Sequence[Change] = ()
         try:
-            noting.asked(changes)
-            return publishing(tell=noting.answered)
+            done = publish(self._producer, topic, changes, _WRITE_TIMEOUT)
+        except ControlWriteError as error:
+            done, refused = error.acknowledged, error.refused
+            raise
         finally:
-            self.unwritten = self.unwritten or noting.trouble
+            self.unwritten = self.unwritten or noting.answered(done, refused)
+        return tuple(done)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """

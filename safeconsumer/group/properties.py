@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from safeconsumer.errors import ClientPropertyError
@@ -32,6 +33,12 @@ _NUMBERS = {
     "reconnect.backoff.ms": "reconnect_backoff_ms",
     "retry.backoff.ms": "retry_backoff_ms",
 }
+_LOGIN = "sasl.jaas.config"
+_HOSTNAME = "ssl.endpoint.identification.algorithm"
+_CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
+# Java's other names are less like these than a typing error is, but for this one.
+_ALIKE = 0.85
+_PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
 )
@@ -67,8 +74,8 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
     Properties that do not concern the connection are left out.
 
     Raises:
-        ClientPropertyError: a property cannot be converted; the message says what to
-        do.
+        ClientPropertyError: a property cannot be converted, or its name is nearly that
+        of one which would count; the message says what to do.
     """
     configs: dict[str, Any] = {}
     for name, value in properties.items():
@@ -81,11 +88,20 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name in _INLINE:
             message = f"{name} cannot be converted: give the location of a PEM file"
             raise ClientPropertyError(message)
-        elif name == "sasl.jaas.config":
+        elif name == _LOGIN:
             configs.update(_login(value))
-        elif name == "ssl.endpoint.identification.algorithm":
+        elif name == _HOSTNAME:
             configs["ssl_check_hostname"] = bool(value)
+        elif name not in _PASSED_OVER:
+            _refuse_misspelt(name)
     return configs
+
+
+def _refuse_misspelt(name: str) -> None:
+    near = get_close_matches(name, _CARRIED_OVER, n=1, cutoff=_ALIKE)
+    if near:
+        message = f"no client of Kafka has a property {name}; did you mean {near[0]}?"
+        raise ClientPropertyError(message)
 
 
 def _number(name: str, value: str) -> int:

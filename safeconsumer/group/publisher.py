@@ -3,7 +3,7 @@
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -19,8 +19,6 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 _MARGIN = 0.5
 # Seconds between two tries of a record that the broker refused for the moment.
 _BACKOFF = 0.1
-# Seconds to wait for answers after an interrupt.
-_SHORTLY = 2.0
 
 # Errors after which a record may be in the topic all the same.
 _UNSURE = (
@@ -31,6 +29,8 @@ _UNSURE = (
     kafka_errors.UnknownError,
 )
 _TROUBLES = (kafka_errors.KafkaError, OSError)
+_NOT_SENT = KeyboardInterrupt("interrupted before it was sent")
+_NO_ANSWER = KeyboardInterrupt("interrupted")
 
 
 @frozen
@@ -76,9 +76,6 @@ class Acknowledged:
     def at(self) -> float | None:
         """Its time in seconds since the epoch; None if unknown."""
         return None if self.at_ms is None or self.at_ms < 0 else self.at_ms / 1000
-
-
-Tell = Callable[[Sequence[Acknowledged], Sequence[Change]], object]
 
 
 def new_hold(
@@ -132,7 +129,6 @@ def publish(
     topic: str,
     wanted: Sequence[Change],
     timeout: float,
-    tell: Tell = lambda *_: None,
 ) -> tuple[Acknowledged, ...]:
     """
     Write the changes and wait until every one is acknowledged.
@@ -148,40 +144,24 @@ def publish(
         wanted: the changes to write.
         timeout: the most seconds until each is acknowledged; also that client's
             timeout.
-        tell: called at the end, in success or failure, with what is acknowledged and
-            what certainly was not written; of the rest it is unknown.
 
     Raises:
         ControlWriteError: one was not acknowledged; the message says of each change
             whether it was, was not written, or is unknown.
         KeyboardInterrupt: it was interrupted; the message is the same.
     """
-    writing = _Writing(topic, wanted, time.monotonic() + timeout)
+    writing = _Writing(topic, wanted)
     try:
-        _carry_out(writing, connect, tell)
+        writing.write(connect, time.monotonic() + timeout)
     except KeyboardInterrupt as interrupt:
-        writing.give_up()
         message = f"interrupted: {writing.sentence()}"
         raise KeyboardInterrupt(message) from interrupt
     if writing.error is not None:
         error = ControlWriteError(writing.sentence())
         error.acknowledged = writing.acknowledged
+        error.refused = tuple(writing.refused)
         raise error from writing.error
     return writing.acknowledged
-
-
-def _carry_out(
-    writing: "_Writing",
-    connect: Callable[[], KafkaProducer],
-    tell: Tell,
-) -> None:
-    try:
-        writing.write(connect)
-    except KeyboardInterrupt:
-        writing.settle(time.monotonic() + _SHORTLY)
-        raise
-    finally:  # this call may be slow, and be interrupted as well
-        tell(writing.acknowledged, writing.refused)
 
 
 class _Writing:
@@ -191,18 +171,18 @@ class _Writing:
     Args:
         topic: the control topic.
         wanted: all of the changes.
-        until: when to give up, on the monotonic clock.
+
+    Attributes:
+        refused: what certainly was not written, each with the reason.
     """
 
-    def __init__(self, topic: str, wanted: Sequence[Change], until: float) -> None:
+    def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
-        self._until = until
-        self._begun: set[Change] = set()
-        self._sent: dict[Change, Any] = {}
         self._done: dict[Change, Acknowledged] = {}
-        # Changes by their state, each with its reason.
-        self._refused: dict[Change, BaseException] = {}
+        self.refused: dict[Change, BaseException] = dict.fromkeys(
+            self._wanted, _NOT_SENT
+        )
         self._unknown: dict[Change, BaseException] = {}
 
     @property
@@ -211,50 +191,34 @@ class _Writing:
         return tuple(self._done[one] for one in self._wanted if one in self._done)
 
     @property
-    def refused(self) -> tuple[Change, ...]:
-        """The changes that certainly were not written."""
-        return (*self._refused, *self._unsent)
-
-    @property
-    def _unsent(self) -> tuple[Change, ...]:
-        never = (one for one in self._wanted if one not in self._begun)
-        return tuple(one for one in never if one not in self._refused)
-
-    def give_up(self) -> None:
-        """Note that the result of changes without an answer is unknown."""
-        known = {*self._done, *self._refused, *self._unknown}
-        for one in self._wanted:
-            if one in self._begun and one not in known:
-                self._unknown[one] = KeyboardInterrupt("interrupted")
-
-    @property
     def error(self) -> BaseException | None:
         """The error of the first change that is not acknowledged; None if all are."""
-        why = {**self._refused, **self._unknown}
+        why = {**self.refused, **self._unknown}
         return next((why[one] for one in self._wanted if one in why), None)
 
-    def write(self, connect: Callable[[], KafkaProducer]) -> None:
+    def write(self, connect: Callable[[], KafkaProducer], until: float) -> None:
         """Send each until it is acknowledged, refused, or its result is unknown."""
         todo: Sequence[Change] = self._wanted
         while todo:
-            for one in todo:
-                self._refused.pop(one, None)
-            self._send(connect, todo)
-            self.settle(self._until + _MARGIN)
-            todo = [one for one, why in self._refused.items() if _is_passing(why)]
-            if time.monotonic() + _BACKOFF > self._until:
+            for one, future in self._sent(connect, todo).items():
+                self._settle(one, future, until + _MARGIN)
+            todo = [one for one, why in self.refused.items() if _is_passing(why)]
+            if time.monotonic() + _BACKOFF > until:
                 return
             if todo:
                 time.sleep(_BACKOFF)
 
-    def _send(
+    def _sent(
         self, connect: Callable[[], KafkaProducer], todo: Sequence[Change]
-    ) -> None:
+    ) -> dict[Change, Any]:
+        futures: dict[Change, Any] = {}
         try:
             producer = connect()
             for one in todo:
-                self._begun.add(one)
-                self._sent[one] = producer.send(
+                # Until there is an answer it may have been written.
+                self.refused.pop(one, None)
+                self._unknown[one] = _NO_ANSWER
+                futures[one] = producer.send(
                     self._topic,
                     key=wire.encode_key(one.key),
                     value=_value(one),
@@ -263,50 +227,43 @@ class _Writing:
         except (*_TROUBLES, AssertionError) as error:
             # Without a partition 0, send() fails an assertion. The others would fail
             # alike.
-            self._refused.update((one, error) for one in todo if one not in self._sent)
+            for one in todo:
+                if one not in futures:
+                    self._unknown.pop(one, None)
+                    self.refused[one] = error
+        return futures
 
-    def settle(self, until: float) -> None:
-        """Wait for every answer until then, and note each result."""
-        for one, future in tuple(self._sent.items()):
-            try:
-                answer = future.get(max(0.0, until - time.monotonic()))
-            except _TROUBLES as error:
-                where = self._refused if _is_refusal(error) else self._unknown
-                where[one] = error
-            else:
-                self._acknowledge(one, answer, is_dated=is_dated(future))
-            del self._sent[one]
-
-    def _acknowledge(self, one: Change, answer: Any, *, is_dated: bool) -> None:  # noqa: ANN401 - kafka-python is untyped
-        said = answer.offset, answer.timestamp, _value(one)
-        self._done[one] = Acknowledged(one, *said, is_dated)
+    def _settle(self, one: Change, future: Any, until: float) -> None:  # noqa: ANN401 - kafka-python is untyped
+        try:
+            answer = future.get(max(0.0, until - time.monotonic()))
+        except _TROUBLES as error:
+            if not _is_refusal(error):
+                self._unknown[one] = error
+                return
+            self.refused[one] = error
+        else:
+            said = answer.offset, answer.timestamp, _value(one), is_dated(future)
+            self._done[one] = Acknowledged(one, *said)
+        del self._unknown[one]
 
     def sentence(self) -> str:
         """Describe of each change whether it was written."""
+        reasons: dict[str, list[Change]] = {}
+        for one, why in self.refused.items():
+            reasons.setdefault(_words(why), []).append(one)
         said = [
-            f"{_names(several)} could not be written to {self._topic} ({_words(why)})"
-            for why, several in _by_reason(self._refused)
+            f"{_names(several)} could not be written to {self._topic} ({reason})"
+            for reason, several in reasons.items()
         ]
-        if self._unsent:
-            said.append(f"not written: {_names(self._unsent)}")
         if self._unknown:
-            said.append(self._unsure())
+            reason = _words(next(iter(self._unknown.values())))
+            said.append(
+                f"whether {_names(self._unknown)} was written to {self._topic} is "
+                f"unknown ({reason}): it may still be written later, so check status"
+            )
         kept = _names(one.change for one in self.acknowledged) or "nothing"
         said.append(f"acknowledged: {kept}. Running it again is safe")
         return "; ".join(said)
-
-    def _unsure(self) -> str:
-        why = next(iter(self._unknown.values()))
-        is_lifting = any(one.hold is None for one in self._unknown)
-        would = (
-            "lift what is placed again meanwhile: check status before you place it"
-            if is_lifting
-            else "hold then: check status, and resume what is not wanted any more"
-        )
-        return (
-            f"whether {_names(self._unknown)} was written to {self._topic} is unknown "
-            f"({_words(why)}); it may still be written later, and would {would}"
-        )
 
 
 def _value(one: Change) -> bytes | None:
@@ -325,18 +282,10 @@ def _is_passing(error: BaseException) -> bool:
     return _is_refusal(error) and isinstance(error, kafka_errors.RetriableError)
 
 
-def _by_reason(
-    failed: Mapping[Change, BaseException],
-) -> Iterable[tuple[BaseException, list[Change]]]:
-    several: dict[str, tuple[BaseException, list[Change]]] = {}
-    for one, why in failed.items():
-        several.setdefault(_words(why), (why, []))[1].append(one)
-    return several.values()
-
-
 def _words(error: BaseException) -> str:
     words, name = str(error)[:200], type(error).__name__
-    return words if name in words else f"{name}: {words}"
+    is_whole = name in words or error in {_NOT_SENT, _NO_ANSWER}
+    return words if is_whole else f"{name}: {words}"
 
 
 def _names(several: Iterable[Change]) -> str:

@@ -66,8 +66,11 @@ class Pump:
             :attr:`hook_failures`.
 
     Raises:
-        WorkerSettingError: a setting is impossible; the message says why. For
-            ``on_event`` it is a :class:`HookTypeError`.
+        WorkerSettingError: a setting is impossible, such as a dead-letter topic that
+            the consumer itself consumes; the message says why. For ``on_event`` it is a
+            :class:`HookTypeError`.
+        WorkerStateError: entered a second time, or while another Worker or Pump has the
+            consumer.
 
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """

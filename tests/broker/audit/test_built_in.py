@@ -20,7 +20,7 @@ from safeconsumer import JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli import against
+from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
@@ -438,7 +438,7 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
             return found
 
     monkeypatch.setattr(against, "KafkaConsumer", Silenced)
-    monkeypatch.setattr(against, "_PATIENCE", 2)
+    monkeypatch.setattr(records, "_PATIENCE", 2)
     # No request of its client ends before this test's time does.
     patient = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000}
     base = {**broker.client_config, **patient}

@@ -12,12 +12,12 @@ from safeconsumer.audit.checker import check
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.journal import read
-from safeconsumer.audit.recorded import Recorded
 from safeconsumer.audit.stream import sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
+from tests.harness.audit.recorded import Recorded
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import poll_until
 
@@ -71,13 +71,6 @@ def test_another_client_tells_its_group_by_its_settings(
     consumer = Recorded(clients.consumer(SafeConsumer, group=f"g-{topic}"), writer)
     consumer.assign([TopicPartition(topic, 0)])
     assert list(check([read(writer.path)])) == [Address(f"g-{topic}", topic, 0)]
-
-
-def test_a_client_without_settings_is_told_its_group(tmp_path: Path) -> None:
-    writer = JournalWriter(tmp_path)
-    Recorded(object(), writer, group="g")
-    writer.write("assigned", {"partitions": [TP], "generation": 1})
-    assert list(check([read(writer.path)])) == [Address("g", "orders", 0)]
 
 
 def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:

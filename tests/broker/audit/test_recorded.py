@@ -12,21 +12,20 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.consumer.fetcher import ConsumerRecord
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Journal, read
-from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
+from safeconsumer.audit.journaling import holds_hook
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli import against
+from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled
+from tests.harness.audit.recorded import Recorded
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import collect, poll_until
 from tests.harness.waiting import LIMIT
@@ -180,7 +179,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading makes nothing; a partition that does not exist is named, without waiting."""
-    monkeypatch.setattr(against, "_PATIENCE", 7200)  # polls of half a second: an hour
+    monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
     gone = f"{there}-gone"
     told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
@@ -212,26 +211,6 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
     assert [(one.event, one["owner"]) for one in entries] == [
         ("hold", "operator:eve"),
         ("lift", "operator:eve"),
-    ]
-
-
-def test_what_was_thrown_away_is_written_down(tmp_path: Path) -> None:
-    """With how many records, where that is known of the partition."""
-    journal = JournalWriter(tmp_path)
-    write = purges_hook(journal)
-    one, two = ("orders", 0), ("orders", 1)
-    some: dict[str, Any] = {"fetches": 1, "bytes": 9}
-    write(FetchesPurged(partitions=(one,), records=3, **some))
-    write(FetchesPurged(partitions=(one, two), records=5, **some))
-    write(ParkedDataDropped(partitions=(two,), bytes=9))
-    assert [
-        (entry.event, entry["tp"], entry["count"], entry["why"])
-        for entry in read(journal.path).entries
-    ] == [
-        ("purged", "orders:0", 3, "its ownership ended"),
-        ("purged", "orders:0", None, "its ownership ended"),
-        ("purged", "orders:1", None, "its ownership ended"),
-        ("purged", "orders:1", None, "too much was parked"),
     ]
 
 
@@ -275,43 +254,3 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
     may_end.set()
     thread.join()
     assert status == 0
-
-
-class Beyond:
-    """A client whose position goes on over the marker of a transaction, and commits."""
-
-    def __init__(self, tp: TopicPartition, offsets: list[int], position: int) -> None:
-        self.tp, self.offsets, self.now = tp, offsets, position
-
-    def assignment(self) -> set[TopicPartition]:
-        return {self.tp}
-
-    def position(self, tp: TopicPartition) -> int:
-        assert tp == self.tp
-        return self.now
-
-    def poll(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        own = [self.tp.topic, self.tp.partition, None]
-        rest: list[Any] = [None] * (len(ConsumerRecord._fields) - 4)
-        return {self.tp: [ConsumerRecord(*own, at, *rest) for at in self.offsets]}
-
-    def commit(self, offsets: object) -> None:
-        assert offsets is None
-
-
-def test_a_commit_is_what_the_client_commits(tmp_path: Path) -> None:
-    """Its position, which may lie behind a marker: the next owner begins there."""
-    tp = TopicPartition("orders", 0)
-    for number, (offsets, after) in enumerate([([0, 1, 2], 4), ([4, 5], 7)], 1):
-        writer = JournalWriter(tmp_path, member=f"m{number}", group="g")
-        writer.write("assigned", {"partitions": ["orders:0"], "generation": number})
-        consumer = Recorded(Beyond(tp, offsets, after), writer)
-        consumer.poll()
-        consumer.commit()
-        writer.write("revoked", {"partitions": ["orders:0"], "generation": number})
-        writer.close()
-    producer = JournalWriter(tmp_path, member="producer")
-    for first, last in ((0, 2), (4, 5)):
-        producer.write("acked", {"tp": "orders:0", "first": first, "last": last})
-    producer.close()
-    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == set()

@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import watching
-from safeconsumer.cli.backlog import Pace
+from safeconsumer.group.backlog import Pace
 from safeconsumer.group.operator import Operator
 from tests.harness.group.team import Team
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import httpx
 import pytest
@@ -15,15 +14,14 @@ from safeconsumer.group import findings, follower
 from safeconsumer.group.verdicts import GOOD, Finding
 from tests.harness.console.harness import (
     Served,
-    console,
     row_of,
     served_still,
     settled,
-    until_complete,
     until_level,
     until_settled,
 )
 from tests.harness.console.synthetic import big
+from tests.harness.console.writing import FREE, groups, writing
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
@@ -124,34 +122,6 @@ def test_the_age_is_in_the_tag_of_a_page(
 # ---------------------------------------------------------------- the doctor
 
 
-def test_doctors_whom_nobody_answers_keep_nobody_from_looking(
-    team: Team, quiet: Served
-) -> None:
-    """A script that asks them again and again, and hangs up."""
-    slow = team.broker.hold("Metadata", client_id="safeconsumer-cli")
-    for _ in range(3):
-        gone_or_busy(quiet)
-    slow.wait()
-    with quiet.client() as client:
-        for path in ("/live", "/", "/api/v1/groups", f"/group?group={team.group}"):
-            assert client.get(path, timeout=10).status_code == 200
-    wait_for(lambda: asked_doctor(quiet) == 503, "the last slot")
-    slow.release()
-    wait_for(lambda: asked_doctor(quiet) == 200, "a slot", 20)
-
-
-def gone_or_busy(served: Served) -> None:
-    with served.client() as client, suppress(httpx.ReadTimeout):
-        assert client.get("/doctor", timeout=0.3).status_code == 503
-
-
-def asked_doctor(served: Served) -> int:
-    try:
-        return asked(served, "/doctor").status_code
-    except httpx.ReadTimeout:
-        return 0
-
-
 class Slow:
     """Stands in for what the doctor asks: two questions, the first of which takes long."""
 
@@ -175,39 +145,32 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     made.go_on.set()
 
 
-def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) -> None:
-    """But for the one question that is under way."""
-    slots = served.state.doctors
-    free = slots._value
-    with served.client() as client, pytest.raises(httpx.ReadTimeout):
-        client.get("/doctor", timeout=0.3)
-    assert slow.is_asked.wait(20)  # it may be read later than it was given up
-    wait_for(lambda: not served._server.server_state.tasks, "the end of the call")
-    assert slots._value == free - 1
-    slow.go_on.set()
-    wait_for(lambda: slots._value == free, "the end of the doctor")
-    assert slow.told == ["first"]
-
-
-def test_a_doctor_keeps_nobody_from_placing_a_hold(
-    team: Team, quiet: Served, slow: Slow
-) -> None:
-    """It has a connection of its own: what is clicked is not done much later."""
-    with ThreadPoolExecutor(1) as pool:
-        looks = pool.submit(asked, quiet, "/doctor")
-        assert slow.is_asked.wait(20)
-        wish = {"group": team.group, "scopes": f"{team.topic}:1", "reason": "x"}
-        assert quiet.post("pause", **wish).status_code == 200
+def test_a_slow_doctor_keeps_nobody_from_anything(slow: Slow) -> None:
+    """Whoever looks or changes something does; one whose asker has gone asks no more."""
+    with writing(groups()) as (served, writer):
+        slots = served.state.doctors
+        free = slots._value
+        for _ in range(free):
+            with served.client() as client, pytest.raises(httpx.ReadTimeout):
+                client.get("/doctor", timeout=0.3)
+        assert slow.is_asked.wait(20)  # it may be read later than it was given up
+        wait_for(lambda: not slots._value, "both doctors")
+        assert asked(served, "/doctor").status_code == 503
+        assert asked(served, "/group", group=FREE).status_code == 200
+        wish = {"group": FREE, "scopes": "topic-004:1", "reason": "x"}
+        assert served.post("pause", **wish).status_code == 200
+        assert len(writer.written) == 1
         slow.go_on.set()
-        assert looks.result(20).text.count("pill good") == 2
+        wait_for(lambda: slots._value == free, "the end of the doctors")
+        assert slow.told == ["first"] * free
+        assert asked(served, "/doctor").text.count("pill good") == 2
 
 
 def test_the_console_closes_while_a_doctor_waits(
-    team: Team, slow: Slow, capfd: pytest.CaptureFixture[str]
+    slow: Slow, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever waits is told, the thread that waits is left, and nothing complains."""
-    with console(team) as served, ThreadPoolExecutor(1) as pool:
-        until_complete(served)
+    with writing(groups()) as (served, _), ThreadPoolExecutor(1) as pool:
         looks = pool.submit(asked, served, "/doctor")
         assert slow.is_asked.wait(20)
         served._server.should_exit = True
@@ -215,14 +178,6 @@ def test_the_console_closes_while_a_doctor_waits(
         served.stop()
     assert slow.told == []
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_whoever_cannot_ask_now_is_told_so(served: Served) -> None:
-    """A click is not kept for when the cluster answers again: that may be minutes."""
-    with served.state.commands.lend():
-        answer = served.pause(group="g", scopes="@all", reason="x")
-    assert (answer.status_code, "waits for the cluster" in answer.text) == (503, True)
-    assert served.get("holds")["holds"] == []
 
 
 def test_groups_that_are_gone_are_forgotten() -> None:

@@ -233,8 +233,7 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
 ) -> None:
     """A broker that was frozen may take it up later; as where a command is killed."""
     hold = new_hold("x", None) if is_placing else None
-    would = "hold then" if is_placing else "lift what is placed again meanwhile"
-    said = f"it may still be written later, and would {would}: check status"
+    said = "it may still be written later, so check status"
     with operator(team, path) as here:
         here.write(OPERATOR, changes(team.group, "eve", ["warm"], None))
         monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
@@ -250,27 +249,6 @@ def standing(team: Team) -> list[tuple[str, int | None]]:
     with Operator(team.broker.client_config, team.settings) as here:
         found = [one.hold for one in here.standing() if one.hold is not None]
     return [(str(one.reason), one.ttl_ms) for one in found]
-
-
-@embedded_broker
-def test_who_interrupts_the_writing_down_is_told_what_stands(team: Team) -> None:
-    """The hold is acknowledged, and its journal is waited for."""
-
-    class Slow:
-        def write(self, entries: Any, *_: object) -> None:  # noqa: ANN401 - lines
-            if entries[0][0] != "group-asked":
-                raise KeyboardInterrupt
-
-        def check(self, cluster: str | None = None) -> None:
-            pass
-
-    wanted = changes(team.group, "eve", ["orders"], new_hold("x", None))
-    where = team.broker.client_config
-    said = "interrupted: acknowledged: orders. Running it again is safe"
-    with Operator(where, team.settings, journal=Slow()) as here:
-        with pytest.raises(KeyboardInterrupt, match=said):
-            here.write(OPERATOR, wanted)
-        assert here.unwritten == "interrupted"
 
 
 @embedded_broker
@@ -326,16 +304,16 @@ def test_how_long_a_members_hold_lasts_counts_from_before_its_record(
     """An answer that comes late does not make it last longer for the judge."""
     late = [0.0]
     writer = JournalWriter(tmp_path, clock=lambda: time.monotonic() + late[0])
-    settle = publisher._Writing.settle
+    settle = publisher._Writing._settle
 
-    def settled(self: Any, until: float) -> None:  # noqa: ANN401 - private
-        settle(self, until)
+    def settled(*given: Any) -> None:  # noqa: ANN401 - private
+        settle(*given)
         late[0] = 4.0
 
     settings = team.with_settings(status_topic=None)
     consumer = team.subscribed(control=settings, journal=writer)
     team.settled(consumer)
-    monkeypatch.setattr(publisher._Writing, "settle", settled)
+    monkeypatch.setattr(publisher._Writing, "_settle", settled)
     consumer.pause_group(team.topic, for_=60.0)
     consumer.close()
     asked, held = (

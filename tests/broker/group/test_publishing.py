@@ -89,55 +89,29 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(
 def test_an_interrupt_says_what_was_written(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was sent already, and what is acknowledged shortly after is known."""
+    """Of what was sent and has no answer yet nobody knows."""
     get = FutureRecordMetadata.get
 
-    def interrupted(*_: object) -> None:
-        monkeypatch.setattr(FutureRecordMetadata, "get", get)
+    def interrupted(self: Any, *given: float) -> Any:  # noqa: ANN401 - upstream's
+        monkeypatch.setattr(FutureRecordMetadata, "get", raising)
+        return get(self, *given)
+
+    def raising(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
-    said = "interrupted: acknowledged: orders, other. Running it again is safe"
+    said = "interrupted: whether other was written to .* acknowledged: orders. Running"
     with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
         here.write(OPERATOR, placing(team, "orders", "other"))
-    assert logged(team) == [("orders", True), ("other", True)]
 
 
 def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
     def connect() -> Any:  # noqa: ANN401 - a producer
         raise KeyboardInterrupt
 
-    said = "interrupted: not written: orders; acknowledged: nothing"
+    said = r"orders could not be written to ops \(interrupted before it was sent"
     with pytest.raises(KeyboardInterrupt, match=said):
         publish(connect, "ops", placing(team, "orders"), LIMIT)
-
-
-def test_a_second_interrupt_does_not_say_that_what_was_sent_was_not_written(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody is impatient: nobody waited for its answer."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
-    said = "interrupted: whether orders was written to"
-    with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
-        here.write(OPERATOR, placing(team, "orders"))
-
-
-def test_what_no_client_was_made_for_was_not_written() -> None:
-    """Whatever went wrong: whoever keeps a journal is told so."""
-
-    def connect() -> Any:  # noqa: ANN401 - a producer
-        message = "no such file: ca.pem"
-        raise ValueError(message)
-
-    told: list[Any] = []
-    wanted = changes("g", "alice", ["orders", "other"], None)
-    with pytest.raises(ValueError, match=r"ca\.pem"):
-        publish(connect, "ops", wanted, LIMIT, tell=lambda *one: told.append(one))
-    assert told == [((), wanted)]
 
 
 @pytest.mark.parametrize("name", ["acks", "enable_idempotence", "retries"])

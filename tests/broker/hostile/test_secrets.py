@@ -15,11 +15,12 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.recorded import Recorded, holds_hook
+from safeconsumer.audit.journaling import holds_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
 from tests.broker.group.test_permissions import permit, run
+from tests.harness.audit.recorded import Recorded
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, properties
 from tests.harness.group.team import Team

@@ -64,14 +64,15 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(
 ) -> None:
     """The entry that shows it is marked; others' partitions are not told of."""
     told = Telling().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
+    told.resume()  # of nothing, as resume(*paused()) may be
     told.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
     written(tmp_path, told)
     ended = run(tmp_path, "--partition", TP)
     assert ended.exit_code == 1
     lines = ended.stdout.splitlines()
-    assert lines[0].startswith("A1  orders:0 of g  1 x, first by a: entry 11")
+    assert lines[0].startswith("A1  orders:0 of g  1 x, first by a: entry 13")
     (marked,) = [one for one in lines if one.startswith("  > ")]
-    assert "11  " in marked
+    assert "13  " in marked
     assert "deliver  tp=orders:0" in marked
     assert any("pause" in one and "alice" in one for one in lines)
     assert not any("audit:0" in one and "deliver" in one for one in lines)

@@ -12,8 +12,8 @@ from safeconsumer.audit import facts as facts_module
 from safeconsumer.audit.checker import Settings, Trial, check
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
+from safeconsumer.audit.journaling import scopes_text
 from safeconsumer.audit.reading import covered, covering
-from safeconsumer.audit.recorded import scopes_text
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError

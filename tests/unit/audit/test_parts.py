@@ -15,7 +15,6 @@ from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import opened, sources
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli.journals import read_all
 from safeconsumer.errors import JournalError
 from tests.harness.audit.telling import Telling
 from tests.unit.cli.test_audit import run
@@ -48,7 +47,7 @@ def place(path: Path) -> int:
 
 
 def numbers(folder: Path) -> list[int]:
-    journals, troubles = read_all(sorted(folder.glob("*.journal")))
+    journals, troubles = sources(sorted(folder.glob("*.journal")))
     assert troubles == []
     (journal,) = journals
     return [one.number for one in journal.entries]
@@ -233,8 +232,9 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     polls(writer, 30)
-    journals, troubles = read_all(sorted(tmp_path.glob("*.journal")))
-    assert (sorted(len(one.entries) for one in journals), troubles) == ([30, 60], [])
+    journals, troubles = sources(sorted(tmp_path.glob("*.journal")))
+    counts = sorted(len([*one.entries]) for one in journals)
+    assert (counts, troubles) == ([30, 60], [])
 
 
 KILLED = """

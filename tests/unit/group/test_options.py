@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import Status, explained
-from safeconsumer.cli.journaled import journal_option, kept_by
+from safeconsumer.cli.errors import Status
 from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
@@ -22,6 +21,56 @@ JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="alice" password="a\\"b c";'
 )
+
+
+# As in Kafka 4.1.
+JAVA = """
+bootstrap.servers client.id client.rack client.dns.lookup metadata.max.age.ms
+metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms
+receive.buffer.bytes send.buffer.bytes reconnect.backoff.ms reconnect.backoff.max.ms
+retry.backoff.ms retry.backoff.max.ms request.timeout.ms default.api.timeout.ms
+connections.max.idle.ms socket.connection.setup.timeout.ms
+socket.connection.setup.timeout.max.ms retries security.protocol security.providers
+enable.metrics.push auto.include.jmx.reporter bootstrap.controllers
+sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
+sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.scope
+sasl.oauthbearer.client.credentials.client.id
+sasl.oauthbearer.client.credentials.client.secret
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm
+ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm
+ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type group.id group.instance.id group.protocol group.remote.assignor
+max.poll.records max.poll.interval.ms session.timeout.ms heartbeat.interval.ms
+enable.auto.commit auto.commit.interval.ms partition.assignment.strategy
+auto.offset.reset fetch.min.bytes fetch.max.bytes fetch.max.wait.ms
+max.partition.fetch.bytes check.crcs interceptor.classes key.deserializer
+value.deserializer exclude.internal.topics isolation.level allow.auto.create.topics
+internal.leave.group.on.close acks batch.size buffer.memory compression.type
+compression.gzip.level compression.lz4.level compression.zstd.level
+delivery.timeout.ms enable.idempotence key.serializer value.serializer linger.ms
+max.block.ms max.in.flight.requests.per.connection max.request.size
+metadata.max.idle.ms partitioner.class partitioner.ignore.keys
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+transaction.timeout.ms transactional.id transaction.two.phase.commit.enable
+config.providers
+"""
 
 
 def run(*arguments: str, **environment: str) -> Result:
@@ -67,6 +116,37 @@ def test_what_cannot_be_carried_over_is_told(
 ) -> None:
     with pytest.raises(ClientPropertyError, match=said):
         client_configs(properties)
+
+
+@each(
+    ("typed", "meant"),
+    [
+        ("security.protocols", "security.protocol"),
+        ("security_protocol", "security.protocol"),
+        ("security,protocol", "security.protocol"),
+        ("bootstrap.server", "bootstrap.servers"),
+        ("sasl.mechanisms", "sasl.mechanism"),
+        ("sasl.jass.config", "sasl.jaas.config"),
+        ("ssl.trustore.location", "ssl.truststore.location"),
+    ],
+)
+def test_a_misspelt_property_is_named(typed: str, meant: str) -> None:
+    """It was passed over: the login was then tried without it, or none was."""
+    with pytest.raises(ClientPropertyError, match=f"{typed}; did you mean {meant}"):
+        client_configs({typed: "x"})
+
+
+def test_no_property_of_a_java_client_is_taken_for_a_typing_error() -> None:
+    """Of consumer, producer and admin client; one file is for all of Kafka's tools."""
+
+    def refusal(name: str) -> str:
+        try:
+            client_configs({name: "1"})
+        except ClientPropertyError as error:
+            return str(error)
+        return ""
+
+    assert [name for name in JAVA.split() if "did you mean" in refusal(name)] == []
 
 
 @each(
@@ -397,39 +477,3 @@ def test_a_prefix_is_text(prefix: object) -> None:
     """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
         Control.prefixed(prefix)  # type: ignore[arg-type]  # that is the mistake
-
-
-# ---------------------------------------------------------------- which journal
-
-
-@each(
-    ("arguments", "variable", "journal"),
-    [
-        ([], "", ""),
-        (["--journal", "p.journal"], "/other.journal", "p.journal"),
-        (["--journal", ""], "/p.journal", ""),
-        ([], "/p.journal", "/p.journal"),
-        ([], "~/p.journal", "HOME/p.journal"),
-        ([], "p.journal", "refused"),
-        (["--journal", "~nobody-here/p.journal"], "", "refused"),
-    ],
-)
-def test_which_journal_is_kept(
-    tmp_path: Path, arguments: list[str], variable: str, journal: str
-) -> None:
-    """A variable that is no whole path would be another file in each folder."""
-    given: list[str] = []
-
-    @click.command()
-    @journal_option
-    @click.pass_context
-    def command(context: click.Context, journal: str) -> None:
-        with explained(context):
-            found = kept_by(context, journal)
-            given.append(str(found.path) if found else "")
-
-    environment = {"SAFECONSUMER_JOURNAL": variable, "HOME": str(tmp_path)}
-    ended = CliRunner().invoke(command, arguments, env=environment)
-    assert ended.exit_code == (Status.DONE if given else Status.USAGE), ended.output
-    expected = journal.replace("HOME", str(tmp_path))
-    assert (given or ["refused"]) == [expected]

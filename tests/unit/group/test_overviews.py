@@ -9,9 +9,9 @@ from attrs import evolve
 from kafka import TopicPartition
 
 from safeconsumer.cli import group_text, waiting, watching
-from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
+from safeconsumer.group.backlog import Backlog
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written

@@ -12,8 +12,9 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 
-# Looks at a group are a second apart; with fewer looks the pace would be chance.
-_LOOKS, _FEW = 30, 5
+# Looks are about a second apart, of which there are so many; with fewer the pace would
+# be chance.
+_APART, _LOOKS, _FEW = 0.9, 30, 5
 
 
 @frozen(kw_only=True)
@@ -55,19 +56,32 @@ class Backlog:
         """The lag of the partitions without a hold."""
         return sum(lag for tp, lag in self.lags.items() if tp not in self.held)
 
+    @property
+    def written(self) -> int | None:
+        """The offsets written since the first hold on each partition; None if unknown."""
+        return sum(self.since.values()) if self.since else None
+
+    @property
+    def pace_text(self) -> str:
+        """Whether the lag falls, and when it is gone; empty if that is unknown."""
+        if self.pace is None or not self.open_lag:
+            return ""
+        done = self.catch_up
+        until = "" if done is None else f": caught up in {words_of(done)}"
+        falls = "falling" if self.pace > 0 else "growing"
+        return f"{falls} by {abs(self.pace):,.0f}/s{until}"
+
     def lines(self) -> list[str]:
         """Describe it for people."""
         if not self.lags:
             return []
         said = f"lag {self.lag:,}"
-        if self.since:
-            said += f", {sum(self.since.values()):,} written since the hold"
-        if self.pace is not None and self.open_lag:
+        if self.written is not None:
+            said += f", {self.written:,} written since the hold"
+        if self.pace_text:
             is_all = self.open_lag == self.lag
             what = "" if is_all else f"{self.open_lag:,} of it are not held, "
-            said += f", {what}{_pace_text(self.pace)}"
-        if self.catch_up is not None:
-            said += f": caught up in {words_of(self.catch_up)}"
+            said += f", {what}{self.pace_text}"
         return [said]
 
     def document(self) -> dict[str, object]:
@@ -75,14 +89,10 @@ class Backlog:
         return {
             "lag": self.lag if self.lags else None,
             "lag_not_held": self.open_lag if self.lags else None,
-            "written_since_hold": sum(self.since.values()) if self.since else None,
+            "written_since_hold": self.written,
             "pace": self.pace,
             "catch_up_seconds": self.catch_up,
         }
-
-
-def _pace_text(pace: float) -> str:
-    return f"{'falling' if pace > 0 else 'growing'} by {abs(pace):,.0f}/s"
 
 
 @frozen
@@ -93,23 +103,28 @@ class Pace:
 
     def of(self, lag: int) -> float | None:
         """Return by how much the lag falls per second; None while that is not known."""
-        self._looks.append((time.monotonic(), lag))
+        if not self._looks or time.monotonic() - self._looks[-1][0] >= _APART:
+            self._looks.append((time.monotonic(), lag))
         (began, before), (now, after) = self._looks[0], self._looks[-1]
         if len(self._looks) < _FEW or now <= began:
             return None
         return (before - after) / (now - began)
 
 
+def held_since(picture: Picture) -> dict[TopicPartition, float]:
+    """Return since when held partitions are held, in seconds since the epoch, if known."""
+    found = {
+        tp: [one.since for one in picture.standing if one.since and one.covers(tp)]
+        for tp in picture.held
+    }
+    return {tp: min(moments) for tp, moments in found.items() if moments}
+
+
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
     """Ask the cluster for the records that wait for a group."""
-    began = {
-        tp: min(one.since for one in picture.standing if one.since and one.covers(tp))
-        for tp in picture.held
-        if any(one.since and one.covers(tp) for one in picture.standing)
-    }
     told = Backlog(
         lags=picture.lags,
-        since=operator.written_since(began),
+        since=operator.written_since(held_since(picture)),
         held=set(picture.held),
     )
     return told if pace is None else evolve(told, pace=pace.of(told.open_lag))

@@ -1,4 +1,4 @@
-"""Journals the deliveries, calls and ownerships of any client's consumer."""
+"""Journals the deliveries, calls and ownerships of any client's consumer, for the soak."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -6,15 +6,12 @@ from typing import Any, Self
 
 from safeconsumer import events
 from safeconsumer._kafka.errors import BlockingCallInListenerError
-from safeconsumer._kafka.handover import ARRIVED
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import ENDED, EXPIRED
+from safeconsumer.audit.journaling import scopes_text
 from safeconsumer.audit.reading import covered, scope_text, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 
 
 class Recorded:
@@ -269,43 +266,6 @@ def _config_of(consumer: Any, name: str) -> Any:  # noqa: ANN401 - any client
     return config.get(name) if isinstance(config, Mapping) else None
 
 
-def holds_hook(journal: JournalWriter) -> Hook:
-    """
-    Make a hook for ``SafeConsumer(hooks=...)`` that journals holds from elsewhere.
-
-    These are holds that no call of this process places: those of operators and of the
-    group, those that arrived with a partition, and whole pauses. It also journals that
-    a hold of any owner expired or ended, and that a plain pause did with a resume.
-    """
-
-    def write(event: events.Event) -> None:
-        match event:
-            case events.HoldsPlaced():
-                for hold in filter(_is_elsewhere, event.holds):
-                    journal.write_running()
-                    journal.write("hold", _named(hold))
-            case events.HoldsRemoved():
-                since = journal.time_of(event.at)
-                for hold in event.holds:
-                    if hold.is_remote or hold.owner == WHOLE:
-                        journal.write("lift", {**_named(hold), "since": since})
-                    elif hold.lifetime is Lifetime.PLAIN:  # perhaps of nothing named
-                        said = {"since": since, "why": ENDED}
-                        journal.write("lift", {**_named(hold), **said})
-            case events.HoldsExpired() | events.HoldsEnded():
-                why = EXPIRED if isinstance(event, events.HoldsExpired) else ENDED
-                said = {"since": journal.time_of(event.at), "why": why}
-                for hold in event.holds:
-                    journal.write("lift", {**_named(hold), **said})
-
-    return write
-
-
-def _is_elsewhere(hold: Hold) -> bool:
-    # No call of this process names it.
-    return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
-
-
 def purges_hook(journal: JournalWriter) -> Hook:
     """Make a hook for ``SafeConsumer(hooks=...)`` that journals data that was thrown away."""
 
@@ -326,15 +286,6 @@ def _purged(
     known = {} if count is None else {"count": count}
     for tp in tps:
         journal.write("purged", {"tp": tp_text(tp), **known, "why": why})
-
-
-def _named(hold: Hold) -> dict[str, object]:
-    return {"scope": scope_text(hold.scope), "owner": hold.owner}
-
-
-def scopes_text(targets: Iterable[Any]) -> list[str]:
-    """Return the targets of ``pause`` by their names in journals."""
-    return [scope_text(scopes.of(one)) for one in targets]
 
 
 def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's types

@@ -1,0 +1,64 @@
+"""Reads partitions up to a fixed end."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
+
+from safeconsumer.cli.errors import CommandError, Status
+
+_POLL_MS = 500
+_PATIENCE = 60  # the most polls without progress
+
+
+def read(
+    consumer: Any,  # noqa: ANN401 - kafka-python is untyped
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Iterator[tuple[TopicPartition, Sequence[Any]]]:
+    """
+    Yield records of partitions, several at a time, each partition in its order.
+
+    Args:
+        consumer: what reads them; it is assigned these partitions alone.
+        starts: the first offset, by partition.
+        ends: the offset at which reading ends.
+
+    Raises:
+        CommandError: the broker stopped answering, or deleted records meanwhile.
+        KafkaError: a partition cannot be read.
+    """
+    consumer.assign(list(starts))
+    for tp, start in starts.items():
+        consumer.seek(tp, start)
+    positions = dict(starts)
+    left = {tp for tp, start in starts.items() if start < ends[tp]}
+    idle = 0
+    while left:
+        try:
+            polled = consumer.poll(_POLL_MS)
+        except OffsetOutOfRangeError as error:
+            message = "records were deleted while their topic was read: run it again"
+            raise CommandError(message) from error
+        for tp, records in polled.items():
+            if wanted := [one for one in records if one.offset < ends[tp]]:
+                yield tp, wanted
+        now = {tp: _position(consumer, tp) for tp in left}
+        idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
+        if idle > _PATIENCE:
+            message = (
+                f"{min(left).topic} could not be read to its end; is the broker there?"
+            )
+            raise CommandError(message, Status.UNREACHABLE)
+        positions |= now
+        left = {tp for tp in left if now[tp] < ends[tp]}
+        # One that is read to its end and still written to must not delay the others.
+        if done := consumer.assignment() - consumer.paused() - left:
+            consumer.pause(*done)
+
+
+def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
+    # None where no broker has said yet where the topic begins; polls wait for that.
+    at = consumer.position(tp, timeout_ms=0)
+    return -1 if at is None else int(at)
