@@ -15,10 +15,10 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     Return the most seconds by which any member lifts holds late.
 
     Args:
-        own: this side's setting; members of an earlier version do not report theirs.
+        own: this side's setting, which counts if no member reports its own.
         reports: of the members.
     """
-    return max((own, *(one.skew for one in reports if one.skew is not None)))
+    return max((one.skew for one in reports if one.skew is not None), default=own)
 
 
 @frozen(kw_only=True)
