@@ -127,7 +127,7 @@ def held_since(picture: Picture) -> dict[TopicPartition, float]:
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
     """Ask the cluster for the records that wait for a group."""
     told = Backlog(
-        lags=operator.lags(picture.facts, picture.facts.partitions),
+        lags=picture.lags,
         since=operator.written_since(held_since(picture)),
         held=set(picture.held),
     )
