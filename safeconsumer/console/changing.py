@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
-from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.console.asking import IsWanted
@@ -179,9 +178,6 @@ class _Asked:
 
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())
-
-    def lags(self, *_: object) -> Mapping[TopicPartition, int]:
-        return self.picture.lags
 
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         found: Mapping[str, float | None] = self._asked(
