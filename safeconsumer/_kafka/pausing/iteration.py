@@ -60,8 +60,8 @@ class Iteration:
         self._polls_in_step = False
         # Of a traced step: the record that it has taken and not returned yet.
         self._taken_record: ConsumerRecord | None = None
-        # The partition that records are yielded of, its state, and how often it was moved.
-        self._yielding: tuple[TopicPartition, OwnedPartitionState, int] | None = None
+        # The state of what records are yielded of, and how often it was moved.
+        self._yielding: tuple[OwnedPartitionState, int] | None = None
 
     def is_stepping(self) -> bool:
         """Tell whether the poll under way on this thread belongs to a step of iteration."""
@@ -187,7 +187,7 @@ class Iteration:
             while waiting:
                 tp, records, state, position = waiting[-1]
                 at, checked, moves = 0, None, state.moves
-                self._yielding = tp, state, moves
+                self._yielding = state, moves
                 for record in records:
                     # Read at each record; lookups of one record use the same set.
                     if (snapshot := quiet()) is not checked:
@@ -250,10 +250,9 @@ class Iteration:
         record = self._taken_record
         if record is None or self._yielding is None:
             return
-        tp, state, moves = self._yielding
-        subscription = self._consumer._subscription
-        with subscription._lock:
-            if subscription.assignment.get(tp) is state and state.moves == moves:
+        state, moves = self._yielding
+        with self._consumer._subscription._lock:
+            if state.moves == moves:
                 state.position = OffsetAndMetadata(record.offset, "", -1)
 
     def _taken(self, batches: Drained) -> Iterator[_Taken]:

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 from kafka.future import Future
 
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.signals import TimeLimitError
 from tests.harness.waiting import wait_for
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -153,6 +154,23 @@ def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
 
     state.is_fetchable = is_fetchable_and_sought
     assert next(consumer).partition == 1
+    assert consumer.position(A) == 7
+
+
+def test_a_wrapped_step_that_raises_undoes_no_seek(
+    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken a record, another thread seeks, and a time limit comes."""
+    upstream = KafkaConsumer.__next__
+
+    def traced(self: KafkaConsumer) -> object:
+        upstream(self)
+        self._subscription.seek(A, 7)
+        raise TimeLimitError
+
+    monkeypatch.setattr(KafkaConsumer, "__next__", traced)
+    with pytest.raises(TimeLimitError):
+        next(consumer)
     assert consumer.position(A) == 7
 
 
