@@ -27,7 +27,6 @@ class Call:
 
     path: str
     handler: Callable[[Request], Any]
-    what: str
     takes: tuple[str, ...] = ()
     wants: tuple[str, ...] = ()
     method: str = "GET"
@@ -105,7 +104,12 @@ def _unheard(snapshot: Snapshot) -> str:
 
 
 async def pause(request: Request) -> Response:
-    """Place holds; answer once all replicas have acknowledged each of them."""
+    """
+    Place holds; answer once all replicas have acknowledged each of them.
+
+    What must be agreed to first is answered with 409: send the `agreement` of its
+    `preview` as `agreed`. A repeated call with the same key is carried out only once.
+    """
     return await _changed(request, _pause)
 
 
@@ -116,7 +120,12 @@ def _pause(sent: Submission) -> Outcome:
 
 
 async def resume(request: Request) -> Response:
-    """Lift one hold; another owner's hold needs its id, and its scope as ``typed``."""
+    """
+    Lift the hold with this id and offset.
+
+    Another owner's hold needs its id or offset, and its scope as `typed`. A repeated
+    call with the same key is carried out only once.
+    """
     return await _changed(request, _resume)
 
 
@@ -204,22 +213,15 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
 # ---------------------------------------------------------------- the table
 
 CALLS = (
-    Call(path="/groups", handler=groups, what="All groups, one row each."),
-    Call(path="/holds", handler=holds, takes=("group",), what="The holds in force."),
-    Call(
-        path="/ready",
-        handler=ready,
-        what="Answers 200 if the console's data is complete and current.",
-    ),
+    Call(path="/groups", handler=groups),
+    Call(path="/holds", handler=holds, takes=("group",)),
+    Call(path="/ready", handler=ready),
     Call(
         path="/pause",
         handler=pause,
         method="POST",
         wants=("group", "scopes", "reason"),
         takes=("for", "until", "agreed", "key"),
-        what="Place holds. What must be agreed to first is answered with 409: send the "
-        "`agreement` of its `preview` as `agreed`. A repeated call with the same key "
-        "is carried out only once.",
     ),
     Call(
         path="/resume",
@@ -227,8 +229,5 @@ CALLS = (
         method="POST",
         wants=("group", "scope"),
         takes=("owner", "source", "id", "offset", "typed", "key"),
-        what="Lift the hold with this id and offset. Another owner's hold needs its "
-        "id, and its scope as typed. A repeated call with the same key is carried out "
-        "only once.",
     ),
 )

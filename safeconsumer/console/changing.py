@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
-from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.console.asking import IsWanted
@@ -180,9 +179,6 @@ class _Asked:
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())
 
-    def lags(self, *_: object) -> Mapping[TopicPartition, int]:
-        return self.picture.lags
-
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         found: Mapping[str, float | None] = self._asked(
             ("retention", *names), lambda operator: operator.retention(names), {}
@@ -221,8 +217,9 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
     wanted = _laid(state, picture, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
-    agreed, plan = sent.given.get("agreed"), document(sent.given, seen)
-    is_agreed = agreed == plan["agreement"] or (agreed is None and not against)
+    agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
+    plan = {**seen.document(), "agreement": shows}
+    is_agreed = agreed == shows or (agreed is None and not against)
     if not is_agreed:
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
@@ -236,11 +233,6 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
         return f"{changed}Look at what it would do now."
     what = "".join(f"{one.what}. " for one in seen.objections if one.what)
     return f"{changed}{what}Agree first: {seen.to_agree}."
-
-
-def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
-    """Return a preview as plain JSON values, with the agreement it needs."""
-    return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
 
 # ---------------------------------------------------------------- lifting

@@ -25,10 +25,9 @@ from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
-from safeconsumer.group.judging import gone_text
 from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
-from safeconsumer.group.verdicts import LEVELS, Level
+from safeconsumer.group.verdicts import LEVELS, Level, gone_text
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"

@@ -8,7 +8,9 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import report_wire, wire
+from safeconsumer.group.settings import Control
 
 # Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
@@ -73,6 +75,41 @@ def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
         TopicAuthorizationFailedError: one may not be read; the message says what to do.
     """
     _check_readable(admin.describe_topics(list(names)))
+
+
+def readable(
+    admin: KafkaAdminClient, settings: Control
+) -> tuple[dict[str, object], list[Exception]]:
+    """
+    Return the control topics and the status topic that may be read, with their ids.
+
+    The control topics are among them both or not at all.
+
+    Returns:
+        The topics, and why others are not among them.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    described = {
+        one["name"]: one for one in admin.describe_topics(list(settings.all_topics))
+    }
+    found: dict[str, object] = {}
+    troubles: list[Exception] = []
+    status = settings.status_topic
+    for names in (settings.topics, () if status is None else (status,)):
+        several = [described[name] for name in names]
+        try:
+            _check_readable(several)
+        except kafka_errors.UnknownTopicOrPartitionError as error:
+            troubles.append(ControlTopicError(*error.args))
+        except kafka_errors.TopicAuthorizationFailedError as error:
+            troubles.append(error)
+        else:
+            found |= {one["name"]: one.get("topic_id") for one in several}
+    if status is None:
+        troubles.append(ControlTopicError("there is no status topic, by the settings"))
+    return found, troubles
 
 
 def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:

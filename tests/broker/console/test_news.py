@@ -83,7 +83,7 @@ def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> Non
     late.wait()
     team.operator_holds(f"{team.topic}:1")
     at = time.monotonic()
-    wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+    wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
         assert following.snapshot().heard_at <= at
     late.release()

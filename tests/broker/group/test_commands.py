@@ -402,7 +402,7 @@ def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
             wait_for(
                 lambda: any(
                     one.generation is not None and one.generation >= 1
-                    for one in operator.reports(team.group)
+                    for one in operator.look(team.group).reports
                 ),
                 "its report of the join",
             )

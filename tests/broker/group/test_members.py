@@ -95,7 +95,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
     with Operator(team.broker.client_config, team.settings) as operator:
 
         def has_reported() -> bool:
-            reports = operator.reports(team.group)
+            reports = operator.look(team.group).reports
             if not reports or report_wire.count_of(reports[-1].quiet) != 4:
                 return False
             # It may have been made between two steps of taking over the hold.
@@ -103,7 +103,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
             return applied > done.offset
 
         poll_until(consumer, has_reported)
-        (report,) = operator.reports(team.group)
+        (report,) = operator.look(team.group).reports
     assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
     assert report.applied[team.settings.operator_topic] == done.offset + 1
 
@@ -120,12 +120,12 @@ def test_an_operator_with_a_wrong_clock_sees_who_is_there(
     with Operator(team.broker.client_config, team.quick, clock) as operator:
 
         def look() -> set[str]:
-            return {one.client_id for one in operator.reports(team.group)}
+            return {one.client_id for one in operator.look(team.group).reports}
 
         poll_until(consumer, lambda: look() == {"alive", "killed"})
         team.silence(killed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
+            patch.setattr("safeconsumer.group.known.SILENT_AFTER", 1.5)
             poll_until(consumer, lambda: look() == {"alive"})
             team.silence(consumer)
             poll_until(consumer, lambda: not look())

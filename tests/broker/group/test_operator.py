@@ -1,7 +1,6 @@
 """What an operator is told, against what members do."""
 
 import socket
-import time
 from typing import Any
 
 import confluent_kafka
@@ -15,7 +14,6 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
-from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.wire import ControlHold
@@ -46,7 +44,7 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
             return any(end.items() <= one.applied.items() for one in reports())
 
         def reports() -> tuple[Any, ...]:
-            return operator.reports(team.group)
+            return operator.look(team.group).reports
 
         poll_until(consumer, has_heard)
         assert bool(consumer.paused()) is is_held
@@ -56,28 +54,6 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
         )
         past = operator.records(team.group)
         assert [one.hold is not None for one in past] == [not is_held, is_held]
-
-
-@pytest.mark.any_broker
-@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_an_operator_with_a_wrong_clock_sees_what_is_held(
-    team: Team, ahead: float
-) -> None:
-    """Judged by the broker's clock, as members do: what is over is left out."""
-    team.operator_holds(f"{team.topic}:0", for_=600)
-    team.operator_holds(f"{team.topic}:1", for_=0.001)
-    consumer = team.subscribed(control=team.quick)
-    clock = LogClock(wall=lambda: time.time() + ahead)
-    with Operator(team.broker.client_config, team.quick, clock) as operator:
-
-        def held() -> list[str]:
-            return [one.key.scope for one in operator.look(team.group).standing]
-
-        poll_until(consumer, lambda: bool(operator.reports(team.group)))
-        poll_until(consumer, lambda: held() == [f"{team.topic}:0"])
-        now = operator.look(team.group).now
-    assert now is not None
-    assert abs(now - time.time()) < 60
 
 
 @pytest.mark.real_broker
