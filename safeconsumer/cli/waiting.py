@@ -64,6 +64,7 @@ def wait_until(
     condition: Condition,
     timeout: float,
     check: Check | None = None,
+    began: float | None = None,
 ) -> Outcome:
     """
     Look again and again until the state is reached, or the time is over.
@@ -78,11 +79,12 @@ def wait_until(
         condition: judges a picture of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
+        began: since when the time counts, on the monotonic clock; None for now.
 
     Raises:
         KafkaError: the broker does not answer at the end of the time, or refuses.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     ends, trouble, last = None, None, (False, "")
     while True:
         was_well = trouble is None
@@ -96,7 +98,7 @@ def wait_until(
             except InVainError as error:
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
-        if trouble is not None and waited > timeout:
+        if trouble is not None and waited + _LOOK_EVERY > timeout:
             raise trouble
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)

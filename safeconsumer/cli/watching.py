@@ -225,6 +225,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
     """
+    began = time.monotonic()  # the login is in the time
     with explained(context):
         what, texts = _condition(words)
         limit = timeout_of(timeout)
@@ -237,7 +238,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
                 refusing.refuse_nothing(one, seen, found, unless="")
 
             reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit, check
+                operator, group, lambda seen: judge(seen, found), limit, check, began
             )
         if output.is_json:
             output.document(reached.document())
