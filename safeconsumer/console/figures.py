@@ -117,28 +117,30 @@ def _omissible(
 
 
 def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
-    picture = view.picture
-    yield from _members(picture, Judge(picture))
-    yield from _holds(picture)
-    yield from _partitions(picture, Counter(map(_partition_state, view.partitions)))
+    counts = Counter(map(_partition_state, view.partitions))
+    yield from _of_group(Judge(view.picture), counts)
     if view.held or view.verdict.level is not Level.WAITING:
         is_quiet = view.verdict.level is Level.QUIET
         yield _Figure("group_quiet", {"group": view.group}, int(is_quiet))
-    yield from _margin(picture, topics, limits)
+    yield from _margin(view.picture, topics, limits)
 
 
 def _of_free(picture: Picture) -> Iterator[_Figure]:
     judge = Judge(picture)
-    yield from _members(picture, judge)
-    yield from _holds(picture)
-    yield from _partitions(picture, {"flowing": len(judge.partitions)})
+    yield from _of_group(judge, {"flowing": len(judge.partitions)})
 
 
-def _members(picture: Picture, judge: Judge) -> Iterator[_Figure]:
-    counts = Counter(one.verdict.words for one in judge.present)
-    for state in table.MEMBER_STATES:
-        labels = {"group": picture.group, "state": state}
-        yield _Figure("group_members", labels, counts[state])
+def _of_group(judge: Judge, partitions: Mapping[str, int]) -> Iterator[_Figure]:
+    group = judge.picture.group
+    members = Counter(one.verdict.words for one in judge.present)
+    for name, states, counts in (
+        ("group_members", table.MEMBER_STATES, members),
+        ("group_partitions", table.PARTITION_STATES, partitions),
+    ):
+        for state in states:
+            labels = {"group": group, "state": state}
+            yield _Figure(name, labels, counts.get(state, 0))
+    yield from _holds(judge.picture)
 
 
 def _partition_state(row: PartitionRow) -> str:
@@ -146,12 +148,6 @@ def _partition_state(row: PartitionRow) -> str:
         return "flowing"
     level = row.verdict.level
     return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(level, "unknown")
-
-
-def _partitions(picture: Picture, counts: Mapping[str, int]) -> Iterator[_Figure]:
-    for state in table.PARTITION_STATES:
-        labels = {"group": picture.group, "state": state}
-        yield _Figure("group_partitions", labels, counts.get(state, 0))
 
 
 def _holds(picture: Picture) -> Iterator[_Figure]:
