@@ -64,7 +64,6 @@ def wait_until(
     condition: Condition,
     timeout: float,
     check: Check | None = None,
-    began: float | None = None,
 ) -> Outcome:
     """
     Look again and again until the state is reached, or the time is over.
@@ -79,12 +78,11 @@ def wait_until(
         condition: judges a picture of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
-        began: since when the time counts, on the monotonic clock; None for now.
 
     Raises:
         KafkaError: the broker does not answer at the end of the time, or refuses.
     """
-    began = time.monotonic() if began is None else began
+    began = time.monotonic()
     ends, trouble, last = None, None, (False, "")
     while True:
         was_well = trouble is None
