@@ -22,7 +22,7 @@ What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every cla
 """  # noqa: E501 - one sentence, one line
 _STATUSES = """# Exit statuses
 
-The same for every command; `--help` of a command lists those that it ends with.
+The same for every command, as its `--help` says.
 
 | status | meaning |
 |---|---|

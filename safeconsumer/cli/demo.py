@@ -13,7 +13,7 @@ import click
 from attrs import evolve
 
 from safeconsumer.cli.console import PORT, served
-from safeconsumer.cli.errors import CommandError, Status, epilog, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.demo.cluster import TidyCluster
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS
@@ -22,7 +22,6 @@ from safeconsumer.demo.table import Verdict, sentence, table, verdict
 from safeconsumer.group.settings import Control
 from safeconsumer.testing.embedded import EmbeddedBroker
 
-_EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE)
 _HOST_PORT = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
@@ -36,7 +35,7 @@ def _address(
     return value
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=EPILOG)
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT",

@@ -5,9 +5,11 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from safeconsumer.cli import output
@@ -88,6 +90,34 @@ def test_one_of_several_that_covers_nothing(working: Team) -> None:
     assert held(working) == []
     assert pause(working, *scopes, "--future").exit_code == Status.DONE
     assert held(working) == [(working.topic, "alice"), ("later", "alice")]
+
+
+@pytest.mark.any_broker
+def test_what_was_killed_between_two_scopes_is_run_again(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its holds stand; these stay as they are, and the rest is placed."""
+    scopes = f"{working.topic}:0-2"
+    send, sent = KafkaProducer.send, count()
+
+    def killed(self: KafkaProducer, topic: str, **record: Any) -> Any:  # noqa: ANN401 - upstream's
+        if topic == working.settings.operator_topic and next(sent) == 2:
+            self.flush(5)
+            raise SystemExit(137)
+        return send(self, topic, **record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaProducer, "send", killed)
+        assert pause(working, scopes).exit_code == 137
+    first = json.loads(run(working, "history", "-o", "json").stdout)
+    assert [one["scope"][-2:] for one in first] == [":0", ":1"]
+    again = json.loads(pause(working, scopes, "-o", "json").stdout)
+    told = {
+        key: [one["scope"][-2:] for one in again[key]] for key in ("unchanged", "held")
+    }
+    assert (told["unchanged"], told["held"]) == ([":0", ":1"], [":2"])
+    ids = [one["id"] for one in again["unchanged"]]
+    assert ids == [one["id"] for one in first]
 
 
 @pytest.mark.any_broker
