@@ -117,7 +117,8 @@ def _omissible(
 
 
 def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
-    counts = Counter(map(_partition_state, view.partitions))
+    free = _free_state(view.picture)
+    counts = Counter(_partition_state(row, free) for row in view.partitions)
     yield from _of_group(Judge(view.picture), counts)
     if view.held or view.verdict.level is not Level.WAITING:
         is_quiet = view.verdict.level is Level.QUIET
@@ -127,7 +128,7 @@ def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
 
 def _of_free(picture: Picture) -> Iterator[_Figure]:
     judge = Judge(picture)
-    yield from _of_group(judge, {"flowing": len(judge.partitions)})
+    yield from _of_group(judge, {_free_state(picture): len(judge.partitions)})
 
 
 def _of_group(judge: Judge, partitions: Mapping[str, int]) -> Iterator[_Figure]:
@@ -143,9 +144,13 @@ def _of_group(judge: Judge, partitions: Mapping[str, int]) -> Iterator[_Figure]:
     yield from _holds(judge.picture)
 
 
-def _partition_state(row: PartitionRow) -> str:
+def _free_state(picture: Picture) -> str:
+    return "unknown" if picture.ends is None else "flowing"
+
+
+def _partition_state(row: PartitionRow, free: str) -> str:
     if not row.holds:
-        return "flowing"
+        return free
     level = row.verdict.level
     return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(level, "unknown")
 

@@ -268,6 +268,13 @@ def test_a_group_that_the_cluster_does_not_describe() -> None:
     assert found["group_quiet"] == 0
 
 
+def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
+    """A partition that may be held was counted as one that is not."""
+    found = figures_of(evolve(picture(0, is_held=False), ends=None))
+    assert found["group_partitions flowing"] == 0
+    assert found["group_partitions unknown"] == 25
+
+
 def test_what_is_not_quiet_yet_is_not_quiet() -> None:
     """One of five members has not read the hold."""
     held = picture(0, is_held=True)
