@@ -150,7 +150,8 @@ def test_metrics_have_the_words_for_members() -> None:
     """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.UNHEARD, verdicts.UNMEASURED, verdicts.OUT_OF_DATE,
+        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {one.words for one in rows} == {*table.MEMBER_STATES}
 
