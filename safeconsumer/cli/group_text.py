@@ -48,7 +48,7 @@ def status_lines(view: View, backlog: Backlog, *, is_wide: bool = False) -> list
     if held := view.held:
         lines.append("held partitions")
         most = len(held) if is_wide else 5 * _MANY
-        lines += columns(_held_row(one, backlog) for one in held[:most])
+        lines += columns(_held_row(one, picture, backlog) for one in held[:most])
         if len(held) > most:
             lines.append(f"  and {len(held) - most} more")
     return [*lines, *backlog.lines()]
@@ -79,8 +79,9 @@ def _member_row(one: Member) -> tuple[str, ...]:
     return one.name, one.host, one.verdict.words, quiet, one.more
 
 
-def _held_row(one: PartitionRow, backlog: Backlog) -> tuple[str, ...]:
-    lag = "nothing committed" if one.committed is None else "lag unknown"
+def _held_row(one: PartitionRow, picture: Picture, backlog: Backlog) -> tuple[str, ...]:
+    is_none = one.committed is None and picture.facts.has_committed
+    lag = "nothing committed" if is_none else "lag unknown"
     if one.lag is not None:
         lag = f"lag {one.lag:,}"
     since = backlog.since.get(one.tp)

@@ -225,6 +225,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
     """
+    began = time.monotonic()
     with explained(context):
         what, texts = _condition(words)
         limit = timeout_of(timeout)
@@ -236,8 +237,9 @@ def wait(  # noqa: PLR0913 - one parameter per option
                 refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 
+            left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit, check
+                operator, group, lambda seen: judge(seen, found), left, check
             )
         if output.is_json:
             output.document(reached.document())

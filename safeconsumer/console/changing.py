@@ -210,7 +210,7 @@ class _Asked:
         if self.snapshot.trouble:
             return otherwise
         try:
-            return self.state.asked(key, ask)
+            return self.state.questions.asked(key, ask)
         except (ControlTopicError, KafkaError, OSError, Problem):
             return otherwise
 

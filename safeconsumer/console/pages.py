@@ -122,6 +122,7 @@ def partition(request: Request) -> Response:
         snapshot,
         title=f"{one.name} of {name}",
         group=name,
+        picture=snapshot.pictures[name],
         one=one,
     )
 

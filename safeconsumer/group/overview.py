@@ -162,6 +162,8 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
         verdict = evolve(row, sentence=delivery.said)
     elif holds:
         verdict = ended(picture, holds) or _of_held(delivery, holds)
+    elif picture.ends is None:
+        verdict = verdicts.HOLDS_UNKNOWN
     elif delivery.answer is Answer.QUIET:
         is_starting = member is not None and member.report and member.report.gated
         row = verdicts.STARTING if is_starting else verdicts.PAUSED

@@ -372,6 +372,10 @@ def test_one_cause_is_one_problem(team: Team) -> None:
     ended = run(team, "doctor", "--group", team.group)
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
+    for command in (("pause", "--reason", "x"), ("resume",)):
+        status, line = bad(team, *command, "@all", "--group", team.group)
+        assert status == Status.REFUSED
+        assert f"there is no topic {team.settings.operator_topic}: safe" in line
 
 
 def test_doctor_finds_what_is_wrong(team: Team) -> None:

@@ -150,7 +150,8 @@ def test_metrics_have_the_words_for_members() -> None:
     """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.UNHEARD, verdicts.UNMEASURED, verdicts.OUT_OF_DATE,
+        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {one.words for one in rows} == {*table.MEMBER_STATES}
 
@@ -159,6 +160,10 @@ def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted() -> None:
     """One without a leader has a committed offset, and no lag."""
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
+    seen = held(A, report("a", 0))
+    assert any("nothing committed" in one for one in status(seen))
+    unread = evolve(seen, facts=evolve(seen.facts, has_committed=False))
+    assert not any("nothing committed" in one for one in status(unread))
 
 
 # ---------------------------------------------------------------- flowing
