@@ -3,13 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import Response
 
-from safeconsumer.console.retention import Limits
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
@@ -22,7 +22,12 @@ from safeconsumer.metrics.reading import Sample
 
 _METRICS = {one.name: one for one in table.of("console")}
 
+# Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
+_MOMENT = 1.0
+
 _Topics: TypeAlias = Mapping[str, Sequence[PartitionRow]]
+# Seconds after which topics delete records, by name; None if age deletes none.
+_Limits: TypeAlias = Mapping[str, float | None]
 
 
 @frozen
@@ -79,7 +84,7 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     views = state.held_views(snapshot)
     held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
-    limits = state.retention.of({topic for topics in held.values() for topic in topics})
+    limits = _limits(state, {topic for topics in held.values() for topic in topics})
     shown = 0
     for group, topics in held.items():
         # Alerts depend on these: they are never left out. There are few for each group.
@@ -94,6 +99,17 @@ def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
         shown += len(several)
         yield from several
     yield _Figure("console_omitted_series", {}, omitted)
+
+
+def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
+    names = sorted(topics)
+    if not names:
+        return {}
+    found = state.questions.lately(
+        ("retention", *names), lambda one: one.retention(names), moment=_MOMENT
+    )
+    state.limits.update(found or {})  # of what is not told again the last answer stays
+    return state.limits
 
 
 def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
@@ -116,7 +132,7 @@ def _omissible(
             yield list(_of_free(picture))
 
 
-def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
+def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
     free = _free_state(view.picture)
     counts = Counter(_partition_state(row, free) for row in view.partitions)
     yield from _of_group(Judge(view.picture), counts)
@@ -187,7 +203,7 @@ def _topic_lag(
         yield _Figure("group_held_lag_records", labels, sum(lags))
 
 
-def _margin(picture: Picture, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
+def _margin(picture: Picture, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
     now = picture.now
     if now is None:
         # If no member reports the time, our own clock is used, unless it is behind the

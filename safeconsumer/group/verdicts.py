@@ -111,6 +111,11 @@ LOST = Verdict(
     "silent",
     "has not reported{for_}: it died, hangs, or cannot write its reports",
 )
+STOPPED = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "has stopped, and Kafka lists it until its session ends",
+)
 UNHEARD = Verdict(Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read")
 UNMEASURED = Verdict(
     Level.UNKNOWN,
@@ -155,6 +160,8 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
 
 def of_lost(report: Report, now: float | None) -> Verdict:
     """Return the verdict on a member that reported, and does not any more."""
+    if report.state == "stopped":
+        return STOPPED
     for_ = ""
     if now is not None:
         for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"

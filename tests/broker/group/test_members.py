@@ -10,13 +10,15 @@ from kafka import ConsumerRebalanceListener
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
 from safeconsumer.group import events as control_events
-from safeconsumer.group import report_wire
+from safeconsumer.group import report_wire, verdicts
 from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Judge
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
@@ -249,3 +251,14 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+def test_a_static_member_that_was_closed_has_stopped(team: Team) -> None:
+    """Kafka lists it until its session ends; it does not die, hang or disobey."""
+    consumer = team.subscribed("a", control=team.quick, group_instance_id="one")
+    team.settled(consumer)
+    consumer.close()
+    with Operator(team.broker.client_config, team.quick) as operator:
+        wait_for(lambda: not operator.look(team.group).reports, "its last report")
+        (found,) = Judge(operator.look(team.group)).members
+    assert found.verdict == verdicts.STOPPED

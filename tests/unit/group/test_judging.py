@@ -100,6 +100,18 @@ def test_who_was_killed_is_no_plain_client() -> None:
     assert "Control()" not in told.do
 
 
+@pytest.mark.contract("G8")
+def test_who_was_closed_is_neither_dead_nor_a_plain_client() -> None:
+    """A static member leaves no group: Kafka lists it, and it has said that it stops."""
+    last = report("b", None, at_ms=82_000, state="stopped")
+    seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
+    why = "has stopped, and Kafka lists it until its session ends"
+    found = Judge(seen).quietness([Everything()])
+    assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
+    (told,) = [one for one in member_findings(seen) if why in one.what]
+    assert told.rank == "note"
+
+
 def test_a_successor_under_the_same_client_id() -> None:
     """A killed member's last word is not its successor's."""
     successor = evolve(B, member_id="b-2")

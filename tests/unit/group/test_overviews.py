@@ -150,7 +150,8 @@ def test_metrics_have_the_words_for_members() -> None:
     """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.UNHEARD, verdicts.UNMEASURED, verdicts.OUT_OF_DATE,
+        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {one.words for one in rows} == {*table.MEMBER_STATES}
 
@@ -240,18 +241,14 @@ def heard(key: ControlKey) -> tuple[Standing, str]:
 
 @of_versions
 def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
-    """Members obeyed a key of a later version as @all, status showed one partition."""
+    """Members obeyed a key of a later version as @all; status and doctor did not say."""
     standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
-
-
-@of_versions
-def test_doctor_names_what_members_obey_as_everything(key: ControlKey) -> None:
-    """It found nothing wrong with a key of a later version."""
-    standing, scope = heard(key)
-    desk: Any = SimpleNamespace(broker_time=lambda: 0.0, standing=lambda _: (standing,))
-    told = [one for one in findings._holds(desk, "g") if one.rank == BAD]
+    operator: Any = SimpleNamespace(
+        broker_time=lambda: 0.0, standing=lambda _: (standing,)
+    )
+    told = [one for one in findings._holds(operator, "g") if one.rank == BAD]
     assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 
