@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
-from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Submission, typed
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
@@ -136,21 +135,16 @@ def _resume(sent: Submission) -> Outcome:
 async def _changed(
     request: Request, change: Callable[[Submission], Outcome]
 ) -> Response:
-    given = await _body(request)
-    state = state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def answer(is_wanted: IsWanted) -> Response:
-        outcome = change(
-            Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        )
+    def answer(sent: Submission) -> Response:
+        outcome = change(sent)
         acknowledged = [
             {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
             for one in outcome.done
         ]
-        return _json(state.snapshot(), acknowledged=acknowledged, preview=outcome.plan)
+        snapshot = sent.state.snapshot()
+        return _json(snapshot, acknowledged=acknowledged, preview=outcome.plan)
 
-    return await asking.answer(request, state.askers, answer)
+    return await changing.submit(request, await _body(request), answer)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -159,11 +153,7 @@ async def _body(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, "the body must be JSON", "content-type: application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BODY_BYTES:
-            raise Problem(413, "the body is too long")
+    body = await asking.body_of(request, _MOST_BODY_BYTES)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:

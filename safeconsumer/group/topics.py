@@ -237,33 +237,28 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
     """Return what an operator must change on a topic that is fit, each as a sentence."""
-    known = facts.settings or {}
-    said = []
-    kept_ms = _number(known, "delete.retention.ms")
-    if kept_ms is not None and kept_ms < _LEAST_KEPT_MS:
-        said.append(
-            f"{facts.name}: delete.retention.ms={kept_ms}: a member that cannot read "
-            "for so long goes on obeying holds that were lifted meanwhile"
-        )
-    most = _number(known, "max.message.bytes")
-    if most is not None and most < _LEAST_BYTES:
-        said.append(
-            f"{facts.name}: max.message.bytes={most}: holds that are longer cannot be "
-            "written"
-        )
-    return tuple(said)
+    obeying = (
+        "a member that cannot read for so long goes on obeying holds that were lifted "
+        "meanwhile"
+    )
+    return (
+        *_below(facts, "delete.retention.ms", _LEAST_KEPT_MS, obeying),
+        *_below(
+            facts,
+            "max.message.bytes",
+            _LEAST_BYTES,
+            "holds that are longer cannot be written",
+        ),
+    )
 
 
 def forgotten(facts: Facts) -> tuple[str, ...]:
     """Return why the history of a topic is shorter than 30 days; () if it is not."""
-    kept_ms = _number(facts.settings or {}, "min.compaction.lag.ms")
-    if kept_ms is None or kept_ms >= HISTORY_DAYS * _DAY_MS:
-        return ()
-    said = (
-        f"{facts.name}: min.compaction.lag.ms={kept_ms}: what was held and lifted may be "
-        f"forgotten before {HISTORY_DAYS} days are over"
+    least = HISTORY_DAYS * _DAY_MS
+    what = (
+        f"what was held and lifted may be forgotten before {HISTORY_DAYS} days are over"
     )
-    return (said,)
+    return _below(facts, "min.compaction.lag.ms", least, what)
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
@@ -272,17 +267,13 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
         return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:
         return (_too_many(facts),)
-    most = _number(facts.settings or {}, "max.message.bytes")
-    if most is not None and most < _LEAST_STATUS_BYTES:
-        said = (
-            f"{facts.name}: max.message.bytes={most}: longer reports cannot be written"
-        )
-        return (said,)
-    return ()
+    what = "longer reports cannot be written"
+    return _below(facts, "max.message.bytes", _LEAST_BYTES, what)
 
 
-def _number(settings: Mapping[str, str], name: str) -> int | None:
-    try:
-        return int(settings[name])
-    except (KeyError, ValueError):
-        return None
+def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:
+    """Return a sentence if a setting is known and below a number."""
+    value = (facts.settings or {}).get(name, "")
+    if not value.lstrip("-").isdigit() or int(value) >= least:
+        return ()
+    return (f"{facts.name}: {name}={value}: {what}",)
