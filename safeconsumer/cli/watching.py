@@ -112,7 +112,7 @@ def _show_outage(output: Output, group: str, why: str) -> None:
         output.document({"group": group, "unread": [why]}, is_one_line=True)
         return
     click.clear()
-    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
+    lines = [_clock(None), f"group {group}: unknown, {why}"]
     output.lines([*lines, "members go on obeying what they read last"])
 
 
@@ -173,7 +173,7 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -
     unread = dict.fromkeys(why for one in pictures for why in one.unread)
     heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
     shown = group_text.columns([heading, *map(_group_row, found)], "")
-    output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+    output.lines([*(f"unknown: {why}" for why in unread), *shown])
 
 
 def _group_row(one: View) -> tuple[str, ...]:

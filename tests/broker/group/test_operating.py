@@ -287,7 +287,7 @@ def test_watching_outlives_an_outage(
     ended = run(working, "status", "--group", working.group, "--watch")
     assert ended.exit_code == Status.INTERRUPTED
     first, second = ended.stdout.split("every second", 2)[1:]
-    assert "UNKNOWN, no answer from the broker: KafkaTimeoutError: x" in first
+    assert "unknown, no answer from the broker: KafkaTimeoutError: x" in first
     assert f"group {working.group}: Stable, 1 member" in second
 
 
