@@ -1,6 +1,5 @@
 """Places and lifts holds: reads the typed input, previews the change, and writes it."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +23,8 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group import preview
 from safeconsumer.group.documents import standing_document
+from safeconsumer.group.ending import Ending
+from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
@@ -31,7 +32,6 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
-from safeconsumer.holds.explain import utc
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
@@ -140,22 +140,20 @@ def _judged(
 
 def _extending(wanted: Placing, offset: str) -> Placing:
     """Let one's own hold last longer: it keeps its id and its reason."""
-    now = wanted.picture.now or time.time()
-    found = [one for one in wanted.own.items() if str(one[1].offset) == offset]
-    if len(wanted.changes) != 1 or not found or found[0][1].is_over(now):
+    wish = wanted.wish
+    own = [one for one in wanted.own.values() if str(one.offset) == offset]
+    if len(wanted.changes) != 1 or not own:
         why = "it was lifted, replaced or extended, or it ended: look at the group"
         raise Problem(409, "the hold has changed", why)
-    change, own = found[0]
-    if own.hold is None or own.expires_at is None or change.hold is None:
-        raise Problem(400, f"{own.key.scope} has no end that is known")
-    if wanted.seconds is None:
+    if wish.ending == Ending():
         raise Problem(400, "say for how long, counted from now, or until when")
-    if now + wanted.seconds <= own.expires_at:
-        why = "place it again to make it shorter"
-        raise Problem(400, f"it lasts until {utc(own.expires_at)}, which is later", why)
-    longer = evolve(own.hold, ttl_ms=change.hold.ttl_ms, since_ms=change.hold.since_ms)
-    change = Change(change.key, longer)
-    return evolve(wanted, changes=(change,), own={change: own})
+    try:
+        (change,) = longer(
+            wanted.picture, wish.owner, map(str, wish.scopes), wish.ending
+        )
+    except HoldSettingError as error:
+        raise Problem(400, str(error)) from error
+    return evolve(wanted, changes=(change,), own={change: own[0]})
 
 
 def _picture(snapshot: Snapshot, group: str) -> Picture:

@@ -149,7 +149,7 @@ class Follower:
         self.settings = settings
         self._known = Known(settings, LogClock(), _MOST_RECORDS)
         self._told = Told()
-        self._reader = TopicReader(self._base, settings.status_topic)
+        self._reader = TopicReader(self._base, settings.status_topic, NAMED_FOR)
         # When everything was read, and why that is not so any more.
         self._read_at: float | None = None
         self._reading_trouble: Trouble | None = None
@@ -232,7 +232,7 @@ class Follower:
             closing.callback(admin.close)
             closing.callback(self._reader.close)
             ids = self._readable(admin)
-            remade = self._reader.begin(list(ids), NAMED_FOR, ids=ids)
+            remade = self._reader.begin(list(ids), ids=ids)
             with self._lock:
                 self._known.begin_again(remade)
                 self._names = frozenset(ids)

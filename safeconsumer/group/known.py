@@ -43,7 +43,6 @@ class _Heard:
     """The last record of one reporter; most are never decoded."""
 
     at: float
-    offset: int
     value: bytes | None
 
     @cached_property
@@ -200,9 +199,6 @@ class Known:
             if one.topic in self.sources:
                 self._fold.begin_again(one.topic)
                 self._remade = tuple(dict.fromkeys((*self._remade, one.topic)))
-                continue
-            for heard in self._heard.values():
-                heard.offset = -1
 
     def take(
         self,
@@ -236,9 +232,7 @@ class Known:
         # Reports go by offset: a broker's clock may have gone back.
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
-        known = self._heard.get(record.key)
-        if known is None or known.offset < record.offset:
-            self._heard[record.key] = _Heard(at or 0.0, record.offset, record.value)
+        self._heard[record.key] = _Heard(at or 0.0, record.value)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return the holds that are not lifted, of one group or of all."""

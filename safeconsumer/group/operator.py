@@ -11,12 +11,12 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors import ControlTopicError, ControlWriteError
-from safeconsumer.group import clients, known, topics
+from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.fold import side_by_side
-from safeconsumer.group.known import GROUP, OPERATOR, Known, Seen, Told
+from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.noting import Journal, Noting
 from safeconsumer.group.picture import Picture
@@ -87,9 +87,7 @@ class Operator:
         self._admin: KafkaAdminClient | None = None
         self._asker: KafkaConsumer | None = None
         self._known = Known(settings, self._clock)
-        self._reader = TopicReader(self.base, settings.status_topic)
-        # Seconds of reports that are read; more once somebody does not report.
-        self._seconds = known.SILENT_AFTER
+        self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
         self._is_fit = False
         self._cluster: str | None = None
@@ -269,9 +267,7 @@ class Operator:
 
     def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
         remade = self._asked(
-            lambda asker: self._reader.begin(
-                list(ids), self._seconds, asker=asker, ids=ids
-            )
+            lambda asker: self._reader.begin(list(ids), asker=asker, ids=ids)
         )
         self._known.begin_again(remade)
         self._known.take({}, self._reader.positions)
@@ -337,7 +333,7 @@ class Operator:
         self, group: str, *, is_strict: bool = False, timeout: float | None = None
     ) -> Picture:
         """
-        Return all that can be known of a group now, with one consumer.
+        Return all that can be known of a group now.
 
         Without a control topic or a status topic, or the right to read one, the rest is
         returned all the same, and the picture names what is missing.
@@ -392,7 +388,7 @@ class Operator:
 
     def _look(self, group: str, *, is_strict: bool) -> Picture:
         survey = Survey(facts={group: self.group(group)})
-        seen, told = self._told(survey, is_strict=is_strict)
+        seen, told = self._told(is_strict=is_strict)
         survey, _ = self._asked(
             lambda asker: with_lags(survey, [group], self.admin, asker)
         )
@@ -404,14 +400,13 @@ class Operator:
 
         Lags are not included.
         """
-        seen, told = self._told(Survey(), is_strict=False)
+        seen, told = self._told(is_strict=False)
         listed = listed_groups(self.admin)
         survey = survey_of(self.admin, {*listed, *told.groups}, listed)
-        told = self._with_late(survey, seen, told)
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())
 
-    def _told(self, survey: Survey, *, is_strict: bool) -> tuple[Seen, Told]:
+    def _told(self, *, is_strict: bool) -> tuple[Seen, Told]:
         seen = self._read(is_strict=is_strict)
         if seen.ends is not None and not is_strict and not self._is_fit:
             # A topic made for other data has no holds on it either.
@@ -419,20 +414,7 @@ class Operator:
                 self.check()
             except ControlTopicError as error:
                 seen = evolve(seen, ends=None, unread=[*seen.unread, str(error)])
-        told = self._known.told(self._listen)
-        return seen, self._with_late(survey, seen, told)
-
-    def _with_late(self, survey: Survey, seen: Seen, told: Told) -> Told:
-        # Read as far back as a session lasts, only if somebody does not report.
-        said = {one.member_id for one in (*told.reports, *told.late)}
-        facts = survey.facts.values()
-        silent = {one.member_id for each in facts for one in each.members} - said
-        if not seen.is_heard or not silent or self._seconds >= known.NAMED_FOR:
-            return told
-        self._seconds = known.NAMED_FOR
-        self._reader.forget(str(self.settings.status_topic))
-        self._read_on(topics.readable(self.admin, self.settings)[0])
-        return self._known.told()
+        return seen, self._known.told(self._listen)
 
     def _pictures(
         self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told

@@ -49,15 +49,19 @@ class TopicReader:
     Args:
         base: the connection.
         recent: a topic of which only the last seconds are read; None if there is none.
+        seconds: about how many.
 
     Attributes:
         positions: the offsets below which everything was returned, past compacted
             records too.
     """
 
-    def __init__(self, base: Mapping[str, Any], recent: str | None = None) -> None:
+    def __init__(
+        self, base: Mapping[str, Any], recent: str | None = None, seconds: float = 0.0
+    ) -> None:
         self._base = base
         self._recent = recent
+        self._seconds = seconds
         self._ids: dict[str, object] = {}
         self._ends: Mapping[TopicPartition, int] = {}
         self._consumer: SafeConsumer | None = None
@@ -67,7 +71,6 @@ class TopicReader:
     def begin(
         self,
         names: Sequence[str],
-        seconds: float = 0.0,
         *,
         asker: KafkaConsumer | None = None,
         ids: Mapping[str, object] | None = None,
@@ -77,7 +80,6 @@ class TopicReader:
 
         Args:
             names: the topics.
-            seconds: about how much of the recent topic is read by a new client.
             asker: asks for offsets; None: the client that reads does, whose connection
                 a fetch may keep busy.
             ids: the topics' ids; None: those that the asker's metadata has.
@@ -107,9 +109,9 @@ class TopicReader:
         is_anew = recent not in at or any(one.topic == self._recent for one in remade)
         if recent in tps and (is_new or is_anew):
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
-            firsts = {**firsts, recent: _since(asker, recent, seconds, last)}
+            firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
         for one in remade:
-            self.forget(one.topic)
+            self.positions.pop(TopicPartition(one.topic, 0), None)
         self._ids.update({name: one for name, one in found.items() if one is not None})
         self._ends = dict(ends)
         self._seek(consumer, firsts)
@@ -170,10 +172,6 @@ class TopicReader:
         """Return the seconds since every topic's last fetch without an error."""
         return 0.0 if self._client is None else self._client.silence()
 
-    def forget(self, name: str) -> None:
-        """Read a topic again, from the next :meth:`begin` on."""
-        self.positions.pop(TopicPartition(name, 0), None)
-
     def wake(self) -> None:
         """End the wait of a turn under way. Any thread may call it."""
         if (client := self._client) is not None:
@@ -189,7 +187,7 @@ class TopicReader:
 def _since(
     consumer: KafkaConsumer, tp: TopicPartition, seconds: float, otherwise: int
 ) -> int:
-    at_ms = int((time.time() - 2 * seconds) * 1000)
+    at_ms = int((time.time() - seconds) * 1000)
     try:
         one = consumer.offsets_for_times({tp: at_ms})[tp]
     except (kafka_errors.KafkaError, ValueError):  # a broker that cannot look up times

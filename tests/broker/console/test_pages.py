@@ -113,7 +113,7 @@ def test_only_ones_own_hold_with_an_end_is_extended() -> None:
     held = evolve(picture(5, is_held=True), standing=(bobs, endless))
     with writing(alone(held)) as (served, _):
         assert "Extend" not in page(served, "/group", group=HELD)
-        assert "has no end that is known" in extending(
+        assert "is held until it is resumed" in extending(
             served, scopes="b:2", **{"for": "2h"}
         )
 

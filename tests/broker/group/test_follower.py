@@ -1,20 +1,14 @@
 """The follower: what it publishes is what a command would see, whatever happens."""
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.admin import KafkaAdminClient
-from kafka.errors import CoordinatorNotAvailableError
 
-from safeconsumer.group import clients, known, topic_reader, topics
+from safeconsumer.group import clients, topics
 from safeconsumer.group import follower as module
 from safeconsumer.group.follower import Follower, Snapshot
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
 from tests.harness.console.harness import settled
 from tests.harness.group.team import Team
@@ -120,41 +114,6 @@ def test_a_topic_that_is_made_again(team: Team) -> None:
         until(following, lambda one: not one.remade, "that nothing is missing")
 
 
-# ---------------------------------------------------------------- ages
-
-
-@pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
-    """One question that took 25 s made two minutes in which nothing was asked."""
-    assert module._rest_after(took) == rest
-
-
-@pytest.mark.embedded_broker
-def test_who_was_not_listened_to_is_not_silent(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reader is in trouble, the survey goes on: reports stay as they were."""
-    monkeypatch.setattr(known, "SILENT_AFTER", 3.0)
-    monkeypatch.setattr(topic_reader, "_SILENCE", 1.0)
-    members = settled(team, "a")
-    with Polled(*members), follower(team) as following:
-        until(following, lambda one: is_well(one) and _reports(team, one), "a report")
-        late = team.broker.hold("Fetch", CONSOLE)
-        until(following, lambda one: one.trouble is not None, "trouble")
-        lost_at = time.monotonic()
-        wait_for(
-            lambda: (following._asked.at or 0) > lost_at + 3,
-            "a survey of when it would have been silent",
-        )
-        assert _reports(team, following.snapshot())
-        late.release()
-
-
-def _reports(team: Team, snapshot: Snapshot) -> tuple[Report, ...]:
-    picture = snapshot.pictures.get(team.group)
-    return () if picture is None else picture.reports
-
-
 # ---------------------------------------------------------------- costs
 
 
@@ -196,37 +155,3 @@ def test_a_status_topic_that_is_made_later_is_read(
         assert picture.reporting is None
         team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
         until(following, lambda one: is_well(one) and not one.unread, "the topic")
-
-
-def test_one_group_that_cannot_be_asked_about_leaves_the_others(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its coordinator is not there; it ended the survey of all groups, each time."""
-    (member,) = settled(team, "a")
-    member.commit()
-    asking = KafkaAdminClient.list_group_offsets
-
-    def asked(self: KafkaAdminClient, names: list[str]) -> Any:  # noqa: ANN401 - upstream's
-        if "bad" in names:
-            message = "bad: its coordinator is not there"
-            raise CoordinatorNotAvailableError(message)
-        return asking(self, names)
-
-    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", asked)
-    wanted = changes("bad", "alice", ["@all"], new_hold("test", None))
-    publish(lambda: team.writer, team.settings.operator_topic, wanted, 10.0)
-    with Polled(member), follower(team) as following:
-        known = until(
-            following,
-            lambda one: (
-                is_well(one)
-                and "bad" in one.pictures
-                and one.pictures["bad"].unread
-                and any(group == team.group for group, _ in one.moved)
-            ),
-            "both groups",
-        )
-    bad, good = known.pictures["bad"], known.pictures[team.group]
-    assert "its coordinator is not there" in bad.unread[0]
-    assert not Judge(bad).quietness(bad.standing).is_reached
-    assert set(good.facts.committed) == set(team.partitions)

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from safeconsumer.group import events as control_events
 from safeconsumer.group import report_wire, verdicts
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge
-from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
@@ -108,32 +106,6 @@ def test_members_report_what_they_obey(team: Team) -> None:
         (report,) = operator.look(team.group).reports
     assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
     assert report.applied[team.settings.operator_topic] == done.offset + 1
-
-
-@pytest.mark.parametrize("ahead", [-120.0, 120.0])
-def test_an_operator_with_a_wrong_clock_sees_who_is_there(
-    team: Team, ahead: float
-) -> None:
-    """Who is alive is told by the reports; who was killed is not among them."""
-    consumer = team.subscribed("alive", control=team.quick)
-    killed = team.member("killed", control=team.quick)
-    team.settled(consumer)
-    clock = LogClock(wall=lambda: time.time() + ahead)
-    with Operator(team.broker.client_config, team.quick, clock) as operator:
-
-        def look() -> set[str]:
-            return {one.client_id for one in operator.look(team.group).reports}
-
-        poll_until(consumer, lambda: look() == {"alive", "killed"})
-        team.silence(killed)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("safeconsumer.group.known.SILENT_AFTER", 1.5)
-            poll_until(consumer, lambda: look() == {"alive"})
-            team.silence(consumer)
-            poll_until(consumer, lambda: not look())
-            pictures = operator.look(team.group), *operator.survey()
-        said = [one.late for one in pictures if one.group == team.group]
-        assert [[one.client_id for one in late] for late in said] == [["alive"]] * 2
 
 
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:

@@ -146,7 +146,7 @@ def test_extend_never_shortens(working: Team) -> None:
         group = ("--group", working.group, "--owner", "alice")
         return run(working, "extend", "@all", *group, *arguments)
 
-    assert "place it with pause" in extend("--for", "1h").stderr
+    assert "place it, or name its owner" in extend("--for", "1h").stderr
     placed = pause(working, "@all", "--for", "1h", "-o", "json")
     (first,) = json.loads(placed.stdout)["held"]
     assert "which is later" in extend("--for", "30m").stderr

@@ -6,8 +6,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
-from kafka.errors import CoordinatorLoadInProgressError as LoadInProgressError
-from kafka.errors import KafkaTimeoutError, NotCoordinatorError
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import waiting
 from safeconsumer.cli.commands import safeconsumer
@@ -165,23 +164,3 @@ def test_what_will_not_be_is_not_waited_for(team: Team) -> None:
         ended = waiting.wait_until(operator, team.group, judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited < 30.0
-
-
-@pytest.mark.any_broker
-def test_a_coordinator_that_is_not_ready_is_asked_again(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error stood in the answer, and a command ended with it."""
-    with Operator(team.broker.client_config, team.settings) as operator:
-        admin = operator.admin
-        ask, errors = admin.describe_groups, [NotCoordinatorError, LoadInProgressError]
-
-        def describe(groups: list[str]) -> dict[str, dict[str, Any]]:
-            answer: dict[str, dict[str, Any]] = ask(groups)
-            if errors:
-                answer[team.group] |= {"error": str(errors.pop()()), "group_state": ""}
-            return answer
-
-        monkeypatch.setattr(admin, "describe_groups", describe)
-        assert operator.group(team.group).state in {"Dead", "Empty"}
-    assert not errors

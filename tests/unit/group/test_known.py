@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from attrs import frozen
 from kafka import TopicPartition
 
@@ -146,28 +147,6 @@ def test_a_record_without_a_time_tells_none() -> None:
     assert topics.known.reported_at == START
 
 
-def test_reports_that_are_read_again_change_nothing() -> None:
-    """A command reads further back once somebody does not report."""
-    topics = Topics()
-    topics.report("a", holds=1)
-    topics.report("a", holds=2)
-    told = topics.known.told()
-    topics.known.take({"status": [one for _, one in topics.written]}, topics.positions)
-    assert topics.known.told() == told
-    assert [one.holds for one in told.reports] == [2]
-
-
-def test_reports_of_a_status_topic_that_was_made_again_count() -> None:
-    """Its offsets start over."""
-    topics = Topics()
-    topics.report("b")
-    topics.report("a", holds=1)
-    topics.known.begin_again([Remade("status", 2, 0)])
-    topics.offsets["status"] = 0
-    topics.report("a", holds=2)
-    assert [one.holds for one in topics.known.told().reports] == [2, 0]
-
-
 def test_a_garbled_report_is_nobody_s() -> None:
     topics = Topics()
     topics.write("status", b"x", b"{")
@@ -284,23 +263,56 @@ class Fed(Topics):
         return 0.0
 
 
-def test_reports_are_published_together_and_holds_at_once(monkeypatch: Any) -> None:  # noqa: ANN401 - pytest's
-    """A thousand members would have made a snapshot for each of their reports."""
+class Following:
+    """A follower whose threads are not begun, and what is written for it to read."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.fed = Fed()
+        self.follower = Follower({}, SETTINGS)
+        patch.setattr(self.follower, "_reader", self.fed)
+        patch.setattr(self.follower, "_known", Known(SETTINGS, self.fed.clock))
+
+    def turn(self) -> int:
+        """Let it read what was written last; return the snapshot's version."""
+        name, one = self.fed.written[-1]
+        self.fed.polled = {name: [one]}
+        self.follower._turn()
+        return self.follower.snapshot().version
+
+
+@pytest.fixture
+def following(monkeypatch: pytest.MonkeyPatch) -> Following:
     monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
-    following, fed = Follower({}, SETTINGS), Fed()
-    monkeypatch.setattr(following, "_reader", fed)
-    monkeypatch.setattr(following, "_known", Known(SETTINGS, fed.clock))
+    return Following(monkeypatch)
 
-    def turn() -> int:
-        name, one = fed.written[-1]
-        fed.polled = {name: [one]}
-        following._turn()
-        return following.snapshot().version
 
+def test_reports_are_published_together_and_holds_at_once(following: Following) -> None:
+    """A thousand members would have made a snapshot for each of their reports."""
     for name in ("a", "b", "c"):
-        fed.report(name)
-        assert turn() == 1
-    fed.hold()
-    assert turn() == 2
-    told = following._told
+        following.fed.report(name)
+        assert following.turn() == 1
+    following.fed.hold()
+    assert following.turn() == 2
+    told = following.follower._told
     assert (names(told.reports), len(told.standing)) == (["a", "b", "c"], 1)
+
+
+def test_who_was_not_listened_to_is_not_silent(following: Following) -> None:
+    """The reader is in trouble, the survey goes on: reports stay as they were."""
+    one = following.follower
+    following.fed.report("a")
+    following.turn()
+    one._lose(one._read, module.Trouble("no answer", ""))
+    following.fed.at += SILENT_AFTER + 1
+    with one._lock:
+        one._publish()
+    assert (names(one._told.reports), one.snapshot().trouble is None) == (["a"], False)
+    following.fed.hold()
+    following.turn()
+    assert (names(one._told.reports), one.snapshot().trouble) == ([], None)
+
+
+@each(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
+def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
+    """One question that took 25 s made two minutes in which nothing was asked."""
+    assert module._rest_after(took) == rest
