@@ -10,9 +10,9 @@ import reference_tables
 import safeconsumer
 from safeconsumer import events, metrics, spark, testing
 from safeconsumer.cli.errors import MEANINGS
-from safeconsumer.metrics import alerts
 from tests.unit.contract import matrix
 
+_RUNBOOK = Path(metrics.__file__).parent / "files" / "runbook.md"
 _EVENTS = """# Events
 
 What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is that of its line in the log, *level* the line's level; where the application places or lifts its own holds, and for a worker's holds, that is `debug`. A class in *parents* matches all of its children.
@@ -22,7 +22,7 @@ What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every cla
 """  # noqa: E501 - one sentence, one line
 _STATUSES = """# Exit statuses
 
-The same for every command; `--help` of a command lists those that it ends with.
+The same for every command, as its `--help` says.
 
 | status | meaning |
 |---|---|
@@ -39,7 +39,7 @@ def write(folder: Path) -> None:
         "events.md": _EVENTS + "\n".join((*_events(), *_event_classes())) + "\n",
         "exit-statuses.md": _STATUSES + "\n".join(_statuses()) + "\n",
         "rest.md": reference_tables.rest_page(),
-        "runbook.md": alerts.runbook(),
+        "runbook.md": _RUNBOOK.read_text("utf-8"),
         "settings.md": reference_tables.settings_page(),
         "spark.md": reference_tables.spark_page() + "\n".join(_spark()) + "\n",
         "wire-formats.md": reference_tables.formats_page(),

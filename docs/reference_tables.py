@@ -294,7 +294,7 @@ def _call(one: api.Call) -> tuple[str, ...]:
         f"`{one.method} {one.path}`",
         ", ".join(f"`{name}`" for name in one.wants),
         ", ".join(f"`{name}`" for name in one.takes),
-        _cell(one.what),
+        _cell(inspect.getdoc(one.handler) or ""),
     )
 
 

@@ -48,9 +48,6 @@ CHECKS = (
     *("W4", "W5", "W7", "W10"),
 )
 
-# Their names before S was reserved for Spark, as it is in the contract.
-FORMER_NAMES = {f"S{number}": f"A{number}" for number in range(1, 9)}
-
 # Checks that need to know to which group each member belongs.
 _OF_THE_GROUP = ("A2", "A4", "A6", "G2")
 

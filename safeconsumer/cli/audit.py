@@ -8,24 +8,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import click
-from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, FORMER_NAMES, Settings
+from safeconsumer.audit.checker import CHECKS, Settings
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packed, pack
 from safeconsumer.audit.reading import TopicPartition, partition_of, tp_text
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
-from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
-from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
+from safeconsumer.cli.errors import EPILOG, CommandError, explained
+from safeconsumer.cli.journals import Papers, papers, settings_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
-from safeconsumer.group import troubles as cluster
 from safeconsumer.holds.explain import counted
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
@@ -48,53 +45,14 @@ class Evidence(Protocol):
         """Return one row per check and case, and why some journals could not be read."""
 
 
-class _Check(click.Choice[str]):
-    """The name of a check; a name that it had before is answered with today's."""
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        if value in FORMER_NAMES:
-            self.fail(f"{value} is called {FORMER_NAMES[value]} now.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-_EPILOG = epilog(
-    Status.DONE,
-    Status.FAILED,
-    Status.USAGE,
-    Status.UNREACHABLE,
-    Status.REFUSED,
-)
-
-
-@click.command(cls=Command, epilog=_EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument("journals", nargs=-1, required=True)
-@click.option(
-    "--drained", is_flag=True, help="Every written record should have been delivered."
-)
-@click.option(
-    "--clock-skew",
-    type=float,
-    callback=allowance,
-    default=0.0,
-    metavar="SECONDS",
-    help=CLOCK_SKEW,
-)
-@click.option(
-    "--patience",
-    type=float,
-    default=5.0,
-    show_default=True,
-    callback=allowance,
-    metavar="SECONDS",
-    help=PATIENCE,
-)
+@settings_options
 @click.option(
     "--without",
     "left_out",
     multiple=True,
-    type=_Check(CHECKS),
+    type=click.Choice(CHECKS),
     help="Leave a check out, for example one that cannot be judged here.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
@@ -128,9 +86,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     /,
     *,
     journals: tuple[str, ...],
-    drained: bool,
-    clock_skew: float,
-    patience: float,
+    settings: Settings,
     left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
@@ -150,8 +106,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     pack or a report could not be written. The rows of a report have is_complete, which
     says whether every journal could be read.
     """
-    settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
-    try:
+    with explained(context):
         only = None if partition is None else _named(partition)
         _check(journals, packed, master)
         with _evidence(journals, master) as given:
@@ -167,15 +122,6 @@ def audit(  # noqa: PLR0913 - one parameter per option
                 _tell_nowhere(rows, only)
                 rows = tuple(row for row in rows if (row.topic, row.partition) == only)
                 shown = _around(rows, given, only)
-    except KafkaError as error:
-        give_up(context, cluster.said(error), errors.status_of(error))
-        return
-    except CommandError as error:
-        give_up(context, str(error), error.status)
-        return
-    except SafeConsumerError as error:
-        give_up(context, str(error) or type(error).__name__, Status.USAGE)
-        return
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)

@@ -185,7 +185,7 @@ def _base(
     # A file that was typed names the cluster; an address that was not is another's.
     if bootstrap is not None and not (is_other and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
-    servers = _servers(str(configs.get("bootstrap_servers") or ""))
+    servers = servers_of(str(configs.get("bootstrap_servers") or ""))
     if not servers:
         message = (
             "no cluster given: use --bootstrap HOST:PORT or --config FILE"
@@ -230,7 +230,13 @@ def _check_login(configs: Mapping[str, Any]) -> None:
         context.meta[FIRST_TROUBLE] = first
 
 
-def _servers(text: str) -> list[str]:
+def servers_of(text: str) -> list[str]:
+    """
+    Return the addresses in a text.
+
+    Raises:
+        CommandError: one is not HOST:PORT.
+    """
     found = [one.strip() for one in text.split(",") if one.strip()]
     for one in found:
         host, _, port = one.rpartition(":")

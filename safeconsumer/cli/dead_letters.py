@@ -48,35 +48,32 @@ def _place(text: str) -> tuple[str, int, int] | None:
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    # Called with filters, as they were written, and limit.
-    @click.option(
-        "--from",
-        "from",
-        multiple=True,
-        metavar="TOPIC[:PARTITION[@OFFSET]]",
-        help="Only records that failed there; repeatable.",
-    )
-    @click.option(
-        "--error",
-        multiple=True,
-        metavar="CLASS",
-        help="Only this exception, with or without its module; repeatable.",
-    )
-    @click.option(
-        "--since",
-        metavar="TIME",
-        help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
-    )
-    @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
-    @functools.wraps(command)
-    def with_filters(
-        *args: Any,  # noqa: ANN401 - the command's own
-        **options: Any,  # noqa: ANN401 - the command's own
-    ) -> Any:  # noqa: ANN401 - the command's own
-        filters = {name: options.pop(name) for name in ("from", "error", "since")}
-        return command(*args, filters=filters, **options)
-
-    return with_filters
+    # Called with from, error, since and limit.
+    for option in (
+        click.option(
+            "--limit", type=click.IntRange(1), help="At most this many letters."
+        ),
+        click.option(
+            "--since",
+            metavar="TIME",
+            help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
+        ),
+        click.option(
+            "--error",
+            multiple=True,
+            metavar="CLASS",
+            help="Only this exception, with or without its module; repeatable.",
+        ),
+        click.option(
+            "--from",
+            "from",
+            multiple=True,
+            metavar="TOPIC[:PARTITION[@OFFSET]]",
+            help="Only records that failed there; repeatable.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def _wanted(filters: Mapping[str, Any]) -> Wanted:
@@ -105,15 +102,15 @@ def _group_of(topic: str, filters: Mapping[str, Any]) -> str:
 @output_options
 @cluster_options
 @click.pass_context
-def list_letters(  # noqa: PLR0913 - one parameter per option
+def list_letters(
     context: click.Context,
     /,
     topic: str,
-    filters: Mapping[str, Any],
     limit: int | None,
     *,
     output: Output,
     base: Base,
+    **filters: Any,  # noqa: ANN401 - from, error and since
 ) -> None:
     """
     List the letters in TOPIC: when, from where, which error, after how many attempts.
@@ -183,12 +180,13 @@ def replay(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     which: str,
-    filters: Mapping[str, Any],
     limit: int | None,
     *,
     is_dry: bool,
+    rate: float | None,
+    is_again: bool,
     base: Base,
-    **choices: Any,  # noqa: ANN401 - rate, is_again
+    **filters: Any,  # noqa: ANN401 - from, error and since
 ) -> None:
     """
     Send the letters of TOPIC back to the topics they come from, at least once.
@@ -229,7 +227,14 @@ def replay(  # noqa: PLR0913 - one parameter per option
                 lambda name: cluster.partitions_of(where, [name])[name]
             )
             replaying = Replay(
-                there, wanted, producer, partitions, _say, most=limit, **choices
+                there,
+                wanted,
+                producer,
+                partitions,
+                _say,
+                rate=rate,
+                most=limit,
+                is_again=is_again,
             )
             if before := replaying.before:
                 _say(

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from importlib.metadata import version
 import click
 from attrs import evolve
 
+from safeconsumer.cli.connection import servers_of
 from safeconsumer.cli.console import PORT, served
-from safeconsumer.cli.errors import CommandError, Status, epilog, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.demo.cluster import TidyCluster
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS
@@ -22,25 +22,11 @@ from safeconsumer.demo.table import Verdict, sentence, table, verdict
 from safeconsumer.group.settings import Control
 from safeconsumer.testing.embedded import EmbeddedBroker
 
-_EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE)
-_HOST_PORT = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
-
-def _address(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    for one in (value or "").split(","):
-        if value is not None and not _HOST_PORT.fullmatch(one):
-            message = f"{one!r} is not HOST:PORT"
-            raise click.BadParameter(message)
-    return value
-
-
-@click.command(epilog=_EPILOG)
+@click.command(epilog=EPILOG)
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT",
-    callback=_address,
     help="Use this cluster, not an embedded broker; it must ask for no login and no "
     "TLS. Topics and groups named safeconsumer-demo-* are made and deleted again.",
 )
@@ -102,6 +88,7 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
         with EmbeddedBroker() as broker:
             yield broker
         return
+    servers_of(bootstrap)
     cluster = TidyCluster(bootstrap)
     if not cluster.is_there():
         message = f"no Kafka broker answers at {bootstrap}"

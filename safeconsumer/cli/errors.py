@@ -10,17 +10,9 @@ import kafka.errors as kafka_errors
 
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import (
-    ClientPropertyError,
-    ControlSettingError,
     ControlTopicError,
     ControlWriteError,
-    DecoderSettingError,
-    HoldSettingError,
-    JournalError,
-    MissingExtraError,
-    ScopeSyntaxError,
-    SparkSettingError,
-    SparkSetupError,
+    SafeConsumerError,
 )
 from safeconsumer.group.troubles import Kind, kind_of, said
 
@@ -55,42 +47,16 @@ MEANINGS = {
 }
 
 
-def epilog(*statuses: Status) -> str:
-    """
-    Return the part of a command's help about the statuses that it ends with.
-
-    Three are always in it: any command may fail by itself, be interrupted, or lose
-    the reader of its output.
-    """
-    every = sorted({*statuses, Status.BROKEN, Status.INTERRUPTED, Status.CLOSED})
-    return "\b\nExit status:\n" + "\n".join(
-        f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in every
+# The end of each command's help. click does not wrap this block, even if it is too wide
+# for a terminal.
+EPILOG = "\b\nExit status:\n" + "\n".join(
+    textwrap.fill(
+        meaning,
+        79,
+        initial_indent=f"  {status:>3}  ",
+        subsequent_indent=" " * 7,
     )
-
-
-def _wrapped(meaning: str) -> str:
-    # click does not wrap this block, even if it is too wide for a terminal.
-    return "\n       ".join(textwrap.wrap(meaning, 72))
-
-
-EPILOG = epilog(
-    Status.DONE,
-    Status.FAILED,
-    Status.USAGE,
-    Status.UNREACHABLE,
-    Status.REFUSED,
-)
-
-_USAGE = (
-    ClientPropertyError,
-    ControlSettingError,
-    DecoderSettingError,
-    HoldSettingError,
-    JournalError,
-    MissingExtraError,
-    ScopeSyntaxError,
-    SparkSettingError,
-    SparkSetupError,
+    for status, meaning in MEANINGS.items()
 )
 # The key in a command's context for the error of the first connection: later errors are
 # only timeouts.
@@ -112,12 +78,12 @@ def explained(context: click.Context) -> Iterator[None]:
         yield
     except CommandError as error:
         give_up(context, str(error), error.status)
-    except _USAGE as error:
-        give_up(context, str(error), Status.USAGE)
     except ControlTopicError as error:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
         give_up(context, str(error), status_of(error.__cause__))
+    except SafeConsumerError as error:
+        give_up(context, str(error) or type(error).__name__, Status.USAGE)
     except (kafka_errors.KafkaError, OSError) as error:
         if _is_of_output(error):
             raise

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from safeconsumer.cli.saying import printable
-from safeconsumer.group import judging
 from safeconsumer.group.backlog import Backlog
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Member
 from safeconsumer.group.overview import PartitionRow, View, ended
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.verdicts import Level, Verdict
+from safeconsumer.group.verdicts import Level, Verdict, gone_text
 from safeconsumer.holds.explain import counted
 
 _MANY = 20
@@ -45,11 +44,11 @@ def status_lines(view: View, backlog: Backlog, *, is_wide: bool = False) -> list
     if view.members:
         lines.append("members")
     lines += columns(map(_member_row, view.members))
-    lines += [f"  {judging.gone_text(one)}" for one in picture.gone]
+    lines += [f"  {gone_text(one)}" for one in picture.gone]
     if held := view.held:
         lines.append("held partitions")
         most = len(held) if is_wide else 5 * _MANY
-        lines += columns(_held_row(one, backlog) for one in held[:most])
+        lines += columns(_held_row(one, picture, backlog) for one in held[:most])
         if len(held) > most:
             lines.append(f"  and {len(held) - most} more")
     return [*lines, *backlog.lines()]
@@ -80,12 +79,14 @@ def _member_row(one: Member) -> tuple[str, ...]:
     return one.name, one.host, one.verdict.words, quiet, one.more
 
 
-def _held_row(one: PartitionRow, backlog: Backlog) -> tuple[str, ...]:
-    lag = "nothing committed" if one.committed is None else "lag unknown"
+def _held_row(one: PartitionRow, picture: Picture, backlog: Backlog) -> tuple[str, ...]:
+    is_none = one.committed is None and picture.facts.has_committed
+    lag = "nothing committed" if is_none else "lag unknown"
     if one.lag is not None:
         lag = f"lag {one.lag:,}"
     since = backlog.since.get(one.tp)
     written = "" if since is None else f"{since:,} since the hold"
+    owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
     why = "" if is_quiet else one.verdict.sentence
-    return one.name, one.verdict.words, one.owner or "nobody", lag, written, why
+    return one.name, one.verdict.words, owner, lag, written, why

@@ -45,7 +45,6 @@ from safeconsumer.group.preview import (
     objections,
     placing,
     preview,
-    replacing,
     wish_of,
 )
 from safeconsumer.group.publisher import Acknowledged
@@ -150,17 +149,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
         limit = None if patience is None else timeout_of(patience, "--wait")
         with operating(context, connect, journal) as operator:
             operator.check()
-            wanted = _look(operator, wish)
-            against = tuple(objections(operator, wanted))
-            is_all = _check(against, flags)
+            wanted, against = _look(operator, wish, flags)
             if flags["dry_run"]:
                 operator.check_journal()
                 _tell_preview(output, preview(operator, wanted, against))
                 return
-            if is_all and not flags["yes"] and is_terminal():
+            if _is_asking(against, flags):
                 _confirm(preview(operator, wanted, against))
-                wanted = _look(operator, wish)  # people think for minutes
-                _check(tuple(replacing(wanted)), flags)
+                wanted, _ = _look(operator, wish, flags)  # people think for minutes
             todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo)
             with written("held", done):
@@ -173,14 +169,28 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 _end(context, output, placed, reached)
 
 
-def _look(operator: Operator, wish: Wish) -> Placing:
-    return placing(
+def _look(
+    operator: Operator, wish: Wish, flags: Mapping[str, bool]
+) -> tuple[Placing, tuple[Objection, ...]]:
+    """Return what to place, and what keeps it from being placed but for the flags."""
+    wanted = placing(
         operator.look(wish.group, is_strict=True),
         wish,
         skew=operator.settings.clock_skew,
         host=host(),
         principal=principal(operator.base),
     )
+    against = tuple(objections(operator, wanted))
+    for one in against:
+        if one.consent in _REFUSALS and not flags[one.consent.value]:
+            more, status = _REFUSALS[one.consent]
+            raise CommandError(one.what + more, status)
+    return wanted, against
+
+
+def _is_asking(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
+    is_all = any(one.consent is Consent.EVERYTHING for one in against)
+    return is_all and not flags["yes"] and is_terminal()
 
 
 def timeout_of(text: str, option: str = "--timeout") -> float:
@@ -195,15 +205,6 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     except ValueError as error:
         message = f"{option}: {error}"
         raise CommandError(message) from error
-
-
-def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
-    """Return whether all of the group would be held, if the flags allow the rest."""
-    for one in against:
-        if one.consent in _REFUSALS and not flags[one.consent.value]:
-            more, status = _REFUSALS[one.consent]
-            raise CommandError(one.what + more, status)
-    return any(one.consent is Consent.EVERYTHING for one in against)
 
 
 def is_terminal() -> bool:

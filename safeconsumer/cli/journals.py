@@ -1,11 +1,13 @@
 """Opens the journals that a command is given, and reads as much as it can."""
 
+import functools
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from attrs import frozen
@@ -20,13 +22,6 @@ from safeconsumer.audit.stream import Joined, sources
 from safeconsumer.errors import JournalError
 
 _OF_A_PART = re.compile(r"\.\d{6}$")
-
-# The help of options that every command about journals has.
-CLOCK_SKEW = "By how much the clocks of any two hosts may differ, brokers too."
-PATIENCE = (
-    "How long records may take to come after a resume (L1), and an operator's hold to "
-    "reach members that own the partition already (G2, W10)."
-)
 
 
 @frozen(kw_only=True)
@@ -91,17 +86,51 @@ class Papers:
         return tuple(rows), tuple(troubles)
 
 
-def allowance(
-    context: click.Context,  # noqa: ARG001 - a callback's shape
-    parameter: click.Parameter,  # noqa: ARG001
-    value: float,
-) -> float:
-    """
-    Return an option's seconds, if the judge can use them.
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what the judge assumes; it is called with ``settings``."""
 
-    Raises:
-        click.BadParameter: they are below zero, not a number, or infinite.
-    """
+    @click.option(
+        "--drained",
+        is_flag=True,
+        help="Every written record should have been delivered.",
+    )
+    @click.option(
+        "--clock-skew",
+        type=float,
+        default=0.0,
+        callback=_allowance,
+        metavar="SECONDS",
+        help="By how much the clocks of any two hosts may differ, brokers too.",
+    )
+    @click.option(
+        "--patience",
+        type=float,
+        default=5.0,
+        show_default=True,
+        callback=_allowance,
+        metavar="SECONDS",
+        help="How long records may take to come after a resume, and an operator's hold "
+        "to reach members that own the partition already.",
+    )
+    @functools.wraps(command)
+    def with_settings(
+        *args: Any,  # noqa: ANN401 - the command's own
+        drained: bool,
+        clock_skew: float,
+        patience: float,
+        **kwargs: Any,  # noqa: ANN401 - the command's own
+    ) -> Any:  # noqa: ANN401 - the command's own
+        settings = Settings(
+            patience=patience, clock_skew=clock_skew, is_drained=drained
+        )
+        return command(*args, settings=settings, **kwargs)
+
+    return with_settings
+
+
+def _allowance(
+    _context: click.Context, _parameter: click.Parameter, value: float
+) -> float:
     if not 0 <= value < math.inf:
         message = f"{value} is not a number of seconds, 0 or more"
         raise click.BadParameter(message)

@@ -106,12 +106,10 @@ def resume(  # noqa: PLR0913 - one parameter per option
         if sum(map(bool, (scopes, is_all, ids))) != 1:
             message = "nothing to lift: give SCOPE..., --all, or --id ID"
             raise CommandError(message)
-        given = context.get_parameter_source("owner") is ParameterSource.COMMANDLINE
-        default = APP if source == GROUP and not given else owner
         asked = _Asked(
             group=group,
             source=source,
-            owner=None if ids else owner_of(default),
+            owner=None if ids else _owner(context, source, owner),
             scopes=scopes_of(scopes, group),
             ids=ids,
         )
@@ -132,8 +130,14 @@ def resume(  # noqa: PLR0913 - one parameter per option
                     output.lines(lifted.lines())
             if trouble := overwrote(lifted.overwritten):
                 give_up(context, trouble, Status.FAILED)
-        if lifted.is_in_vain:
+        if lifted.has_lifted_nothing:
             context.exit(Status.FAILED)
+
+
+def _owner(context: click.Context, source: str, owner: str | None) -> str:
+    # The environment's owner is an operator's, and not the members' own.
+    given = context.get_parameter_source("owner") is ParameterSource.COMMANDLINE
+    return owner_of(APP if source == GROUP and not given else owner)
 
 
 def _look(operator: Operator, asked: _Asked) -> _Seen | None:
@@ -210,7 +214,7 @@ class _Lifted:
     left: tuple[Standing, ...]
 
     @property
-    def is_in_vain(self) -> bool:
+    def has_lifted_nothing(self) -> bool:
         """Whether it lifted nothing while something holds: a wrong owner or scope."""
         return self.held is not None and not self.held and bool(self.left)
 

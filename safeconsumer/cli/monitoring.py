@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from safeconsumer.cli.errors import Status, epilog, give_up
+from safeconsumer.cli.errors import EPILOG, Status, give_up
 
 
-@click.command(epilog=epilog(Status.DONE, Status.FAILED, Status.USAGE))
+@click.command(epilog=EPILOG)
 @click.argument(
     "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
 )

@@ -10,16 +10,14 @@ from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
-from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.journals import Papers, papers, settings_options
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
 
 _FORMATS = frozenset({".svg", ".png", ".html"})
-
-_EPILOG = epilog(Status.DONE, Status.USAGE)
 
 
 def _moment(
@@ -62,7 +60,7 @@ def _check_folder(output: Path) -> None:
         raise CommandError(message)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )
@@ -95,26 +93,7 @@ def _check_folder(output: Path) -> None:
 @click.option(
     "--to", "end", callback=_moment, metavar="DURATION", help="End this long after it."
 )
-@click.option(
-    "--drained", is_flag=True, help="Every written record should have been delivered."
-)
-@click.option(
-    "--clock-skew",
-    type=float,
-    default=0.0,
-    callback=allowance,
-    metavar="SECONDS",
-    help=CLOCK_SKEW,
-)
-@click.option(
-    "--patience",
-    type=float,
-    default=5.0,
-    show_default=True,
-    callback=allowance,
-    metavar="SECONDS",
-    help=PATIENCE,
-)
+@settings_options
 @click.pass_context
 def timeline(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -126,9 +105,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     partitions: tuple[str, ...],
     start: float | None,
     end: float | None,
-    drained: bool,
-    clock_skew: float,
-    patience: float,
+    settings: Settings,
 ) -> None:
     """
     Draw what consumers did, by their delivery journals.
@@ -141,7 +118,6 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     with or without violations; 2: a journal is broken or of a newer version, and the
     picture says so, or nothing could be drawn.
     """
-    settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     wanted = Wanted(
         groups=frozenset(groups),
         topics=frozenset(one for one in partitions if ":" not in one),
@@ -149,25 +125,22 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         start=start or 0.0,
         end=end,
     )
-    try:
+    with explained(context):
         _check_folder(output)
         draw = _drawing(output)
         watching = Watching(settings)
         evidence = papers(journals)
         troubles, unread = _heard(watching, evidence)
-        trouble = _trouble(troubles, unread)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
         story = watching.told(wanted)
         if unnamed := watching.unnamed(wanted):
             click.echo(f"safeconsumer: {printable(unnamed)}", err=True)
-        output.write_bytes(draw(story, trouble))
-    except CommandError as error:
-        give_up(context, str(error), error.status)
-        return
-    except (OSError, SafeConsumerError) as error:
-        give_up(context, str(error), Status.USAGE)
-        return
+        picture = draw(story, _trouble(troubles, unread))
+        try:
+            output.write_bytes(picture)
+        except OSError as error:
+            raise CommandError(str(error)) from error
     click.echo(f"{printable(str(output))}: {_counts(story, len(evidence))}")
     context.exit(Status.USAGE if troubles else Status.DONE)
 

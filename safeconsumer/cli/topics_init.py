@@ -17,7 +17,6 @@ from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
     Status,
-    epilog,
     explained,
 )
 from safeconsumer.cli.output import WIDE, Output, output_options
@@ -145,7 +144,7 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     return f"set {', '.join(sorted(lacking))} on"
 
 
-@control.command(epilog=epilog(Status.DONE, Status.USAGE))
+@control.command(epilog=EPILOG)
 @_who
 @output_options
 @profile_option

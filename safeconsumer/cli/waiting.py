@@ -96,7 +96,7 @@ def wait_until(
             except InVainError as error:
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
-        if trouble is not None and waited > timeout:
+        if trouble is not None and waited + _LOOK_EVERY > timeout:
             raise trouble
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)

@@ -112,7 +112,7 @@ def _show_outage(output: Output, group: str, why: str) -> None:
         output.document({"group": group, "unread": [why]}, is_one_line=True)
         return
     click.clear()
-    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
+    lines = [_clock(None), f"group {group}: unknown, {why}"]
     output.lines([*lines, "members go on obeying what they read last"])
 
 
@@ -173,7 +173,7 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -
     unread = dict.fromkeys(why for one in pictures for why in one.unread)
     heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
     shown = group_text.columns([heading, *map(_group_row, found)], "")
-    output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+    output.lines([*(f"unknown: {why}" for why in unread), *shown])
 
 
 def _group_row(one: View) -> tuple[str, ...]:
@@ -225,6 +225,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
     """
+    began = time.monotonic()
     with explained(context):
         what, texts = _condition(words)
         limit = timeout_of(timeout)
@@ -236,8 +237,9 @@ def wait(  # noqa: PLR0913 - one parameter per option
                 refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 
+            left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit, check
+                operator, group, lambda seen: judge(seen, found), left, check
             )
         if output.is_json:
             output.document(reached.document())

@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
-from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Submission, typed
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
@@ -27,7 +26,6 @@ class Call:
 
     path: str
     handler: Callable[[Request], Any]
-    what: str
     takes: tuple[str, ...] = ()
     wants: tuple[str, ...] = ()
     method: str = "GET"
@@ -105,7 +103,12 @@ def _unheard(snapshot: Snapshot) -> str:
 
 
 async def pause(request: Request) -> Response:
-    """Place holds; answer once all replicas have acknowledged each of them."""
+    """
+    Place holds; answer once all replicas have acknowledged each of them.
+
+    What must be agreed to first is answered with 409: send the `agreement` of its
+    `preview` as `agreed`. A repeated call with the same key is carried out only once.
+    """
     return await _changed(request, _pause)
 
 
@@ -116,7 +119,12 @@ def _pause(sent: Submission) -> Outcome:
 
 
 async def resume(request: Request) -> Response:
-    """Lift one hold; another owner's hold needs its id, and its scope as ``typed``."""
+    """
+    Lift the hold with this id and offset.
+
+    Another owner's hold needs its id or offset, and its scope as `typed`. A repeated
+    call with the same key is carried out only once.
+    """
     return await _changed(request, _resume)
 
 
@@ -127,21 +135,16 @@ def _resume(sent: Submission) -> Outcome:
 async def _changed(
     request: Request, change: Callable[[Submission], Outcome]
 ) -> Response:
-    given = await _body(request)
-    state = state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def answer(is_wanted: IsWanted) -> Response:
-        outcome = change(
-            Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        )
+    def answer(sent: Submission) -> Response:
+        outcome = change(sent)
         acknowledged = [
             {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
             for one in outcome.done
         ]
-        return _json(state.snapshot(), acknowledged=acknowledged, preview=outcome.plan)
+        snapshot = sent.state.snapshot()
+        return _json(snapshot, acknowledged=acknowledged, preview=outcome.plan)
 
-    return await asking.answer(request, state.askers, answer)
+    return await changing.submit(request, await _body(request), answer)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -150,11 +153,7 @@ async def _body(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, "the body must be JSON", "content-type: application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BODY_BYTES:
-            raise Problem(413, "the body is too long")
+    body = await asking.body_of(request, _MOST_BODY_BYTES)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -204,22 +203,15 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
 # ---------------------------------------------------------------- the table
 
 CALLS = (
-    Call(path="/groups", handler=groups, what="All groups, one row each."),
-    Call(path="/holds", handler=holds, takes=("group",), what="The holds in force."),
-    Call(
-        path="/ready",
-        handler=ready,
-        what="Answers 200 if the console's data is complete and current.",
-    ),
+    Call(path="/groups", handler=groups),
+    Call(path="/holds", handler=holds, takes=("group",)),
+    Call(path="/ready", handler=ready),
     Call(
         path="/pause",
         handler=pause,
         method="POST",
         wants=("group", "scopes", "reason"),
         takes=("for", "until", "agreed", "key"),
-        what="Place holds. What must be agreed to first is answered with 409: send the "
-        "`agreement` of its `preview` as `agreed`. A repeated call with the same key "
-        "is carried out only once.",
     ),
     Call(
         path="/resume",
@@ -227,8 +219,5 @@ CALLS = (
         method="POST",
         wants=("group", "scope"),
         takes=("owner", "source", "id", "offset", "typed", "key"),
-        what="Lift the hold with this id and offset. Another owner's hold needs its "
-        "id, and its scope as typed. A repeated call with the same key is carried out "
-        "only once.",
     ),
 )

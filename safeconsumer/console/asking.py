@@ -57,3 +57,18 @@ async def answer(
     finally:
         gone.set()
     return errand.result(0)
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """
+    Return what a request sends.
+
+    Raises:
+        Problem: it is longer than so many bytes.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise Problem(413, "what was sent is too long")
+    return body

@@ -1,17 +1,18 @@
 """Places and lifts holds: reads the typed input, previews the change, and writes it."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
-from kafka import TopicPartition
 from kafka.errors import KafkaError
+from starlette.requests import Request
+from starlette.responses import Response
 
+from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.state import State
+from safeconsumer.console.state import State, state_of
 from safeconsumer.errors import (
     ControlTopicError,
     ControlWriteError,
@@ -22,6 +23,8 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group import preview
 from safeconsumer.group.documents import standing_document
+from safeconsumer.group.ending import Ending
+from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
@@ -29,7 +32,6 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
-from safeconsumer.holds.explain import utc
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
@@ -53,6 +55,22 @@ class Submission:
     owner: str
     given: Mapping[str, str]
     is_wanted: IsWanted
+
+
+async def submit(
+    request: Request,
+    given: Mapping[str, str],
+    change: Callable[[Submission], Response],
+) -> Response:
+    """Carry out what a request submits, on a thread that may wait for the cluster."""
+    state = state_of(request)
+    owner = state.auth.owner_of(request)
+
+    def answer(is_wanted: IsWanted) -> Response:
+        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
+        return change(sent)
+
+    return await asking.answer(request, state.askers, answer)
 
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
@@ -122,22 +140,20 @@ def _judged(
 
 def _extending(wanted: Placing, offset: str) -> Placing:
     """Let one's own hold last longer: it keeps its id and its reason."""
-    now = wanted.picture.now or time.time()
-    found = [one for one in wanted.own.items() if str(one[1].offset) == offset]
-    if len(wanted.changes) != 1 or not found or found[0][1].is_over(now):
+    wish = wanted.wish
+    own = [one for one in wanted.own.values() if str(one.offset) == offset]
+    if len(wanted.changes) != 1 or not own:
         why = "it was lifted, replaced or extended, or it ended: look at the group"
         raise Problem(409, "the hold has changed", why)
-    change, own = found[0]
-    if own.hold is None or own.expires_at is None or change.hold is None:
-        raise Problem(400, f"{own.key.scope} has no end that is known")
-    if wanted.seconds is None:
+    if wish.ending == Ending():
         raise Problem(400, "say for how long, counted from now, or until when")
-    if now + wanted.seconds <= own.expires_at:
-        why = "place it again to make it shorter"
-        raise Problem(400, f"it lasts until {utc(own.expires_at)}, which is later", why)
-    longer = evolve(own.hold, ttl_ms=change.hold.ttl_ms, since_ms=change.hold.since_ms)
-    change = Change(change.key, longer)
-    return evolve(wanted, changes=(change,), own={change: own})
+    try:
+        (change,) = longer(
+            wanted.picture, wish.owner, map(str, wish.scopes), wish.ending
+        )
+    except HoldSettingError as error:
+        raise Problem(400, str(error)) from error
+    return evolve(wanted, changes=(change,), own={change: own[0]})
 
 
 def _picture(snapshot: Snapshot, group: str) -> Picture:
@@ -180,9 +196,6 @@ class _Asked:
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())
 
-    def lags(self, *_: object) -> Mapping[TopicPartition, int]:
-        return self.picture.lags
-
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         found: Mapping[str, float | None] = self._asked(
             ("retention", *names), lambda operator: operator.retention(names), {}
@@ -195,7 +208,7 @@ class _Asked:
         if self.snapshot.trouble:
             return otherwise
         try:
-            return self.state.asked(key, ask)
+            return self.state.questions.asked(key, ask)
         except (ControlTopicError, KafkaError, OSError, Problem):
             return otherwise
 
@@ -221,8 +234,9 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
     wanted = _laid(state, picture, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
-    agreed, plan = sent.given.get("agreed"), document(sent.given, seen)
-    is_agreed = agreed == plan["agreement"] or (agreed is None and not against)
+    agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
+    plan = {**seen.document(), "agreement": shows}
+    is_agreed = agreed == shows or (agreed is None and not against)
     if not is_agreed:
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
@@ -236,11 +250,6 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
         return f"{changed}Look at what it would do now."
     what = "".join(f"{one.what}. " for one in seen.objections if one.what)
     return f"{changed}{what}Agree first: {seen.to_agree}."
-
-
-def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
-    """Return a preview as plain JSON values, with the agreement it needs."""
-    return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
 
 # ---------------------------------------------------------------- lifting

@@ -3,13 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import Response
 
-from safeconsumer.console.retention import Limits
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
@@ -22,7 +22,12 @@ from safeconsumer.metrics.reading import Sample
 
 _METRICS = {one.name: one for one in table.of("console")}
 
+# Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
+_MOMENT = 1.0
+
 _Topics: TypeAlias = Mapping[str, Sequence[PartitionRow]]
+# Seconds after which topics delete records, by name; None if age deletes none.
+_Limits: TypeAlias = Mapping[str, float | None]
 
 
 @frozen
@@ -79,7 +84,7 @@ def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
 def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     views = state.held_views(snapshot)
     held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
-    limits = state.retention.of({topic for topics in held.values() for topic in topics})
+    limits = _limits(state, {topic for topics in held.values() for topic in topics})
     shown = 0
     for group, topics in held.items():
         # Alerts depend on these: they are never left out. There are few for each group.
@@ -94,6 +99,17 @@ def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
         shown += len(several)
         yield from several
     yield _Figure("console_omitted_series", {}, omitted)
+
+
+def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
+    names = sorted(topics)
+    if not names:
+        return {}
+    found = state.questions.lately(
+        ("retention", *names), lambda one: one.retention(names), moment=_MOMENT
+    )
+    state.limits.update(found or {})  # of what is not told again the last answer stays
+    return state.limits
 
 
 def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
@@ -116,42 +132,43 @@ def _omissible(
             yield list(_of_free(picture))
 
 
-def _of_held(view: View, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
-    picture = view.picture
-    yield from _members(picture, Judge(picture))
-    yield from _holds(picture)
-    yield from _partitions(picture, Counter(map(_partition_state, view.partitions)))
+def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
+    free = _free_state(view.picture)
+    counts = Counter(_partition_state(row, free) for row in view.partitions)
+    yield from _of_group(Judge(view.picture), counts)
     if view.held or view.verdict.level is not Level.WAITING:
         is_quiet = view.verdict.level is Level.QUIET
         yield _Figure("group_quiet", {"group": view.group}, int(is_quiet))
-    yield from _margin(picture, topics, limits)
+    yield from _margin(view.picture, topics, limits)
 
 
 def _of_free(picture: Picture) -> Iterator[_Figure]:
     judge = Judge(picture)
-    yield from _members(picture, judge)
-    yield from _holds(picture)
-    yield from _partitions(picture, {"flowing": len(judge.partitions)})
+    yield from _of_group(judge, {_free_state(picture): len(judge.partitions)})
 
 
-def _members(picture: Picture, judge: Judge) -> Iterator[_Figure]:
-    counts = Counter(one.verdict.words for one in judge.present)
-    for state in table.MEMBER_STATES:
-        labels = {"group": picture.group, "state": state}
-        yield _Figure("group_members", labels, counts[state])
+def _of_group(judge: Judge, partitions: Mapping[str, int]) -> Iterator[_Figure]:
+    group = judge.picture.group
+    members = Counter(one.verdict.words for one in judge.present)
+    for name, states, counts in (
+        ("group_members", table.MEMBER_STATES, members),
+        ("group_partitions", table.PARTITION_STATES, partitions),
+    ):
+        for state in states:
+            labels = {"group": group, "state": state}
+            yield _Figure(name, labels, counts.get(state, 0))
+    yield from _holds(judge.picture)
 
 
-def _partition_state(row: PartitionRow) -> str:
+def _free_state(picture: Picture) -> str:
+    return "unknown" if picture.ends is None else "flowing"
+
+
+def _partition_state(row: PartitionRow, free: str) -> str:
     if not row.holds:
-        return "flowing"
+        return free
     level = row.verdict.level
     return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(level, "unknown")
-
-
-def _partitions(picture: Picture, counts: Mapping[str, int]) -> Iterator[_Figure]:
-    for state in table.PARTITION_STATES:
-        labels = {"group": picture.group, "state": state}
-        yield _Figure("group_partitions", labels, counts.get(state, 0))
 
 
 def _holds(picture: Picture) -> Iterator[_Figure]:
@@ -186,7 +203,7 @@ def _topic_lag(
         yield _Figure("group_held_lag_records", labels, sum(lags))
 
 
-def _margin(picture: Picture, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
+def _margin(picture: Picture, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
     now = picture.now
     if now is None:
         # If no member reports the time, our own clock is used, unless it is behind the

@@ -1,20 +1,38 @@
-"""Lends one connection for commands to one thread at a time."""
+"""Lends one connection to one thread at a time, and remembers answers."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from attrs import frozen
+from kafka.errors import KafkaError
 
 from safeconsumer.console.problems import Problem
+from safeconsumer.errors import ControlTopicError
+from safeconsumer.group.errand import Errand
 from safeconsumer.group.operator import Operator
 
 # Seconds to wait for the connection; a client that clicked waits that long.
 _BUSY = 2.0
 _CLOSING = 1.0
+# Seconds for which the cluster's answer about something that seldom changes is used,
+# and for which it is remembered if there is no newer one.
+_STANDS, _REMEMBERED = 60.0, 600.0
+
+T = TypeVar("T")
+
+
+@frozen
+class _Answer:
+    at: float
+    value: Any
 
 
 class Lent:
     """
-    One connection, which is opened when it is first needed.
+    One connection, which is opened when it is first needed, and what it answered.
 
     Args:
         connect: opens the connection.
@@ -27,6 +45,9 @@ class Lent:
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
+        self._answers: Mapping[Hashable, _Answer] = {}
+        self._asking = threading.Lock()  # of the next
+        self._errands: dict[Hashable, tuple[float, Errand[Any]]] = {}
 
     @contextmanager
     def lend(self) -> Iterator[Operator]:
@@ -47,6 +68,66 @@ class Lent:
             yield self._operator
         finally:
             self._lock.release()
+
+    def asked(
+        self, key: Hashable, ask: Callable[[Operator], T], stands: float = _STANDS
+    ) -> T:
+        """
+        Ask the cluster, unless an answer under that key stands for so many seconds.
+
+        Raises:
+            KafkaError: it does not answer, or refuses.
+            Problem: another request is waiting for a cluster that does not answer.
+        """
+        known = self._answers.get(key)
+        if known is None or known.at < time.monotonic() - stands:
+            with self.lend() as operator:
+                known = _Answer(time.monotonic(), ask(operator))
+                old = known.at - _REMEMBERED
+                kept = {at: one for at, one in self._answers.items() if one.at >= old}
+                self._answers = {**kept, key: known}
+        value: T = known.value
+        return value
+
+    def lately(
+        self,
+        key: Hashable,
+        ask: Callable[[Operator], T],
+        stands: float = _STANDS,
+        moment: float = 0.0,
+    ) -> T | None:
+        """
+        Return the last answer under that key, if there is one, however old.
+
+        If it does not stand any more, a separate thread asks the cluster: no caller
+        waits for a broker that does not answer, and the one that begins it so many
+        seconds at most. A refusal stands as an answer does.
+        """
+        known = self._answers.get(key)
+        if known is None or known.at < time.monotonic() - stands:
+            errand = self._begun(key, lambda: self.asked(key, ask, 0.0), stands)
+            if errand is not None and moment:
+                troubles = (ControlTopicError, KafkaError, OSError, Problem)
+                with suppress(TimeoutError, *troubles):  # the last answer is still used
+                    errand.result(moment)
+                known = self._answers.get(key)
+        return None if known is None else known.value
+
+    def _begun(
+        self, key: Hashable, ask: Callable[[], T], stands: float
+    ) -> Errand[T] | None:
+        now = time.monotonic()
+        with self._asking:
+            self._errands = {
+                name: (at, one)
+                for name, (at, one) in self._errands.items()
+                if not one.is_over or at >= now - (stands if name == key else _STANDS)
+            }
+            if key in self._errands:
+                return None
+            errand = Errand(ask)
+            self._errands[key] = (now, errand)
+            return errand
 
     def close(self) -> None:
         """Close the connection, unless a request waits for an answer on it."""

@@ -7,7 +7,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,7 +17,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
-from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
@@ -25,10 +24,9 @@ from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
-from safeconsumer.group.judging import gone_text
 from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
-from safeconsumer.group.verdicts import LEVELS, Level
+from safeconsumer.group.verdicts import LEVELS, Level, gone_text
 from safeconsumer.holds.explain import utc
 
 STATIC = Path(__file__).parent / "static"
@@ -124,6 +122,7 @@ def partition(request: Request) -> Response:
         snapshot,
         title=f"{one.name} of {name}",
         group=name,
+        picture=snapshot.pictures[name],
         one=one,
     )
 
@@ -291,15 +290,8 @@ def _lift_page(
 
 
 async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_FORM_BYTES:
-            raise Problem(413, "the form's data is too long")
-    given = {
-        name: values[-1]
-        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
-    }
+    body = await asking.body_of(request, _MOST_FORM_BYTES)
+    given = dict(parse_qsl(body.decode("utf-8", "replace")))
     auth = state_of(request).auth
     if not auth.is_form_of(auth.owner_of(request), given.get("form", "")):
         raise Problem(
@@ -324,14 +316,8 @@ async def _asked(show: Callable[[Request], Response], request: Request) -> Respo
 async def _changed(
     change: Callable[[Request, Submission], Response], request: Request
 ) -> Response:
-    given, state = await _form(request), state_of(request)
-    owner = state.auth.owner_of(request)
-
-    def answer(is_wanted: IsWanted) -> Response:
-        sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
-        return change(request, sent)
-
-    return await asking.answer(request, state.askers, answer)
+    given = await _form(request)
+    return await changing.submit(request, given, lambda sent: change(request, sent))
 
 
 def _live(
@@ -342,9 +328,8 @@ def _live(
 
     async def shown(request: Request) -> Response:
         snapshot = _look(request)[1]
-        ticks = int(
-            snapshot.age / _TICK
-        )  # a page's ages change even if nothing else does
+        # A page's ages change even if nothing else does.
+        ticks = int(snapshot.age / _TICK)
         tag = f'W/"{snapshot.version}-{ticks}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"etag": tag})
@@ -381,19 +366,10 @@ def _page(
 ) -> Response:
     state = state_of(request)
     owner = state.auth.owner_of(request)
-    known = {
-        "version": snapshot.version,
-        "age": snapshot.age,
-        "trouble": snapshot.trouble,
-        "is_reading": not snapshot.is_complete,
-        "now": snapshot.now,
-        "remade": snapshot.remade,
-        "unread": snapshot.unread,
-    }
     page = _templates().get_template(template)
     text = page.render(
         here=request.url.path,
-        known=known,
+        known=snapshot,
         owner=owner,
         cluster=", ".join(state.setup.base["bootstrap_servers"]),
         is_read_only=state.setup.is_read_only,

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
@@ -13,9 +13,7 @@ from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.retention import Retention
 from safeconsumer.group.backlog import Backlog, Pace, held_since
-from safeconsumer.group.errand import Errand
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
@@ -26,14 +24,10 @@ from safeconsumer.group.settings import Control
 # Seconds for which a verdict on an unchanged picture is kept: the verdict depends on
 # how long committed offsets have not moved.
 _KEPT = 2.0
-# Seconds for which the cluster's answer about something that seldom changes is kept.
-_STANDS = 60.0
-# The same, for how many records were written since a hold.
+# Seconds for which it is used how many records were written since a hold.
 _SINCE_STANDS = 10.0
 # The most requests or changes at a time, and the most runs of the checks.
 _ASKERS, _DOCTORS = 8, 2
-
-T = TypeVar("T")
 
 
 @frozen(eq=False)
@@ -42,12 +36,6 @@ class _Kept:
     at: float
     view: View
     pace: Pace
-
-
-@frozen
-class _Answer:
-    at: float
-    value: Any
 
 
 @frozen(kw_only=True)
@@ -93,8 +81,9 @@ class State:
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow
             request uses it, since a lift may wait for it.
-        questions: the connection for previews.
-        retention: remembers after how long held topics delete records.
+        questions: the connection for previews, and for what seldom changes.
+        limits: seconds after which topics delete records, as far as known; None
+            if age deletes none.
         once: remembers results by key; only for the thread that has ``commands``.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
@@ -116,15 +105,12 @@ class State:
     )
     commands: Lent = field(init=False)
     questions: Lent = field(init=False)
-    retention: Retention = field(init=False)
+    limits: dict[str, float | None] = field(factory=dict, init=False)
     once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
-    _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
-    _aside: Errand[object] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands, self.questions = Lent(self.connect), Lent(self.connect)
-        self.retention = Retention(self._retention)
 
     def snapshot(self) -> Snapshot:
         """Return the present snapshot."""
@@ -216,45 +202,19 @@ class State:
         picture, kept = snapshot.pictures[group], self._views.get(group)
         moments = held_since(picture)
         key = ("since", group, *sorted(moments.items()))
-        known = self._answers.get(key)
-        is_old = known is None or known.at < time.monotonic() - _SINCE_STANDS
-        is_free = self._aside is None or self._aside.is_over
-        if moments and is_old and is_free and not snapshot.trouble:
-            self._aside = Errand(
-                lambda: self.asked(key, lambda one: one.written_since(moments), 0)
+        since: Mapping[TopicPartition, int] | None = None
+        if moments and not snapshot.trouble:
+            since = self.questions.lately(
+                key, lambda one: one.written_since(moments), _SINCE_STANDS
             )
         found = Backlog(
             lags=picture.lags,
-            since={} if known is None else known.value,
+            since=since or {},
             held=frozenset(picture.held),
         )
         if kept is None or not found.lags:
             return found
         return evolve(found, pace=kept.pace.of(found.open_lag))
-
-    def asked(
-        self, key: Hashable, ask: Callable[[Operator], T], stands: float = _STANDS
-    ) -> T:
-        """
-        Ask the cluster, unless an answer under that key stands for so many seconds.
-
-        Raises:
-            KafkaError: it does not answer, or refuses.
-            Problem: another request is waiting for a cluster that does not answer.
-        """
-        old = time.monotonic() - _STANDS
-        known = self._answers.get(key)
-        if known is None or known.at < time.monotonic() - stands:
-            with self.questions.lend() as operator:
-                known = _Answer(time.monotonic(), ask(operator))
-            kept = {one: each for one, each in self._answers.items() if each.at >= old}
-            self._answers = {**kept, key: known}
-        value: T = known.value
-        return value
-
-    def _retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
-        with self.questions.lend() as operator:
-            return operator.retention(names)
 
     def close(self) -> None:
         """Close the connections, except one on which a request still waits."""

@@ -53,7 +53,8 @@ class Event:
     def severity(self) -> str:
         """The level of its log line; debug, if it is about a worker's own holds only."""
         holds = getattr(self, "holds", ())
-        is_routine = holds and all(one.is_routine for one in holds)
+        is_listed = isinstance(holds, tuple) and holds  # some events count them
+        is_routine = is_listed and all(one.is_routine for one in holds)
         return "debug" if is_routine else self.level
 
     @property

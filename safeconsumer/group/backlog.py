@@ -15,6 +15,8 @@ from safeconsumer.group.picture import Picture
 # Looks are about a second apart, of which there are so many; with fewer the pace would
 # be chance.
 _APART, _LOOKS, _FEW = 0.9, 30, 5
+# Records per second; a pace below that is rounded to none.
+_STEADY = 0.5
 
 
 @frozen(kw_only=True)
@@ -66,6 +68,8 @@ class Backlog:
         """Whether the lag falls, and when it is gone; empty if that is unknown."""
         if self.pace is None or not self.open_lag:
             return ""
+        if abs(self.pace) < _STEADY:
+            return "steady"
         done = self.catch_up
         until = "" if done is None else f": caught up in {words_of(done)}"
         falls = "falling" if self.pace > 0 else "growing"
@@ -123,7 +127,7 @@ def held_since(picture: Picture) -> dict[TopicPartition, float]:
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
     """Ask the cluster for the records that wait for a group."""
     told = Backlog(
-        lags=operator.lags(picture.facts, picture.facts.partitions),
+        lags=picture.lags,
         since=operator.written_since(held_since(picture)),
         held=set(picture.held),
     )

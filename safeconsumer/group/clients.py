@@ -62,16 +62,7 @@ def connection(
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
-    """Make a client that reads control topics."""
-    return SafeConsumer(log=False, **_reading(base))
-
-
-def asker(base: Mapping[str, Any]) -> KafkaConsumer:
-    """Make a client that asks where topics begin and end, and reads no records."""
-    return made(KafkaConsumer, **_reading(base))
-
-
-def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a client that reads control topics, or asks where topics begin and end."""
     defaults = {
         "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
@@ -83,7 +74,7 @@ def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
         "metadata_max_age_ms": 30_000,
         "group_id": None,
     }
-    return {**defaults, **base}
+    return SafeConsumer(log=False, **{**defaults, **base})
 
 
 def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:

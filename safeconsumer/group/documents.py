@@ -70,9 +70,9 @@ def status_document(view: View) -> dict[str, Any]:
 def _member_document(one: Member) -> dict[str, object]:
     return {
         "client_id": one.name,
-        "member_id": one.facts.member_id if one.facts else None,
+        "member_id": one.id if one.is_listed else None,
         "host": one.host,
-        "is_in_group": one.facts is not None,
+        "is_in_group": one.is_listed,
         **verdict_document(one.verdict),
         "report": None if one.report is None else asdict(one.report),
     }

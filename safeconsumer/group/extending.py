@@ -42,8 +42,8 @@ def _longer(change: Change, own: Standing | None, ending: Ending, now: float) ->
     scope = change.key.scope
     if own is None or own.hold is None or own.is_over(now):
         message = (
-            f"{scope} is not held by {change.key.owner}: place it with pause, or give "
-            "its owner with --owner. Nothing was changed"
+            f"{scope} is not held by {change.key.owner}: place it, or name its owner. "
+            "Nothing was changed"
         )
         raise HoldSettingError(message)
     if own.hold.ttl_ms is None:
@@ -54,7 +54,7 @@ def _longer(change: Change, own: Standing | None, ending: Ending, now: float) ->
     if end is not None and seconds is not None and now + seconds + allowed < end:
         message = (
             f"{scope} is held until {utc(end)}, which is later. Nothing was changed: "
-            "pause --replace makes it shorter"
+            "replace it to make it shorter"
         )
         raise HoldSettingError(message)
     hold = evolve(own.hold, ttl_ms=new_hold(own.hold.reason, seconds).ttl_ms)

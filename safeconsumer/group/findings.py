@@ -10,7 +10,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.judging import UNSEEN, Judge, Member, gone_text
+from safeconsumer.group.judging import UNSEEN, Judge, Member
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
@@ -62,11 +62,12 @@ def _findings(
         what = f"no control topic is there, or may be described by you: {named}"
         yield Finding(rank=BAD, what=what, do=_INIT)
         return
-    found = found[: len(operator.settings.topics)]
-    for facts in found:
+    of_holds = found[: len(operator.settings.topics)]
+    for facts in of_holds:
         yield from _topic(facts)
-    fit = not any(topics.faults(facts) for facts in found)
-    yield from _status_topic(operator)
+    fit = not any(topics.faults(facts) for facts in of_holds)
+    for facts in found[len(of_holds) :]:
+        yield from _settings(facts, topics.status_faults(facts))
     yield from acl_findings(operator, operators)
     if fit:
         yield from _holds(operator, group)
@@ -84,36 +85,22 @@ def _re2() -> Finding:
     )
 
 
-def _status_topic(operator: Operator) -> Iterator[Finding]:
-    name = operator.settings.status_topic
-    if name is None:
-        return
-    (facts,) = topics.ask(operator.admin, (name,))
-    faults = topics.status_faults(facts)
-    for fault in faults:
-        yield Finding(rank=BAD, what=fault, do=_mend(facts))
-    if not faults:
-        yield Finding(rank=GOOD, what=f"{name}: settings are right")
-
-
-def _mend(facts: topics.Facts) -> str:
-    # What has several partitions says itself what to do: init does not take them away.
-    return "" if facts.partitions and facts.partitions != 1 else _INIT
-
-
 def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
-    for fault in faults:
-        yield Finding(rank=BAD, what=fault, do=_mend(facts))
-    if faults:
-        return
-    notes = (*topics.advice(facts), *topics.forgotten(facts))
-    problems = topics.shortcomings(facts)
+    notes = () if faults else (*topics.advice(facts), *topics.forgotten(facts))
     for what in notes:
         yield Finding(rank=NOTE, what=what, do=_INIT)
-    for what in problems:
-        yield Finding(rank=BAD, what=what, do=_INIT)
-    if not notes and not problems:
+    wrong = faults or topics.shortcomings(facts)
+    if wrong or not notes:
+        yield from _settings(facts, wrong)
+
+
+def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
+    # What has several partitions says itself what to do: init does not take them away.
+    do = "" if facts.partitions and facts.partitions != 1 else _INIT
+    for fault in faults:
+        yield Finding(rank=BAD, what=fault, do=do)
+    if not faults:
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 
 
@@ -166,7 +153,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
     for gone in picture.gone:
         yield Finding(
             rank=NOTE,
-            what=gone_text(gone),
+            what=verdicts.gone_text(gone),
             do="check what is held before its query is started again"
             if gone.state == "stopped"
             else "check that its driver runs; a batch that it planned may still read",

@@ -117,30 +117,38 @@ class Fold:
 
         Records that were taken over before change nothing.
         """
-        reading = self._reading(topic)
         fresh: dict[_SourceKey, Entry] = {}
+        skipped = 0
         for record in records:
-            one = reading.entry(record)
+            key = wire.decode_key(record.key)
+            if key is not None and self._group not in {None, key.group}:
+                continue
+            one = None if key is None else self._entry(topic, key, record)
             written = topic, record.key or b""
-            if one is not None and self._is_news(written, one):
+            if one is None:
+                skipped += 1
+            elif self._is_news(written, one):
                 self._registers[written] = one.register
                 fresh[written] = one
                 if one.hold is None:
                     self._lifted[topic].add(written[1])
                 else:
                     self._lifted[topic].discard(written[1])
-        return Taken(fresh=tuple(fresh.values()), skipped=reading.skipped)
+        return Taken(fresh=tuple(fresh.values()), skipped=skipped)
 
-    def entries(self, topic: str, records: Iterable[Written]) -> Iterator[Entry]:
-        """Yield what each record says, also overtaken ones; nothing is taken over."""
-        reading = self._reading(topic)
-        for record in records:
-            one = reading.entry(record)
-            if one is not None:
-                yield one
-
-    def _reading(self, topic: str) -> "_Reading":
-        return _Reading(topic, self._incarnations[topic], self._group)
+    def _entry(self, topic: str, key: ControlKey, record: Written) -> Entry | None:
+        """Return what a record says; None if it cannot be read."""
+        hold = wire.decode_hold(record.value)
+        is_scope = key.version > wire.VERSION or patterns.read(key.scope) is not None
+        if not is_scope or (record.value is not None and hold is None):
+            return None
+        register = Register(
+            stamp=(self._incarnations[topic], record.offset),
+            is_held=record.value is not None,
+            at_ms=record.at_ms,
+            body=record.value or b"",
+        )
+        return Entry(topic, key, register, hold)
 
     def _is_news(self, written: _SourceKey, one: Entry) -> bool:
         known = self._registers.get(written)
@@ -183,13 +191,10 @@ class Fold:
 
     def held(self) -> Iterator[Entry]:
         """Return every hold that is not lifted, in the order in which each first arrived."""
-        bodies: dict[bytes, ControlHold | None] = {}
         for (topic, written), register in self._registers.items():
             key = wire.decode_key(written)
             if register.is_held and key is not None:
-                if register.body not in bodies:
-                    bodies[register.body] = wire.decode_hold(register.body)
-                yield Entry(topic, key, register, bodies[register.body])
+                yield Entry(topic, key, register, wire.decode_hold(register.body))
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return every hold that is not lifted, of one group or of all, for operators."""
@@ -198,46 +203,6 @@ class Fold:
             for one in self.held()
             if group is None or one.key.group == group
         )
-
-
-class _Reading:
-    """Reads records of one topic."""
-
-    def __init__(self, topic: str, incarnation: int, group: str | None) -> None:
-        self._topic = topic
-        self._incarnation = incarnation
-        self._group = group
-        # The records of one command have the same value: ten thousand are decoded once.
-        self._bodies: dict[bytes, ControlHold | None] = {}
-        self.skipped = 0
-
-    def entry(self, record: Written) -> Entry | None:
-        """Return what a record says; None if it is another group's, or cannot be read."""
-        key = wire.decode_key(record.key)
-        if key is None:
-            self.skipped += 1
-            return None
-        if self._group not in {None, key.group}:
-            return None
-        body = self._body(record.value)
-        is_scope = key.version > wire.VERSION or patterns.read(key.scope) is not None
-        if not is_scope or (record.value is not None and body is None):
-            self.skipped += 1
-            return None
-        register = Register(
-            stamp=(self._incarnation, record.offset),
-            is_held=record.value is not None,
-            at_ms=record.at_ms,
-            body=record.value or b"",
-        )
-        return Entry(self._topic, key, register, body)
-
-    def _body(self, value: bytes | None) -> ControlHold | None:
-        if value is None:
-            return None
-        if value not in self._bodies:
-            self._bodies[value] = wire.decode_hold(value)
-        return self._bodies[value]
 
 
 def as_standing(source: str, one: Entry) -> Standing:

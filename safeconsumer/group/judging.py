@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Protocol
 
-from attrs import field, frozen
+from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group import verdicts
@@ -55,60 +55,37 @@ def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
 # ---------------------------------------------------------------- members
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(kw_only=True)
 class Member:
     """
     A member that Kafka lists or that reports.
 
     Attributes:
-        facts: Kafka's description of it; None if it is not a member for Kafka: it
-            assigned its partitions itself, or is not in the group any more.
+        id: a text that no other member has.
+        name: its client id.
+        host: where it runs, or where it connects from.
+        is_listed: whether Kafka lists it; others assigned their partitions themselves,
+            or are not in the group any more.
         report: its last report; None if there is none that belongs to it.
         verdict: whether it obeys everything on the control topics.
-        claimed: the partitions that it owns according to itself.
-        quiet: those of them that deliver nothing, as it reports.
+        owned: the partitions that it owns according to Kafka or to itself. In a
+            cooperative rebalance a member may go on for a moment with a partition that
+            Kafka has not given to anybody yet.
+        claimed: those that it owns according to itself.
+        quiet: those that deliver nothing, as it reports.
         busy: partitions on whose records it still works.
     """
 
-    facts: MemberFacts | None
+    id: str
+    name: str
+    host: str
+    is_listed: bool
     report: Report | None
     verdict: Verdict
-    claimed: frozenset[TopicPartition] = field(init=False)
-    quiet: frozenset[TopicPartition] = field(init=False)
-    busy: frozenset[TopicPartition] = field(init=False)
-
-    @claimed.default
-    def _claimed(self) -> frozenset[TopicPartition]:
-        return assigned([self.report] if self.report else [])
-
-    @quiet.default
-    def _quiet(self) -> frozenset[TopicPartition]:
-        return frozenset(partitions_of(self.report.quiet if self.report else {}))
-
-    @busy.default
-    def _busy(self) -> frozenset[TopicPartition]:
-        return frozenset(partitions_of(self.report.busy if self.report else {}))
-
-    @property
-    def id(self) -> str:
-        """A text that no other member has."""
-        if self.facts is not None:
-            return self.facts.member_id
-        return self.report.member if self.report is not None else ""
-
-    @property
-    def name(self) -> str:
-        """Its client id."""
-        if self.facts is not None:
-            return self.facts.client_id
-        return self.report.client_id if self.report is not None else ""
-
-    @property
-    def host(self) -> str:
-        """Where it runs, or where it connects from."""
-        if self.report is not None:
-            return self.report.host
-        return self.facts.host.lstrip("/") if self.facts else ""
+    owned: frozenset[TopicPartition]
+    claimed: frozenset[TopicPartition]
+    quiet: frozenset[TopicPartition]
+    busy: frozenset[TopicPartition]
 
     @property
     def obeys(self) -> bool:
@@ -123,7 +100,12 @@ class Member:
     @property
     def has_gone(self) -> bool:
         """Whether it was a member that Kafka no longer lists."""
-        return self.facts is None and bool(self.report and self.report.member_id)
+        return not self.is_listed and bool(self.report and self.report.member_id)
+
+    @property
+    def loud(self) -> frozenset[TopicPartition]:
+        """The partitions of which it delivers records, as far as it does not deny it."""
+        return self.busy | (self.owned - self.quiet)
 
     @property
     def quiet_count(self) -> int | None:
@@ -139,7 +121,7 @@ class Member:
 
     def _notes(self) -> Iterator[str]:
         report = self.report
-        if self.facts is None and not self.has_gone:
+        if not self.is_listed and not self.has_gone:
             yield "Kafka does not list it as a member of the group"
         if report is None:
             return
@@ -153,55 +135,26 @@ class Member:
         if report.skipped:
             yield f"skipped {counted(report.skipped, 'unreadable control record')}"
 
-    @property
-    def owned(self) -> frozenset[TopicPartition]:
-        """
-        The partitions that it owns according to Kafka and according to itself.
 
-        In a cooperative rebalance a member may go on for a moment with a partition that
-        Kafka has not given to anybody yet.
-        """
-        return (
-            self.claimed if self.facts is None else self.claimed | self.facts.assigned
-        )
+_NO_REPORT = Report(group="", member="", applied={}, assigned={}, quiet={})
 
 
-def _of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
-    if report.state != "ready":
-        row = verdicts.UNAVAILABLE
-        if report.kind == STREAM:
-            said = verdicts.STREAM_STATES.get(report.state, row.sentence)
-            return Verdict(row.level, row.words, said)
-        return row
-    if ends is None:
-        return verdicts.UNMEASURED
-    behind = sum(
-        max(0, end - report.applied.get(topic, -1)) for topic, end in ends.items()
-    )
-    if not behind:
-        return verdicts.OBEYS
-    return verdicts.BEHIND.of(records=counted(behind, "record"))
-
-
-def _of_lost(report: Report, now: float | None) -> Verdict:
-    for_ = ""
-    if now is not None:
-        for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"
-    return verdicts.LOST.of(for_=for_)
-
-
-def gone_text(report: Report) -> str:
-    """Describe a stream that reports no more, or that was stopped in a batch."""
-    if report.state == "stopped":
-        read = ", ".join(sorted(report.busy))
-        return (
-            f"{report.client_id} on {report.host} was stopped in the middle of a "
-            f"batch of {read}, which is run again in full, held "
-            "or not, when its query is started again"
-        )
-    return (
-        f"{report.client_id} on {report.host} is not heard of any more, and not "
-        "counted: it was killed, or its driver cannot report"
+def _member(
+    facts: MemberFacts | None, report: Report | None, verdict: Verdict
+) -> Member:
+    told = report or _NO_REPORT
+    claimed = assigned([told])
+    return Member(
+        id=facts.member_id if facts else told.member,
+        name=facts.client_id if facts else told.client_id,
+        host=told.host or (facts.host.lstrip("/") if facts else ""),
+        is_listed=facts is not None,
+        report=report,
+        verdict=verdict,
+        owned=claimed | (facts.assigned if facts else frozenset()),
+        claimed=claimed,
+        quiet=frozenset(partitions_of(told.quiet)),
+        busy=frozenset(partitions_of(told.busy)),
     )
 
 
@@ -289,9 +242,9 @@ class Judge:
             default=-1,
         )
         self._lost = {one.member_id: one for one in picture.late}
-        self.members = tuple(map(self._member, facts.members))
+        self.members = tuple(map(self._listed, facts.members))
         self.others = tuple(
-            Member(facts=None, report=one, verdict=_of_report(one, picture.ends))
+            _member(None, one, verdicts.of_report(one, picture.ends))
             for one in picture.reports
             if one.member_id not in known
         )
@@ -303,17 +256,17 @@ class Judge:
             for tp in member.busy:
                 self._busy.setdefault(tp, []).append(member)
 
-    def _member(self, facts: MemberFacts) -> Member:
+    def _listed(self, facts: MemberFacts) -> Member:
         report = self._reports.get(facts.member_id)
         if report is None:
             verdict = verdicts.SILENT if self.picture.is_heard else verdicts.UNHEARD
             if (last := self._lost.get(facts.member_id)) is not None:
-                verdict = _of_lost(last, self.picture.now)
+                verdict = verdicts.of_lost(last, self.picture.now)
         elif (report.generation or -1) < self._generation:
             verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
         else:
-            verdict = _of_report(report, self.picture.ends)
-        return Member(facts=facts, report=report, verdict=verdict)
+            verdict = verdicts.of_report(report, self.picture.ends)
+        return _member(facts, report, verdict)
 
     @property
     def everybody(self) -> tuple[Member, ...]:
@@ -333,12 +286,6 @@ class Judge:
     def partitions(self) -> tuple[TopicPartition, ...]:
         """What the group owns, or a member says it owns, or it has committed for."""
         return tuple(sorted({*self.picture.facts.partitions, *self._owners}))
-
-    def owner(self, tp: TopicPartition) -> Member | None:
-        """Return who owns a partition; Kafka's answer counts first."""
-        owners = self._owners.get(tp, [])
-        by_kafka = (one for one in owners if one.facts and tp in one.facts.assigned)
-        return next(by_kafka, owners[0] if owners else None)
 
     def delivery(self, tp: TopicPartition) -> Delivery:
         """Judge whether a member delivers records of a partition now."""
@@ -403,36 +350,23 @@ class Judge:
         found = {tp: self.delivery(tp) for tp in wanted}
         good = {Answer.QUIET, Answer.UNOWNED}
         loud = {tp: one for tp, one in found.items() if one.answer not in good}
-        blamed = self._blamed(loud)
+        missing = (
+            one
+            for one in self.present
+            if not one.obeys or not one.loud.isdisjoint(loud)
+        )
         return Quietness(
             members=len(self.present),
-            missing=tuple(
-                one for one in self.present if not one.obeys or one in blamed
-            ),
+            missing=tuple(missing),
             unsettled=self.unsettled,
             covers=len(wanted),
             loud=loud,
-            gone=tuple(map(gone_text, self.picture.gone)),
+            gone=tuple(map(verdicts.gone_text, self.picture.gone)),
         )
 
     def delivers(self, tp: TopicPartition) -> bool:
-        """Tell whether the owner of a partition delivers it and will go on."""
-        return any(
-            self._by(tp, one).answer is Answer.FLOWING
-            for one in self._owners.get(tp, ())
-            if not one.has_gone
-        )
-
-    def _blamed(self, loud: Iterable[TopicPartition]) -> set[Member]:
-        found: set[Member] = set()
-        for tp in loud:
-            found.update(
-                one
-                for one in self._owners.get(tp, ())
-                if self._by(tp, one).answer is not Answer.QUIET
-            )
-            found.update(self._busy.get(tp, ()))
-        return found
+        """Tell whether the owner of a partition reports that it delivers it."""
+        return any(tp in one.claimed and tp not in one.quiet for one in self.present)
 
 
 def _busy_of(one: Member) -> Delivery:

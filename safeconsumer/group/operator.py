@@ -6,69 +6,42 @@ from copy import copy
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
-from attrs import evolve, frozen
-from kafka import TopicPartition
+from attrs import evolve
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError, ControlWriteError
-from safeconsumer.group import clients, report_wire, topics, whole
-from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
-from safeconsumer.group.commits import CommitWatch, held_by_silent
+from safeconsumer.group import clients, topics
+from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.fold import side_by_side
+from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.noting import Journal, Noting
-from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
-from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.scope import Scope
+from safeconsumer.group.survey import (
+    AWAY,
+    Survey,
+    facts_of_one,
+    listed_groups,
+    survey_of,
+    with_lags,
+)
+from safeconsumer.group.topic_reader import TopicReader
 
-OPERATOR = "operator"
-GROUP = "group"
+__all__ = ["GROUP", "OPERATOR", "Operator"]
 
-# Seconds; a member without a report for as long is gone, or cannot reach the broker.
-SILENT_AFTER = 15.0
-# Seconds for which one that reports no more is named: Kafka lists a member that was
-# killed until its session ends, after 45 s by default.
-NAMED_FOR = 4 * SILENT_AFTER
 _WRITE_TIMEOUT = 10.0
+_READ_TIMEOUT = 30.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
-
-_COORDINATOR_SECONDS = 5.0
-_COORDINATOR_BACKOFF = 0.2
-_COORDINATOR_ERRORS = (
-    kafka_errors.CoordinatorLoadInProgressError,
-    kafka_errors.CoordinatorNotAvailableError,
-    kafka_errors.NotCoordinatorError,
-)
+_POLL_MS = 100
 
 T = TypeVar("T")
-
-
-@frozen(kw_only=True)
-class _Times:
-    """
-    The time of the newest report, and the broker's time now if reports give it.
-
-    Also the streams whose last report is too old by then and did not say that they
-    stop, or said that they were stopped in the middle of a batch.
-    """
-
-    newest: float = 0.0
-    now: float | None = None
-    gone: tuple[Report, ...] = ()
-
-
-_Told = tuple[tuple[Standing, ...], dict[str, int] | None]
-_Heard = tuple[tuple[Report, ...], _Times]
-_NOBODY: tuple[Report, ...] = ()
-_NOTHING_STANDS: _Told = ((), None)
-_NOTHING_HEARD: _Heard = ((), _Times())
 
 
 class Operator:
@@ -112,9 +85,10 @@ class Operator:
             lambda: clients.producer(self.base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
-        self._consumer: SafeConsumer | None = None
+        self._asker: KafkaConsumer | None = None
+        self._known = Known(settings, self._clock)
+        self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
-        self._there: set[str] = set()
         self._is_fit = False
         self._cluster: str | None = None
 
@@ -128,7 +102,8 @@ class Operator:
         """Close all clients."""
         if self._other is not None:
             self._other.close()
-        self._close_consumer()
+        self._reader.close()
+        self._close_asker()
         self._producer.close()
         if self._admin is not None:
             self._admin.close()
@@ -174,23 +149,6 @@ class Operator:
             raise ControlTopicError("; ".join(faults))
         self._is_fit = True
 
-    def _if_fit(self, ends: dict[str, int] | None) -> dict[str, int] | None:
-        # A topic made for other data has no holds on it either; this is asked once.
-        if ends is not None and not self._is_fit:
-            self.check()
-        return ends
-
-    def _require(self, *names: str) -> None:
-        # Asking a topic that does not exist for its offsets waits until the timeout.
-        names = tuple(one for one in names if one not in self._there)
-        if not names:
-            return
-        try:
-            topics.require(self.admin, names)
-        except kafka_errors.UnknownTopicOrPartitionError as error:
-            raise ControlTopicError(*error.args) from error
-        self._there.update(names)
-
     def topic_of(self, source: str) -> str:
         """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
@@ -229,56 +187,18 @@ class Operator:
 
         They are folded by offset, as members fold them; expired ones are among them.
         """
-        return self._told(group)[0]
-
-    def _told(self, group: str | None) -> _Told:
-        fold = Fold(self._sources, group)
-        records, ends = self._read(self.settings.topics)
-        for topic, several in _by_topic(records).items():
-            fold.take(topic, several)
-        return fold.standing(), ends
-
-    @property
-    def _sources(self) -> dict[str, str]:
-        return dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
-
-    def _read(
-        self, names: Sequence[str], since: float | None = None
-    ) -> tuple[list[Any], dict[str, int]]:
-        self._require(*names)
-        return self._asked(lambda consumer: whole.read(consumer, names, since))
-
-    def _asked(self, ask: Callable[[SafeConsumer], T]) -> T:
-        if self._consumer is None:
-            self._consumer = clients.reader(self.base)
-        try:
-            return ask(self._consumer)
-        except BaseException:
-            # The client may be in the middle of an answer, so the next look makes a new
-            # one. A topic may be gone, too, for which the old client would wait in
-            # vain.
-            self._there.clear()
-            self._close_consumer()
-            raise
-
-    def _close_consumer(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        self._read_strictly()
+        return self._known.standing(group)
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return all records still on the control topics, tombstones too.
+        Return all records that were read from the control topics, tombstones too.
 
         Each topic's are in their own order; the two are merged by their times.
         """
-        fold = Fold(self._sources, group)
-        read = _by_topic(self._read(self.settings.topics)[0])
-        return side_by_side(
-            as_standing(self._sources[topic], entry)
-            for topic, several in read.items()
-            for entry in fold.entries(topic, several)
-        )
+        self._read_strictly()
+        found = self._known.records
+        return side_by_side(one for one in found if group in {None, one.key.group})
 
     def records_between(
         self, source: str, first: int, end: int
@@ -291,70 +211,16 @@ class Operator:
             first: the first offset.
             end: the offset after the last.
         """
-        topic = self.topic_of(source)
-        fold = Fold(self._sources)
-        found = self._asked(lambda one: whole.read_part(one, topic, first, end))
-        entries = fold.entries(topic, map(whole.written, found))
-        return tuple(as_standing(source, one) for one in entries)
-
-    # ------------------------------------------------------------ members
-
-    def reports(self, group: str) -> tuple[Report, ...]:
-        """
-        Return the last report of every member that reported lately.
-
-        Times are compared on the broker's clock, by the records' own times. If this
-        machine's clock differs, the call waits once for the next report, two intervals
-        at most.
-        """
-        return self._heard(group)[0]
-
-    def _heard(self, group: str | None) -> _Heard:
-        topic = self.settings.status_topic
-        if topic is None:
-            return _NOTHING_HEARD
-        last: dict[str, tuple[float, Report]] = {}
-        newest = 0.0
-        for record in self._read((topic,), since=SILENT_AFTER)[0]:
-            at = whole.time_of(record) or 0.0
-            newest = at or newest  # by offset: a broker's clock may have gone back
-            report = report_wire.decode_report(record.value)
-            if report is not None and group in {None, report.group}:
-                report = evolve(report, clock_offset=at - report.at_ms / 1000)
-                last[report.member] = (at, report)
-        there = [one for one in last.values() if one[1].state != "stopped"]
-        stopped = [one for _, one in last.values() if stopped_in_a_batch(one)]
-        if not there and not self._clock.knows(newest):
-            return (), _Times(newest=newest, gone=tuple(stopped))  # nobody to wait for
-        now = self._clock.now(newest, lambda: self._next_report_at(topic))
-        live: list[Report] = []
-        old: list[Report] = []
-        for at, report in there:
-            (live if is_live(at, now) else old).append(report)
-        found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
-        return found, _Times(
-            newest=newest,
-            now=now if self._clock.is_sure else None,
-            gone=(*(one for one in old if one.kind == report_wire.STREAM), *stopped),
+        self._read_strictly()
+        return tuple(
+            one
+            for one in self._known.records
+            if one.source == source and first <= one.offset < end
         )
 
-    def _late(
-        self, reports: Iterable[Report], *groups: GroupFacts
-    ) -> tuple[Report, ...]:
-        # Read as far back as a session lasts, only if somebody does not report.
-        said = {one.member_id for one in reports}
-        silent = {one.member_id for facts in groups for one in facts.members} - said
-        if self.settings.status_topic is None or not silent:
-            return ()
-        found: dict[str | None, Report] = {}
-        for record in self._read((self.settings.status_topic,), since=NAMED_FOR)[0]:
-            report = report_wire.decode_report(record.value)
-            if report is not None and report.member_id in silent:
-                at = whole.time_of(record) or 0.0
-                found[report.member_id] = evolve(
-                    report, clock_offset=at - report.at_ms / 1000
-                )
-        return tuple(found.values())
+    def ends(self) -> dict[str, int]:
+        """Return the end offsets of the control topics."""
+        return self._read_strictly()
 
     def broker_time(self) -> float:
         """
@@ -362,34 +228,88 @@ class Operator:
 
         It is 0.0 if reports cannot be read; then no hold counts as expired.
         """
-        times = _tried(lambda: self._heard(""), _NOTHING_HEARD, [])[1]
-        return times.newest if times.now is None else times.now
+        self._read(is_strict=False)
+        told = self._known.told(self._listen)
+        return told.newest if told.now is None else told.now
 
-    def _next_report_at(self, topic: str) -> float | None:
-        timeout = 2 * self.settings.status_interval + 0.5
-        return self._asked(lambda consumer: whole.next_time(consumer, topic, timeout))
+    # ------------------------------------------------------------ reading
+
+    def _read_strictly(self) -> dict[str, int]:
+        return dict(self._read(is_strict=True).ends or {})
+
+    def _read(self, *, is_strict: bool) -> Seen:
+        """Read the topics up to their ends; say what of them could not be read."""
+        ids, troubles = topics.readable(self.admin, self.settings)
+        if is_strict and troubles and self.settings.operator_topic not in ids:
+            raise troubles[0]
+        try:
+            self._read_on(ids)
+        except kafka_errors.TopicAuthorizationFailedError as error:
+            if is_strict:
+                raise
+            return Seen(ends=None, is_heard=False, unread=(str(error),))
+        return Seen(
+            ends=self._known.ends if self.settings.operator_topic in ids else None,
+            is_heard=self.settings.status_topic in ids,
+            unread=[str(one) for one in troubles],
+        )
+
+    def _read_on(self, ids: Mapping[str, object]) -> None:
+        if not ids:
+            return
+        try:
+            self._read_to_the_ends(ids)
+        except BaseException:
+            # The client may be in the middle of an answer, so the next look makes a new
+            # one.
+            self._reader.close()
+            raise
+
+    def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
+        remade = self._asked(
+            lambda asker: self._reader.begin(list(ids), asker=asker, ids=ids)
+        )
+        self._known.begin_again(remade)
+        self._known.take({}, self._reader.positions)
+        if not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
+            message = f"the control topics could not be read in {_READ_TIMEOUT:.0f} s"
+            raise kafka_errors.KafkaTimeoutError(message)
+
+    def _turn_until(self, is_enough: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not is_enough():
+            if time.monotonic() > deadline:
+                return False
+            self._known.take(self._reader.turn(_POLL_MS), self._reader.positions)
+        return True
+
+    def _listen(self) -> float | None:
+        """Wait for the next report; return its time."""
+        known, before = self._known, self._known.reported_at
+        seconds = 2 * self.settings.status_interval + 0.5
+        is_told = self._turn_until(lambda: known.reported_at != before, seconds)
+        return known.reported_at if is_told else None
+
+    def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
+        # A fetch that waits for news keeps the reader's connection busy.
+        if self._asker is None:
+            self._asker = clients.reader(self.base)
+        try:
+            return ask(self._asker)
+        except BaseException:
+            self._close_asker()
+            raise
+
+    def _close_asker(self) -> None:
+        asker, self._asker = self._asker, None
+        if asker is not None:
+            asker.close(autocommit=False, timeout_ms=_CLOSE_MS)
+
+    # ------------------------------------------------------------ groups and topics
 
     def group(self, group: str) -> GroupFacts:
         """Ask the cluster about a consumer group."""
-        described = _coordinated(lambda: self._described(group))
-        committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
-        facts = facts_of(described, committed)
-        if facts.state == "Dead" and self._is_listed(group):
-            return evolve(facts, state=UNKNOWN)
-        return facts
-
-    def _described(self, group: str) -> Mapping[str, Any]:
-        described: Mapping[str, Any] = self.admin.describe_groups([group])[group]
-        said = described.get("error")
-        if said and described["group_state"] != "Dead":
-            # kafka-python does not raise these errors: they are in the answer, as text.
-            kinds = (one for one in _COORDINATOR_ERRORS if one.__name__ in said)
-            raise next(kinds, kafka_errors.KafkaError)(said)
-        return described
-
-    def _is_listed(self, group: str) -> bool:
-        # It uses the protocol of KIP-848, about which kafka-python's admin cannot ask.
-        return group in self.groups()
+        return facts_of_one(self.admin, group)
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this principal may see."""
@@ -407,41 +327,13 @@ class Operator:
         """Return the names of all topics that this principal may see."""
         return tuple(self.admin.list_topics())
 
-    def partitions(self, scopes: Iterable[Scope]) -> tuple[TopicPartition, ...]:
-        """Return the existing partitions that scopes cover."""
-        scopes = tuple(scopes)
-        names = [
-            name
-            for name in self.topics()
-            if any(_may_cover(scope, name) for scope in scopes)
-        ]
-        described = self.admin.describe_topics(names) if names else []
-        there = (
-            TopicPartition(one["name"], number)
-            for one in described
-            for number in range(len(one["partitions"]))
-        )
-        return tuple(
-            sorted(tp for tp in there if any(one.covers(tp) for one in scopes))
-        )
-
-    def lags(
-        self, facts: GroupFacts, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Return how many records wait in partitions for which the group has commits."""
-        wanted = [tp for tp in partitions if tp in facts.committed]
-        if not wanted:
-            return {}
-        ends = self._ends(wanted)
-        return {tp: max(0, ends[tp] - facts.committed[tp]) for tp in wanted}
-
     # ------------------------------------------------------------ one look
 
     def look(
         self, group: str, *, is_strict: bool = False, timeout: float | None = None
     ) -> Picture:
         """
-        Return all that can be known of a group now, with one consumer.
+        Return all that can be known of a group now.
 
         Without a control topic or a status topic, or the right to read one, the rest is
         returned all the same, and the picture names what is missing.
@@ -462,11 +354,10 @@ class Operator:
                 timeout,
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
             )
-        silent = {}
-        if seen.is_heard:
-            silent = held_by_silent(seen.facts, seen.reports, seen.standing)
-        moved = self._commits.note(group, seen.facts, silent)
-        return evolve(seen, moved_by_silent=moved)
+        told = Told(standing=seen.standing, reports=seen.reports)
+        facts = {group: seen.facts}
+        moves = told.moves(self._commits, facts, is_heard=seen.is_heard)
+        return evolve(seen, moved_by_silent=moves[group])
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """
@@ -496,87 +387,39 @@ class Operator:
         return answer
 
     def _look(self, group: str, *, is_strict: bool) -> Picture:
-        unread: list[str] = []
-        facts = self.group(group)
-        standing, ends = (
-            self._told(group)
-            if is_strict
-            else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
+        survey = Survey(facts={group: self.group(group)})
+        seen, told = self._told(is_strict=is_strict)
+        survey, _ = self._asked(
+            lambda asker: with_lags(survey, [group], self.admin, asker)
         )
-        if not is_strict:
-            ends = _tried(lambda: self._if_fit(ends), None, unread)
-        heard = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
-        reports, times = heard
-        heard_at = time.monotonic()
-        newest = max((one.at or 0.0 for one in standing), default=0.0)
-        now = times.now or max(times.newest, newest)
-        skew = skew_of(self.settings.clock_skew, reports)
-        standing = tuple(one for one in standing if one.in_force(now, skew))
-        held = [
-            tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
-        ]
-        no_lags: dict[TopicPartition, int] = {}
-        lags = _tried(lambda: self.lags(facts, held), no_lags, unread)
-        taken_at = time.monotonic()
-        return Picture(
-            group=group,
-            facts=facts,
-            standing=standing,
-            reports=reports,
-            ends=ends,
-            lags=lags,
-            now=None if times.now is None else times.now + taken_at - heard_at,
-            taken_at=taken_at,
-            unread=tuple(unread),
-            is_heard=heard is not _NOTHING_HEARD,
-            skew=skew,
-            gone=times.gone,
-            late=_tried(lambda: self._late(reports, facts), _NOBODY, unread),
-        )
+        return self._pictures([group], survey, seen, told)[group]
 
     def survey(self) -> tuple[Picture, ...]:
         """
         Return what is known of every group at once, and of groups that are only held.
 
-        Lags are not included, and committed offsets only of groups with holds.
+        Lags are not included.
         """
-        unread: list[str] = []
-        standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
-        ends = _tried(lambda: self._if_fit(ends), None, unread)
-        heard = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
-        reports, times = heard
-        newest = max((one.at or 0.0 for one in standing), default=0.0)
-        now = times.now or max(times.newest, newest)
-        listed, held = listed_groups(self.admin), {one.key.group for one in standing}
-        names = {*listed, *held, *(one.group for one in reports)}
-        facts, missing = facts_of_groups(self.admin, sorted(names), listed, held)
+        seen, told = self._told(is_strict=False)
+        listed = listed_groups(self.admin)
+        survey = survey_of(self.admin, {*listed, *told.groups}, listed)
+        found = self._pictures(survey.facts, survey, seen, told)
+        return tuple(found.values())
 
-        late = _tried(lambda: self._late(reports, *facts.values()), _NOBODY, unread)
+    def _told(self, *, is_strict: bool) -> tuple[Seen, Told]:
+        seen = self._read(is_strict=is_strict)
+        if seen.ends is not None and not is_strict and not self._is_fit:
+            # A topic made for other data has no holds on it either.
+            try:
+                self.check()
+            except ControlTopicError as error:
+                seen = evolve(seen, ends=None, unread=[*seen.unread, str(error)])
+        return seen, self._known.told(self._listen)
 
-        def picture(name: str) -> Picture:
-            said = tuple(one for one in reports if one.group == name)
-            skew = skew_of(self.settings.clock_skew, said)
-            return Picture(
-                group=name,
-                facts=facts[name],
-                standing=tuple(
-                    one
-                    for one in standing
-                    if one.key.group == name and one.in_force(now, skew)
-                ),
-                reports=said,
-                ends=ends,
-                lags={},
-                now=times.now,
-                taken_at=time.monotonic(),
-                unread=(*unread, *missing.get(name, ())),
-                is_heard=heard is not _NOTHING_HEARD,
-                skew=skew,
-                gone=tuple(one for one in times.gone if one.group == name),
-                late=tuple(one for one in late if one.group == name),
-            )
-
-        return tuple(map(picture, sorted(names)))
+    def _pictures(
+        self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
+    ) -> dict[str, Picture]:
+        return told.pictures(groups, survey, self.settings.clock_skew, seen)
 
     def written_since(
         self, moments: Mapping[TopicPartition, float]
@@ -590,7 +433,7 @@ class Operator:
         if not moments:
             return {}
 
-        def ask(consumer: SafeConsumer) -> dict[TopicPartition, int]:
+        def ask(consumer: KafkaConsumer) -> dict[TopicPartition, int]:
             asked = {tp: int(at * 1000) for tp, at in moments.items()}
             try:
                 found = consumer.offsets_for_times(asked)
@@ -606,68 +449,6 @@ class Operator:
 
         return self._asked(ask)
 
-    # ------------------------------------------------------------ reading
-
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""
-        return self._asked(lambda consumer: tuple(consumer.config["api_version"]))
-
-    def ends(self) -> dict[str, int]:
-        """Return the end offsets of the control topics."""
-        self._require(*self.settings.topics)
-        ends = self._ends([TopicPartition(name, 0) for name in self.settings.topics])
-        return {tp.topic: end for tp, end in ends.items()}
-
-    def _ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        timeout_ms = whole.READ_TIMEOUT * 1000
-        return self._asked(
-            lambda consumer: consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-        )
-
-
-def _tried(ask: Callable[[], T], otherwise: T, unread: list[str]) -> T:
-    # What is missing or may not be read is named; other errors are raised.
-    try:
-        return ask()
-    except (ControlTopicError, kafka_errors.TopicAuthorizationFailedError) as error:
-        unread.append(str(error))
-        return otherwise
-
-
-def _coordinated(ask: Callable[[], T]) -> T:
-    # A coordinator may move, and a cluster's first is created only on demand.
-    deadline = time.monotonic() + _COORDINATOR_SECONDS
-    while True:
-        try:
-            return ask()
-        except _COORDINATOR_ERRORS:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_COORDINATOR_BACKOFF)
-
-
-def stopped_in_a_batch(one: Report) -> bool:
-    """Tell whether a stream was stopped in a batch, which runs again when it is back."""
-    is_stopped = one.state == "stopped" and bool(one.busy)
-    return is_stopped and one.kind == report_wire.STREAM
-
-
-def is_live(at: float, now: float) -> bool:
-    """
-    Tell whether a report of that time still counts, both by the broker's clock.
-
-    A report later than now was written before that clock went back.
-    """
-    return abs(now - at) <= SILENT_AFTER
-
-
-def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
-    found: dict[str, list[Written]] = {}
-    for record in records:
-        found.setdefault(record.topic, []).append(whole.written(record))
-    return found
-
-
-def _may_cover(scope: Scope, topic: str) -> bool:
-    named = getattr(scope, "topic", None)
-    return named == topic if named is not None else scope.covers((topic, 0))
+        return self._asked(lambda asker: tuple(asker.config["api_version"]))

@@ -1,5 +1,6 @@
 """Builds what is shown of a group, its members and its partitions, worst first."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -24,7 +25,12 @@ Returns for how many seconds a committed offset has not moved; None if unknown.
 
 @frozen(kw_only=True)
 class PartitionRow:
-    """One partition of a group; ``lag`` and ``committed`` are None if they are unknown."""
+    """
+    One partition of a group.
+
+    ``owner`` is empty if nobody owns it; it is None, as ``lag`` and ``committed`` are,
+    if it is unknown.
+    """
 
     tp: TopicPartition
     verdict: Verdict
@@ -148,8 +154,7 @@ def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
 def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> PartitionRow:
     picture, delivery = judge.picture, judge.delivery(tp)
     holds = tuple(one for one in picture.standing if one.covers(tp))
-    owner = delivery.member or judge.owner(tp)
-    lag = picture.lags.get(tp)
+    member, lag = delivery.member, picture.lags.get(tp)
     if delivery.answer is Answer.UNOWNED:
         verdict = verdicts.HELD_WITHOUT_OWNER if holds else verdicts.NO_OWNER
     elif delivery.answer is Answer.UNKNOWN:
@@ -157,8 +162,10 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
         verdict = evolve(row, sentence=delivery.said)
     elif holds:
         verdict = ended(picture, holds) or _of_held(delivery, holds)
+    elif picture.ends is None:
+        verdict = verdicts.HOLDS_UNKNOWN
     elif delivery.answer is Answer.QUIET:
-        is_starting = owner is not None and owner.report and owner.report.gated
+        is_starting = member is not None and member.report and member.report.gated
         row = verdicts.STARTING if is_starting else verdicts.PAUSED
         verdict = row.of(member=delivery.owner)
     else:
@@ -166,7 +173,7 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
     return PartitionRow(
         tp=tp,
         verdict=verdict,
-        owner=owner.name if owner else None,
+        owner=None if judge.unsettled and member is None else delivery.owner,
         lag=lag,
         committed=picture.facts.committed.get(tp),
         holds=holds,
@@ -218,28 +225,16 @@ def _without_holds(picture: Picture) -> Verdict:
 
 def headline(rows: Sequence[View]) -> tuple[Level, str]:
     """Return one sentence about all groups, and its level."""
-    counts = {
-        level: sum(one.verdict.level is level for one in rows) for level in LEVELS
-    }
+    told = [one.verdict for one in rows if one.verdict != verdicts.NOTHING_HELD]
+    groups = counted(len(rows), "group")
+    if not told:
+        return Level.FLOWS, f"Nothing is held in {groups}."
+    told.sort(key=_rank)
     held = sum(bool(one.picture.standing) for one in rows)
-    if count := counts[Level.ALARM]:
-        verb = "delivers" if count == 1 else "deliver"
-        return Level.ALARM, f"{counted(count, 'group')} {verb} held records."
-    if not held:
-        if counts[Level.UNKNOWN]:
-            return Level.UNKNOWN, "What is held is unknown."
-        return Level.FLOWS, f"Nothing is held in {counted(len(rows), 'group')}."
-    said = f"{held:,} of {counted(len(rows), 'group')} {_be(held)} held"
-    if count := counts[Level.UNKNOWN]:
-        said = f"{said}; it is unknown whether {count} {_be(count)} quiet."
-        return Level.UNKNOWN, said
-    if count := counts[Level.WAITING]:
-        return Level.WAITING, f"{said}; {count} {_be(count)} not quiet yet."
-    return Level.QUIET, f"{said}, and all held partitions are quiet."
-
-
-def _be(count: int) -> str:
-    return "is" if count == 1 else "are"
+    counts = Counter(one.words for one in told)
+    words = ", ".join(f"{count} {words}" for words, count in counts.items())
+    verb = "is" if held == 1 else "are"
+    return told[0].level, f"{held:,} of {groups} {verb} held: {words}."
 
 
 # ---------------------------------------------------------------- members
@@ -248,10 +243,9 @@ def _be(count: int) -> str:
 def _member(one: Member, loud: AbstractSet[TopicPartition]) -> Member:
     if one.has_gone:
         return evolve(one, verdict=verdicts.LEFT)
-    owned = one.facts.assigned if one.facts else one.claimed
     # One that is behind, or cannot read the holds, says so itself.
     is_judged = one.obeys or one.report is None
-    if not is_judged or loud.isdisjoint(owned):
+    if not is_judged or loud.isdisjoint(one.owned):
         return one
     why = one.verdict.sentence or verdicts.DISOBEYS.sentence
     return evolve(one, verdict=evolve(verdicts.DISOBEYS, sentence=why))

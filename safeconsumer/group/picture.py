@@ -15,10 +15,10 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     Return the most seconds by which any member lifts holds late.
 
     Args:
-        own: this side's setting; members of an earlier version do not report theirs.
+        own: this side's setting, which counts if no member reports its own.
         reports: of the members.
     """
-    return max((own, *(one.skew for one in reports if one.skew is not None)))
+    return max((one.skew for one in reports if one.skew is not None), default=own)
 
 
 @frozen(kw_only=True)
@@ -35,7 +35,7 @@ class Picture:
         reports: the last report of every member that reported lately.
         is_heard: whether reports could be read; if not, it is unknown who obeys.
         ends: the end offsets of the control topics; None if unknown.
-        lags: records behind the committed offset, of held partitions.
+        lags: records behind the committed offset, of all partitions that have one.
         now: the broker's time when the look ended, in seconds since the epoch; None if
             it is unknown, because no member reports.
         taken_at: when this look ended, by our monotonic clock.
@@ -43,8 +43,8 @@ class Picture:
         skew: seconds by which members lift holds late, the most of all members.
         gone: the last reports of Spark streams that reported lately, and do not any
             more, though they did not say that they stop.
-        late: the last reports of consumers that reported lately, and do not any more;
-            Kafka lists one that was killed until its session ends.
+        late: the last reports of members that reported lately, and do not any more, or
+            have stopped; Kafka lists them until their sessions end.
         moved_by_silent: held partitions whose committed offset moved lately, between
             two looks, while the same member owned them and did not report.
     """

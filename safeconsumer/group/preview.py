@@ -16,7 +16,7 @@ from safeconsumer.group import scopes
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.ending import Ending, ending_of
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
@@ -42,11 +42,6 @@ class Cluster(Protocol):
 
     def topics(self) -> Sequence[str]:
         """Return the names of all topics."""
-
-    def lags(
-        self, facts: GroupFacts, partitions: Iterable[TopicPartition], /
-    ) -> Mapping[TopicPartition, int]:
-        """Return how many records wait in partitions."""
 
     def retention(self, names: Sequence[str], /) -> Mapping[str, float | None]:
         """Return after how many seconds topics delete records; None for never."""
@@ -381,12 +376,11 @@ def preview(cluster: Cluster, one: Placing, against: Iterable[Objection]) -> Pre
         against: what the operator must agree to first.
     """
     covers = one.covers
-    lags = cluster.lags(one.picture.facts, covers)
     return Preview(
         placing=one,
         objections=tuple(against),
         disobeying=tuple(_disobeying(one.picture, covers)),
-        waiting=_sum(lags, covers),
+        waiting=_sum(one.picture.lags, covers),
         retention=cluster.retention(sorted({tp.topic for tp in covers})),
     )
 

@@ -8,7 +8,9 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import report_wire, wire
+from safeconsumer.group.settings import Control
 
 # Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
@@ -73,6 +75,41 @@ def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
         TopicAuthorizationFailedError: one may not be read; the message says what to do.
     """
     _check_readable(admin.describe_topics(list(names)))
+
+
+def readable(
+    admin: KafkaAdminClient, settings: Control
+) -> tuple[dict[str, object], list[Exception]]:
+    """
+    Return the control topics and the status topic that may be read, with their ids.
+
+    The control topics are among them both or not at all.
+
+    Returns:
+        The topics, and why others are not among them.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    described = {
+        one["name"]: one for one in admin.describe_topics(list(settings.all_topics))
+    }
+    found: dict[str, object] = {}
+    troubles: list[Exception] = []
+    status = settings.status_topic
+    for names in (settings.topics, () if status is None else (status,)):
+        several = [described[name] for name in names]
+        try:
+            _check_readable(several)
+        except kafka_errors.UnknownTopicOrPartitionError as error:
+            troubles.append(ControlTopicError(*error.args))
+        except kafka_errors.TopicAuthorizationFailedError as error:
+            troubles.append(error)
+        else:
+            found |= {one["name"]: one.get("topic_id") for one in several}
+    if status is None:
+        troubles.append(ControlTopicError("there is no status topic, by the settings"))
+    return found, troubles
 
 
 def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
@@ -200,33 +237,28 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
     """Return what an operator must change on a topic that is fit, each as a sentence."""
-    known = facts.settings or {}
-    said = []
-    kept_ms = _number(known, "delete.retention.ms")
-    if kept_ms is not None and kept_ms < _LEAST_KEPT_MS:
-        said.append(
-            f"{facts.name}: delete.retention.ms={kept_ms}: a member that cannot read "
-            "for so long goes on obeying holds that were lifted meanwhile"
-        )
-    most = _number(known, "max.message.bytes")
-    if most is not None and most < _LEAST_BYTES:
-        said.append(
-            f"{facts.name}: max.message.bytes={most}: holds that are longer cannot be "
-            "written"
-        )
-    return tuple(said)
+    obeying = (
+        "a member that cannot read for so long goes on obeying holds that were lifted "
+        "meanwhile"
+    )
+    return (
+        *_below(facts, "delete.retention.ms", _LEAST_KEPT_MS, obeying),
+        *_below(
+            facts,
+            "max.message.bytes",
+            _LEAST_BYTES,
+            "holds that are longer cannot be written",
+        ),
+    )
 
 
 def forgotten(facts: Facts) -> tuple[str, ...]:
     """Return why the history of a topic is shorter than 30 days; () if it is not."""
-    kept_ms = _number(facts.settings or {}, "min.compaction.lag.ms")
-    if kept_ms is None or kept_ms >= HISTORY_DAYS * _DAY_MS:
-        return ()
-    said = (
-        f"{facts.name}: min.compaction.lag.ms={kept_ms}: what was held and lifted may be "
-        f"forgotten before {HISTORY_DAYS} days are over"
+    least = HISTORY_DAYS * _DAY_MS
+    what = (
+        f"what was held and lifted may be forgotten before {HISTORY_DAYS} days are over"
     )
-    return (said,)
+    return _below(facts, "min.compaction.lag.ms", least, what)
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
@@ -235,17 +267,13 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
         return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:
         return (_too_many(facts),)
-    most = _number(facts.settings or {}, "max.message.bytes")
-    if most is not None and most < _LEAST_STATUS_BYTES:
-        said = (
-            f"{facts.name}: max.message.bytes={most}: longer reports cannot be written"
-        )
-        return (said,)
-    return ()
+    what = "longer reports cannot be written"
+    return _below(facts, "max.message.bytes", _LEAST_BYTES, what)
 
 
-def _number(settings: Mapping[str, str], name: str) -> int | None:
-    try:
-        return int(settings[name])
-    except (KeyError, ValueError):
-        return None
+def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:
+    """Return a sentence if a setting is known and below a number."""
+    value = (facts.settings or {}).get(name, "")
+    if not value.lstrip("-").isdigit() or int(value) >= least:
+        return ()
+    return (f"{facts.name}: {name}={value}: {what}",)

@@ -5,11 +5,14 @@ Each row has a level, two or three words, and a sentence that names fill in. Com
 pages, REST and metrics all use these rows and no words of their own.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from attrs import evolve, frozen
 
 from safeconsumer.group.durations import words_of
+from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.holds.explain import counted
 
 
 class Level(StrEnum):
@@ -108,6 +111,11 @@ LOST = Verdict(
     "silent",
     "has not reported{for_}: it died, hangs, or cannot write its reports",
 )
+STOPPED = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "has stopped, and Kafka lists it until its session ends",
+)
 UNHEARD = Verdict(Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read")
 UNMEASURED = Verdict(
     Level.UNKNOWN,
@@ -130,6 +138,50 @@ STREAM_STATES = {
 """
 The sentences about a Spark stream that is not ready, by the state that it reports.
 """
+
+
+def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
+    """Return whether a member obeys everything below these offsets."""
+    if report.state != "ready":
+        row = UNAVAILABLE
+        if report.kind == STREAM:
+            said = STREAM_STATES.get(report.state, row.sentence)
+            return Verdict(row.level, row.words, said)
+        return row
+    if ends is None:
+        return UNMEASURED
+    behind = sum(
+        max(0, end - report.applied.get(topic, -1)) for topic, end in ends.items()
+    )
+    if not behind:
+        return OBEYS
+    return BEHIND.of(records=counted(behind, "record"))
+
+
+def of_lost(report: Report, now: float | None) -> Verdict:
+    """Return the verdict on a member that reported, and does not any more."""
+    if report.state == "stopped":
+        return STOPPED
+    for_ = ""
+    if now is not None:
+        for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"
+    return LOST.of(for_=for_)
+
+
+def gone_text(report: Report) -> str:
+    """Describe a stream that reports no more, or that was stopped in a batch."""
+    if report.state == "stopped":
+        read = ", ".join(sorted(report.busy))
+        return (
+            f"{report.client_id} on {report.host} was stopped in the middle of a "
+            f"batch of {read}, which is run again in full, held "
+            "or not, when its query is started again"
+        )
+    return (
+        f"{report.client_id} on {report.host} is not heard of any more, and not "
+        "counted: it was killed, or its driver cannot report"
+    )
+
 
 # ---------------------------------------------------------------- groups
 

@@ -7,6 +7,7 @@ later version counts as held: its key names group, owner and scope in every vers
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from attrs import frozen
@@ -123,6 +124,12 @@ def encode_hold(hold: ControlHold) -> bytes:
 
 def decode_hold(data: object) -> ControlHold | None:
     """Read a value; None if it is not one. A later version's value is a hold without end."""
+    return _decoded(data) if isinstance(data, bytes) else None
+
+
+# The records of one command have the same value: ten thousand are decoded once.
+@lru_cache(maxsize=64)
+def _decoded(data: bytes) -> ControlHold | None:
     document = document_of(data)
     version = document.get("v")
     if not is_int(version) or version < 1:

@@ -178,7 +178,7 @@ class HeldWatch:
         more = {"metadata_max_age_ms": age}
         base = clients.connection(found, more, "spark-watch")
         with ExitStack() as closing:
-            asker = clients.asker(base)
+            asker = clients.reader(base)
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
             admin = closing.enter_context(clients.admin(base))
             while not self._is_closed:

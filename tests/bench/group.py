@@ -174,7 +174,7 @@ def reporting(stage: Stage) -> Iterator[Figure]:
         for _ in range(5):
             with Operator(team.broker.client_config, team.settings) as operator:
                 began = time.monotonic()
-                found = operator.reports(team.group)
+                found = operator.look(team.group).reports
                 if stage.broker.kind != "embedded":
                     operator.group(team.group)
                 operator.standing(team.group)

@@ -17,7 +17,6 @@ from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
-from tests.harness.console.harness import commanded
 from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.processes import begun
@@ -180,11 +179,21 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
-    with httpx.Client(timeout=30) as browser, ThreadPoolExecutor(1) as pool:
-        with commanded(*where(team)) as console:
-            browser.get(console.link)
-            late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
-            waits = pool.submit(browser.get, f"{console.url}/doctor")
-            late.wait()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    asking = command("console", "--port", "0", *where(team), first=HEARS_CTRL_C)
+    with (
+        httpx.Client(timeout=30) as browser,
+        ThreadPoolExecutor(1) as pool,
+        begun(asking, **pipes) as process,
+    ):
+        link = process.stdout.readline().split()[-1]
+        browser.get(link)
+        late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
+        waits = pool.submit(browser.get, httpx.URL(link).join("/doctor"))
+        late.wait()
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=60)
         assert waits.result(30).status_code == 503
         late.release()
+    assert (said.splitlines()[-1], errors) == ("The console is closed.", "")
+    assert process.returncode == 0

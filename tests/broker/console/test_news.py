@@ -20,7 +20,7 @@ from tests.harness.console.harness import (
     until_level,
     until_settled,
 )
-from tests.harness.console.synthetic import big
+from tests.harness.console.synthetic import alone, big, picture
 from tests.harness.console.writing import FREE, groups, writing
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
@@ -83,7 +83,7 @@ def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> Non
     late.wait()
     team.operator_holds(f"{team.topic}:1")
     at = time.monotonic()
-    wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+    wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
         assert following.snapshot().heard_at <= at
     late.release()
@@ -98,6 +98,21 @@ def test_an_alarm_stays_one() -> None:
         old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
         rows = served.state.rows(old)
     assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
+
+
+@pytest.mark.contract("G8")
+def test_what_is_held_is_unknown_where_the_topics_cannot_be_read() -> None:
+    """The page of a group said beside it that nothing is held, the list "none"."""
+    blind = evolve(picture(0, is_held=False), ends=None)
+    with served_still(alone(blind)) as (_, served):
+        one = asked(served, "/group", group=blind.group).text
+        every = asked(served, "/").text
+        name = f"{blind.facts.partitions[0].topic}:0"
+        page = asked(served, "/partition", group=blind.group, partition=name).text
+    assert "Nothing is held" not in one + every
+    assert ">none<" not in every
+    assert "What is held is unknown." in one
+    assert "What is held is unknown." in page
 
 
 def test_the_age_is_in_the_tag_of_a_page(

@@ -113,7 +113,7 @@ def test_only_ones_own_hold_with_an_end_is_extended() -> None:
     held = evolve(picture(5, is_held=True), standing=(bobs, endless))
     with writing(alone(held)) as (served, _):
         assert "Extend" not in page(served, "/group", group=HELD)
-        assert "has no end that is known" in extending(
+        assert "is held until it is resumed" in extending(
             served, scopes="b:2", **{"for": "2h"}
         )
 
@@ -286,6 +286,9 @@ def test_anothers_hold_is_lifted_by_typing_its_scope() -> None:
     """By REST it is named too: by accident nobody lifts what somebody else holds."""
     with writing(held_by("bob")) as (served, writer):
         wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
+        for shown in ({"id": "another"}, {"offset": "1"}):
+            refused = served.post("resume", **wanted, **typed, **shown)
+            assert "has changed" in refused.json()["title"]
         assert served.post("resume", **wanted, offset="0").status_code == 409
         assert served.post("resume", **wanted, **typed).status_code == 409
         assert writer.written == []
@@ -345,6 +348,15 @@ def test_history_is_in_the_topics_order() -> None:
     assert re.findall(r'<td class="long">(\d)</td>', text) == ["2", "1", "0"]
     what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
     assert what == ["held again", "held again", "held"]
+
+
+def test_nothing_is_said_of_what_was_not_read() -> None:
+    """``[]`` would say that there is none."""
+    unread = groups()
+    unread.known = evolve(unread.known, is_complete=False)
+    with writing(unread) as (served, _), served.client() as client:
+        for path in ("groups", "holds", f"holds?group={HELD}", "ready"):
+            assert client.get(f"/api/v1/{path}").status_code == 503
 
 
 def test_a_group_s_name_may_end_with_a_blank() -> None:

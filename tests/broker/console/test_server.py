@@ -1,6 +1,7 @@
 """What the console's pages and calls answer of a real group."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,20 +10,17 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
-from safeconsumer.console.state import Setup
-from safeconsumer.group.settings import Control
+from safeconsumer.console import changing
 from tests.harness.console.harness import (
-    TOKEN,
     Served,
     console,
     row_of,
-    serving,
     settled,
     until_complete,
     until_level,
     until_settled,
 )
-from tests.harness.group.operating import run
+from tests.harness.group.operating import fill_the_disk, run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
@@ -166,25 +164,6 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
         assert json.loads(dry.stdout) == told
 
 
-@pytest.mark.any_broker
-def test_nothing_is_said_of_what_was_not_read() -> None:
-    """``[]`` would say that there is none."""
-    setup = Setup(
-        base={"bootstrap_servers": ["127.0.0.1:1"]},
-        settings=Control(),
-        owner="alice",
-        port=0,
-        token=TOKEN,
-    )
-    with serving(setup) as unread, unread.client() as client:
-        for path in ("groups", "holds", "holds?group=g"):
-            answer = client.get(f"/api/v1/{path}")
-            assert (answer.status_code, answer.json()["title"]) == (
-                503,
-                "what is held is not known yet",
-            )
-
-
 @pytest.mark.embedded_broker
 def test_the_broker_away_and_back(team: Team, served: Served) -> None:
     """The last snapshot stays, with its age; writes are refused; then all is well."""
@@ -211,3 +190,84 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
     until_complete(served)
     assert served.get("ready")["known"]["trouble"] is None
     assert served.get("holds")["holds"]
+
+
+# ---------------------------------------------------------------- what stands
+
+
+@pytest.fixture
+def committed(team: Team, served: Served) -> Served:
+    """Serve a console that knows the team's group, which has committed and is empty."""
+    member = team.member(control=None)
+    member.assign(team.partitions)
+    member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    wait_for(lambda: row_of(served, team.group).get("state") == "Empty", "the group")
+    return served
+
+
+def reasons(served: Served) -> list[str]:
+    """Return why what stands is held, as the topic has it."""
+    with served.state.commands.lend() as operator:
+        return [str(one.hold.reason) for one in operator.standing() if one.hold]
+
+
+def past(served: Served) -> list[bool]:
+    """Return for each record of the topics whether it holds something."""
+    return [one.hold is not None for one in served.state.snapshot().records]
+
+
+@pytest.mark.embedded_broker
+def test_what_stands_is_read_before_it_is_replaced(
+    team: Team, committed: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console's own reader hears nothing, and does not know it yet."""
+    monkeypatch.setattr(changing, "_SEEN_WITHIN", 2.0)  # it waits for it in vain
+    wish = {"group": team.group, "scopes": team.topic, "reason": "a look", "for": "1s"}
+    with team.broker.hold("Fetch", "safeconsumer-console") as silence:
+        silence.wait()
+        team.operator_holds(team.topic, owner="alice")
+        assert committed.get("holds")["holds"] == []
+        refused = committed.post("pause", **wish)
+        assert refused.status_code == 409
+        assert "Replace what you hold already" in refused.json()["detail"]
+        assert reasons(committed) == ["test"]
+        wanted = {"group": team.group, "scope": team.topic}
+        assert committed.post("resume", **wanted).status_code == 200
+        assert reasons(committed) == []
+
+
+# ---------------------------------------------------------------- the journal
+
+
+@pytest.fixture
+def unjournaled(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    """Serve a console whose disk is full once it has journaled what is asked for."""
+    fill_the_disk(monkeypatch)
+    with console(team, journal=SharedJournal(tmp_path / "ops.journal")) as made:
+        until_complete(made)
+        yield made
+
+
+def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again(
+    team: Team, unjournaled: Served
+) -> None:
+    """It is written once; that it was not written down is so the second time, too."""
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    told = unjournaled.plan(**wish)["agreement"]
+    call = {**wish, "agreed": told, "key": "k"}
+    first, second = (unjournaled.post("pause", **call) for _ in "ab")
+    assert (first.status_code, second.status_code) == (500, 500)
+    assert first.json()["detail"] == second.json()["detail"] == "the disk is full"
+    assert past(unjournaled) == [True]
+
+
+@pytest.mark.embedded_broker
+def test_what_is_not_journaled_is_said_of_a_write_that_failed(
+    team: Team, unjournaled: Served
+) -> None:
+    team.broker.fail("Produce", "POLICY_VIOLATION")
+    told = unjournaled.pause(group=team.group, scopes="@all", reason="x").json()
+    assert "acknowledged: nothing" in told["title"]
+    assert told["detail"] == "It could not be journaled: the disk is full"

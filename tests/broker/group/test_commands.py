@@ -372,6 +372,10 @@ def test_one_cause_is_one_problem(team: Team) -> None:
     ended = run(team, "doctor", "--group", team.group)
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
+    for command in (("pause", "--reason", "x"), ("resume",)):
+        status, line = bad(team, *command, "@all", "--group", team.group)
+        assert status == Status.REFUSED
+        assert f"there is no topic {team.settings.operator_topic}: safe" in line
 
 
 def test_doctor_finds_what_is_wrong(team: Team) -> None:
@@ -402,7 +406,7 @@ def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
             wait_for(
                 lambda: any(
                     one.generation is not None and one.generation >= 1
-                    for one in operator.reports(team.group)
+                    for one in operator.look(team.group).reports
                 ),
                 "its report of the join",
             )

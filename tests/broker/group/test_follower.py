@@ -1,29 +1,19 @@
 """The follower: what it publishes is what a command would see, whatever happens."""
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from attrs import evolve
 from kafka.admin import KafkaAdminClient
-from kafka.errors import CoordinatorNotAvailableError
 
-from safeconsumer.group import clients, report_wire, topics
+from safeconsumer.group import clients, topics
 from safeconsumer.group import follower as module
-from safeconsumer.group import operator as operator_module
 from safeconsumer.group.follower import Follower, Snapshot
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
-from safeconsumer.testing._cluster import Cluster
 from tests.harness.console.harness import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
-from tests.unit.group.test_judging import report
 
 pytestmark = pytest.mark.any_broker
 
@@ -89,34 +79,6 @@ def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
         assert (seen.facts.is_known, seen.unread) == (False, ())
 
 
-def test_who_reports_no_more_is_named(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its last report is kept as long as Kafka may list it."""
-    members = settled(team, "a")
-    with Polled(*members), follower(team) as following:
-        until(following, is_well, "the group")
-        team.silence(*members)
-        monkeypatch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
-        seen = until(following, lambda one: one.pictures[team.group].late, "its end")
-    assert [one.client_id for one in seen.pictures[team.group].late] == ["a"]
-
-
-def test_a_hold_that_is_over_is_gone(team: Team) -> None:
-    """By the broker's clock, which members' reports tell, and late by the skew."""
-    members = settled(team, "a")
-    with Polled(*members), follower(team) as following:
-        team.operator_holds(team.topic, for_=1.0)
-        until(following, lambda one: one.records, "the hold")
-        gone = until(
-            following,
-            lambda one: is_well(one) and not one.pictures[team.group].standing,
-            "its end",
-        )
-    assert gone.now is not None
-    assert [one.hold is not None for one in gone.records] == [True]
-
-
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
     """Groups are listed all the same; and it goes on once the topics are made."""
     settings = team.with_settings(operator_topic=f"late-{team.group}")
@@ -152,97 +114,7 @@ def test_a_topic_that_is_made_again(team: Team) -> None:
         until(following, lambda one: not one.remade, "that nothing is missing")
 
 
-# ---------------------------------------------------------------- ages
-
-
-@pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
-    """One question that took 25 s made two minutes in which nothing was asked."""
-    assert module._rest_after(took) == rest
-
-
-@pytest.mark.embedded_broker
-def test_who_was_not_listened_to_is_not_silent(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reader is in trouble, the survey goes on: reports stay as they were."""
-    monkeypatch.setattr(operator_module, "SILENT_AFTER", 3.0)
-    monkeypatch.setattr(module, "_SILENCE", 1.0)
-    members = settled(team, "a")
-    with Polled(*members), follower(team) as following:
-        until(following, lambda one: is_well(one) and _reports(team, one), "a report")
-        late = team.broker.hold("Fetch", CONSOLE)
-        until(following, lambda one: one.trouble is not None, "trouble")
-        lost_at = time.monotonic()
-        wait_for(
-            lambda: (following._survey.asked_at or 0) > lost_at + 3,
-            "a survey of when it would have been silent",
-        )
-        assert _reports(team, following.snapshot())
-        late.release()
-
-
-def _reports(team: Team, snapshot: Snapshot) -> tuple[Report, ...]:
-    picture = snapshot.pictures.get(team.group)
-    return () if picture is None else picture.reports
-
-
-def set_clock(team: Team, ahead: float) -> None:
-    """Let the broker's clock be ahead by so many seconds."""
-
-    def set_(cluster: Cluster) -> None:
-        cluster.wall = lambda: time.time() + ahead
-
-    team.broker.command(set_)
-
-
-@pytest.mark.embedded_broker  # its clock can be set
-def test_the_broker_s_clock_goes_back(team: Team) -> None:
-    """Whoever was heard before that is not alive for as long as it went back."""
-    for name, ahead in (("dead", 3600), ("live", 0)):
-        set_clock(team, ahead)
-        sends_report(team, name, int(time.time() * 1000))
-    with Operator(team.broker.client_config, team.settings) as operator:
-        assert [one.client_id for one in operator.reports(team.group)] == ["live"]
-    with follower(team) as following:
-        known = until(
-            following, lambda one: is_well(one) and _reports(team, one), "a report"
-        )
-        assert [one.client_id for one in _reports(team, known)] == ["live"]
-
-
-def sends_report(team: Team, name: str, at_ms: int | None = None) -> None:
-    said = evolve(report(name, 0), group=team.group)
-    team.writer.send(
-        str(team.settings.status_topic),
-        key=name.encode(),
-        value=report_wire.encode_report(said),
-        partition=0,
-        timestamp_ms=at_ms,
-    ).get(10)
-
-
 # ---------------------------------------------------------------- costs
-
-
-def test_reports_are_published_together_and_holds_at_once(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand members would have made a snapshot for each of their reports."""
-    with follower(team) as following:
-        until(following, is_well, "the first snapshot")
-        monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
-        monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
-        # Once what is asked for here is published, nothing else is due.
-        at = time.monotonic()
-        following.ask_now()
-        until(following, lambda one: one.heard_at > at, "the last survey")
-        sends_report(team, "a")
-        wait_for(lambda: "a-x" in following._reports, "the report")
-        assert not _reports(team, following.snapshot())
-        (done,) = team.operator_holds(team.topic)
-        assert following.wait_for(team.settings.operator_topic, done.offset, 10)
-        assert _reports(team, following.snapshot())
 
 
 def test_without_a_status_topic_nothing_begins_anew(
@@ -263,7 +135,7 @@ def test_without_a_status_topic_nothing_begins_anew(
             following, "_turn", lambda *given: (turns.append(""), turn(*given))
         )
         wait_for(lambda: len(turns) > 3, "turns")
-    assert len(made) == 1
+    assert len(made) == 2  # one that reads, and one that asks
 
 
 def test_a_status_topic_that_is_made_later_is_read(
@@ -283,37 +155,3 @@ def test_a_status_topic_that_is_made_later_is_read(
         assert picture.reporting is None
         team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
         until(following, lambda one: is_well(one) and not one.unread, "the topic")
-
-
-def test_one_group_that_cannot_be_asked_about_leaves_the_others(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its coordinator is not there; it ended the survey of all groups, each time."""
-    (member,) = settled(team, "a")
-    member.commit()
-    asking = KafkaAdminClient.list_group_offsets
-
-    def asked(self: KafkaAdminClient, names: list[str]) -> Any:  # noqa: ANN401 - upstream's
-        if "bad" in names:
-            message = "bad: its coordinator is not there"
-            raise CoordinatorNotAvailableError(message)
-        return asking(self, names)
-
-    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", asked)
-    wanted = changes("bad", "alice", ["@all"], new_hold("test", None))
-    publish(lambda: team.writer, team.settings.operator_topic, wanted, 10.0)
-    with Polled(member), follower(team) as following:
-        known = until(
-            following,
-            lambda one: (
-                is_well(one)
-                and "bad" in one.pictures
-                and one.pictures["bad"].unread
-                and any(group == team.group for group, _ in one.moved)
-            ),
-            "both groups",
-        )
-    bad, good = known.pictures["bad"], known.pictures[team.group]
-    assert "its coordinator is not there" in bad.unread[0]
-    assert not Judge(bad).quietness(bad.standing).is_reached
-    assert set(good.facts.committed) == set(team.partitions)

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -10,13 +9,14 @@ from kafka import ConsumerRebalanceListener
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
 from safeconsumer.group import events as control_events
-from safeconsumer.group import report_wire
+from safeconsumer.group import report_wire, verdicts
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
@@ -95,7 +95,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
     with Operator(team.broker.client_config, team.settings) as operator:
 
         def has_reported() -> bool:
-            reports = operator.reports(team.group)
+            reports = operator.look(team.group).reports
             if not reports or report_wire.count_of(reports[-1].quiet) != 4:
                 return False
             # It may have been made between two steps of taking over the hold.
@@ -103,35 +103,9 @@ def test_members_report_what_they_obey(team: Team) -> None:
             return applied > done.offset
 
         poll_until(consumer, has_reported)
-        (report,) = operator.reports(team.group)
+        (report,) = operator.look(team.group).reports
     assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
     assert report.applied[team.settings.operator_topic] == done.offset + 1
-
-
-@pytest.mark.parametrize("ahead", [-120.0, 120.0])
-def test_an_operator_with_a_wrong_clock_sees_who_is_there(
-    team: Team, ahead: float
-) -> None:
-    """Who is alive is told by the reports; who was killed is not among them."""
-    consumer = team.subscribed("alive", control=team.quick)
-    killed = team.member("killed", control=team.quick)
-    team.settled(consumer)
-    clock = LogClock(wall=lambda: time.time() + ahead)
-    with Operator(team.broker.client_config, team.quick, clock) as operator:
-
-        def look() -> set[str]:
-            return {one.client_id for one in operator.reports(team.group)}
-
-        poll_until(consumer, lambda: look() == {"alive", "killed"})
-        team.silence(killed)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
-            poll_until(consumer, lambda: look() == {"alive"})
-            team.silence(consumer)
-            poll_until(consumer, lambda: not look())
-            pictures = operator.look(team.group), *operator.survey()
-        said = [one.late for one in pictures if one.group == team.group]
-        assert [[one.client_id for one in late] for late in said] == [["alive"]] * 2
 
 
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
@@ -249,3 +223,14 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+def test_a_static_member_that_was_closed_has_stopped(team: Team) -> None:
+    """Kafka lists it until its session ends; it does not die, hang or disobey."""
+    consumer = team.subscribed("a", control=team.quick, group_instance_id="one")
+    team.settled(consumer)
+    consumer.close()
+    with Operator(team.broker.client_config, team.quick) as operator:
+        wait_for(lambda: not operator.look(team.group).reports, "its last report")
+        (found,) = Judge(operator.look(team.group)).members
+    assert found.verdict == verdicts.STOPPED

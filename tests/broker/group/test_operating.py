@@ -5,9 +5,11 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from safeconsumer.cli import output
@@ -91,6 +93,34 @@ def test_one_of_several_that_covers_nothing(working: Team) -> None:
 
 
 @pytest.mark.any_broker
+def test_what_was_killed_between_two_scopes_is_run_again(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its holds stand; these stay as they are, and the rest is placed."""
+    scopes = f"{working.topic}:0-2"
+    send, sent = KafkaProducer.send, count()
+
+    def killed(self: KafkaProducer, topic: str, **record: Any) -> Any:  # noqa: ANN401 - upstream's
+        if topic == working.settings.operator_topic and next(sent) == 2:
+            self.flush(5)
+            raise SystemExit(137)
+        return send(self, topic, **record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaProducer, "send", killed)
+        assert pause(working, scopes).exit_code == 137
+    first = json.loads(run(working, "history", "-o", "json").stdout)
+    assert [one["scope"][-2:] for one in first] == [":0", ":1"]
+    again = json.loads(pause(working, scopes, "-o", "json").stdout)
+    told = {
+        key: [one["scope"][-2:] for one in again[key]] for key in ("unchanged", "held")
+    }
+    assert (told["unchanged"], told["held"]) == ([":0", ":1"], [":2"])
+    ids = [one["id"] for one in again["unchanged"]]
+    assert ids == [one["id"] for one in first]
+
+
+@pytest.mark.any_broker
 def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     """An indefinite one was replaced by one of two seconds."""
     assert pause(working, "@all").exit_code == Status.DONE
@@ -116,7 +146,7 @@ def test_extend_never_shortens(working: Team) -> None:
         group = ("--group", working.group, "--owner", "alice")
         return run(working, "extend", "@all", *group, *arguments)
 
-    assert "place it with pause" in extend("--for", "1h").stderr
+    assert "place it, or name its owner" in extend("--for", "1h").stderr
     placed = pause(working, "@all", "--for", "1h", "-o", "json")
     (first,) = json.loads(placed.stdout)["held"]
     assert "which is later" in extend("--for", "30m").stderr
@@ -257,7 +287,7 @@ def test_watching_outlives_an_outage(
     ended = run(working, "status", "--group", working.group, "--watch")
     assert ended.exit_code == Status.INTERRUPTED
     first, second = ended.stdout.split("every second", 2)[1:]
-    assert "UNKNOWN, no answer from the broker: KafkaTimeoutError: x" in first
+    assert "unknown, no answer from the broker: KafkaTimeoutError: x" in first
     assert f"group {working.group}: Stable, 1 member" in second
 
 

@@ -1,21 +1,18 @@
 """What an operator is told, against what members do."""
 
 import socket
-import time
 from typing import Any
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
-from kafka.errors import CoordinatorLoadInProgressError as LoadInProgressError
-from kafka.errors import KafkaTimeoutError, NotCoordinatorError
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import waiting
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
-from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.wire import ControlHold
@@ -46,7 +43,7 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
             return any(end.items() <= one.applied.items() for one in reports())
 
         def reports() -> tuple[Any, ...]:
-            return operator.reports(team.group)
+            return operator.look(team.group).reports
 
         poll_until(consumer, has_heard)
         assert bool(consumer.paused()) is is_held
@@ -56,28 +53,6 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
         )
         past = operator.records(team.group)
         assert [one.hold is not None for one in past] == [not is_held, is_held]
-
-
-@pytest.mark.any_broker
-@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_an_operator_with_a_wrong_clock_sees_what_is_held(
-    team: Team, ahead: float
-) -> None:
-    """Judged by the broker's clock, as members do: what is over is left out."""
-    team.operator_holds(f"{team.topic}:0", for_=600)
-    team.operator_holds(f"{team.topic}:1", for_=0.001)
-    consumer = team.subscribed(control=team.quick)
-    clock = LogClock(wall=lambda: time.time() + ahead)
-    with Operator(team.broker.client_config, team.quick, clock) as operator:
-
-        def held() -> list[str]:
-            return [one.key.scope for one in operator.look(team.group).standing]
-
-        poll_until(consumer, lambda: bool(operator.reports(team.group)))
-        poll_until(consumer, lambda: held() == [f"{team.topic}:0"])
-        now = operator.look(team.group).now
-    assert now is not None
-    assert abs(now - time.time()) < 60
 
 
 @pytest.mark.real_broker
@@ -189,23 +164,3 @@ def test_what_will_not_be_is_not_waited_for(team: Team) -> None:
         ended = waiting.wait_until(operator, team.group, judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited < 30.0
-
-
-@pytest.mark.any_broker
-def test_a_coordinator_that_is_not_ready_is_asked_again(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error stood in the answer, and a command ended with it."""
-    with Operator(team.broker.client_config, team.settings) as operator:
-        admin = operator.admin
-        ask, errors = admin.describe_groups, [NotCoordinatorError, LoadInProgressError]
-
-        def describe(groups: list[str]) -> dict[str, dict[str, Any]]:
-            answer: dict[str, dict[str, Any]] = ask(groups)
-            if errors:
-                answer[team.group] |= {"error": str(errors.pop()()), "group_state": ""}
-            return answer
-
-        monkeypatch.setattr(admin, "describe_groups", describe)
-        assert operator.group(team.group).state in {"Dead", "Empty"}
-    assert not errors

@@ -16,6 +16,7 @@ from kafka.admin import (
     ResourceType,
 )
 
+from safeconsumer import Control
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
@@ -138,9 +139,9 @@ def test_an_audit_can_log_in(team: Team, tmp_path: Path) -> None:
 
 def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> None:
     """Not "no answer from the broker"."""
-    name = f"small-{team.group}"
-    team.create(name, {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"})
-    team.settings = team.with_settings(operator_topic=name)
+    team.settings = Control.prefixed(f"small-{team.group}-")
+    for name in team.settings.topics:
+        team.create(name, {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"})
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     ended = run(
         team, operator, "pause", "@all", "--group", team.group, "--new-group",

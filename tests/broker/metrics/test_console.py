@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.console import retention
+from safeconsumer.console import figures as module
 from safeconsumer.console.figures import Figures, _all
 from safeconsumer.console.state import State
 from safeconsumer.group import follower
@@ -45,7 +45,7 @@ from tests.harness.waiting import wait_for
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(retention, "_MOMENT", 30.0)
+    monkeypatch.setattr(module, "_MOMENT", 30.0)
 
 
 class Limited:
@@ -268,6 +268,13 @@ def test_a_group_that_the_cluster_does_not_describe() -> None:
     assert found["group_quiet"] == 0
 
 
+def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
+    """A partition that may be held was counted as one that is not."""
+    found = figures_of(evolve(picture(0, is_held=False), ends=None))
+    assert found["group_partitions flowing"] == 0
+    assert found["group_partitions unknown"] == 25
+
+
 def test_what_is_not_quiet_yet_is_not_quiet() -> None:
     """One of five members has not read the hold."""
     held = picture(0, is_held=True)
@@ -374,7 +381,7 @@ class Frozen(Limited):
 
 def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question is underway, and no scrape is late for it; its answer counts."""
-    monkeypatch.setattr(retention, "_MOMENT", 0.0)
+    monkeypatch.setattr(module, "_MOMENT", 0.0)
     cluster = Frozen()
     with served_still(big(), connect=lambda: cluster) as (still, served):
 
@@ -389,16 +396,21 @@ def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(cluster.asked) == 1
 
 
+class Once(Limited):
+    """Answers one question, and refuses all others."""
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        if self.asked:
+            raise KafkaTimeoutError
+        return super().retention(names)
+
+
 def test_what_was_answered_stands_until_there_is_more() -> None:
     """While the next question waits, or fails."""
-    answers: list[dict[str, float | None]] = [{"a": 3600.0}]
-    known = retention.Retention(lambda _: answers.pop() if answers else _refuse())
-    assert known.of({"a"}) == {"a": 3600.0}
-    assert known.of({"a", "b"}) == {"a": 3600.0}  # asked again, for the new one
-
-
-def _refuse() -> dict[str, float | None]:
-    raise KafkaTimeoutError
+    cluster = Once()
+    with served_still(big(), connect=lambda: cluster) as (_, served):
+        for names in ({"a"}, {"a", "b"}):  # asked again, for the new one
+            assert module._limits(served.state, names) == {"a": 3600.0}
 
 
 def test_what_gets_old_while_it_is_asked_is_not_told(

@@ -5,31 +5,21 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
+
+from tests.harness.console.harness import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOTS = os.environ.get("SAFECONSUMER_TEST_SCREENSHOTS")
 LIMIT = 20_000.0
 
 
-class Reached(Protocol):
-    """A console that can be opened."""
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-
-    @property
-    def link(self) -> str:
-        """The link that its command prints; it works once."""
-
-
 @contextmanager
-def opened(browser: Browser, served: Reached, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
+def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
     """Open the console; afterwards nothing was asked of others, and nothing failed."""
     context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
     context.set_default_timeout(LIMIT)
@@ -52,7 +42,7 @@ def opened(browser: Browser, served: Reached, **options: Any) -> Iterator[Page]:
     assert [text for text in failed if not any(one in text for one in refused)] == []
 
 
-def go(page: Page, served: Reached, path: str, **query: str) -> None:
+def go(page: Page, served: Served, path: str, **query: str) -> None:
     page.goto(f"{served.url}{path}?{urlencode(query)}")
 
 

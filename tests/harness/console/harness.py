@@ -1,20 +1,16 @@
 """A console that is served for a test, and members that poll meanwhile."""
 
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
-from tempfile import TemporaryFile
 from typing import Any, Self, cast
 
 import httpx
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from safeconsumer.console import serve
 from safeconsumer.console.guard import LOGIN, Auth
@@ -22,12 +18,10 @@ from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
-from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.synthetic import Still
 from tests.harness.group.team import Team
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
-from tests.harness.processes import END_LIMIT, begun
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -117,13 +111,7 @@ def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - o
         port=0,
         token=TOKEN,
     )
-    with serving(evolve(setup, **changed)) as served:
-        yield served
-
-
-@contextmanager
-def serving(setup: Setup) -> Iterator[Served]:
-    """Serve a console."""
+    setup = evolve(setup, **changed)
     with ExitStack() as closing:
         listener = closing.enter_context(serve.listening(0))
         following = closing.enter_context(serve.follower(setup))
@@ -162,46 +150,6 @@ def served_still(
         )
         with Served(state, listener) as served:
             yield still, served
-
-
-@frozen
-class Commanded:
-    """A console that was begun by its command."""
-
-    link: str  # what it printed; it works once
-
-    @property
-    def url(self) -> str:
-        return self.link.partition(LOGIN)[0]
-
-
-@contextmanager
-def commanded(*options: str) -> Iterator[Commanded]:
-    """Run ``safeconsumer console`` in a process of its own; Ctrl-C ends it at the end."""
-    command = [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options]
-    streams = {"stdout": subprocess.PIPE, "text": True}
-    with TemporaryFile("w+") as errors:
-        with begun(tied_to_us(command), stderr=errors, **streams) as process:
-            words = process.stdout.readline().split()
-            assert words, "it did not begin"
-            yield Commanded(words[-1])
-            process.send_signal(signal.SIGINT)
-            said, _ = process.communicate(timeout=END_LIMIT)
-        errors.seek(0)
-        assert (said.splitlines()[-1:], errors.read()) == (
-            ["The console is closed."],
-            "",
-        )
-    assert process.returncode == 0
-
-
-# What a shell runs in the background ignores Ctrl-C, and so would all it starts.
-_PROGRAM = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from safeconsumer.cli.main import main
-main()
-"""
 
 
 def carried(page: httpx.Response) -> dict[str, str]:

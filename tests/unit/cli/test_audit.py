@@ -193,16 +193,6 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     assert (done.exit_code, done.output) == (0, said)
 
 
-@each("number", range(1, 9))
-def test_a_former_name_of_a_check_is_answered_with_the_new_one(
-    tmp_path: Path, number: int
-) -> None:
-    """S is Spark's: what was S1 is A1."""
-    done = run(tmp_path, "--without", f"S{number}")
-    said = f"S{number} is called A{number} now."
-    assert (done.exit_code, said in done.output) == (2, True)
-
-
 def test_an_operators_hold_needs_an_operators_journal(tmp_path: Path) -> None:
     """Members heard of a hold; since when it bound new owners nobody says."""
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")

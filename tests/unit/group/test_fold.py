@@ -122,22 +122,6 @@ def test_the_last_entry_of_a_hold() -> None:
     assert (lifted.hold, lifted.register.stamp) == (None, (0, 5))
 
 
-def test_entries_are_also_what_was_overtaken_and_change_nothing() -> None:
-    """What history shows; records of other groups and unreadable ones are left out."""
-    fold = Fold(SOURCES, "g")
-    log = [
-        written("orders", 0),
-        written("orders", 1, group="h"),
-        Written(b"?", None, 2, 0),
-        written("orders", 3, held=False),
-    ]
-    found = list(fold.entries(OPS, log))
-    assert [one.register.stamp for one in found] == [(0, 0), (0, 3)]
-    assert [one.topic for one in found] == [OPS, OPS]
-    assert [one.hold is None for one in found] == [False, True]
-    assert fold.standing() == ()
-
-
 def test_what_stands_for_operators() -> None:
     """The topic's kind, the time, and the hold itself; of one group or of all."""
     fold = Fold(SOURCES)
@@ -155,26 +139,22 @@ def test_what_stands_for_operators() -> None:
     assert reason == "r"
 
 
-def test_records_of_the_same_time_keep_the_order_of_the_topics() -> None:
+def past(topic: str, *times: float) -> list[Standing]:
+    """Return records of one topic, each of another hold."""
     fold = Fold(SOURCES)
-    several = [
-        as_standing(SOURCES[topic], one)
-        for topic in (OPS, GROUP_TOPIC)
-        for one in fold.entries(topic, [written("a", 0, at=7.0), written("b", 1)])
-    ]
+    log = [written(f"orders:{n}", n, at=time) for n, time in enumerate(times)]
+    return [as_standing(SOURCES[topic], one) for one in fold.take(topic, log).fresh]
+
+
+def test_records_of_the_same_time_keep_the_order_of_the_topics() -> None:
+    several = [*past(OPS, 7.0, 7.0), *past(GROUP_TOPIC, 7.0, 7.0)]
     assert side_by_side(several) == tuple(several)
 
 
 def test_two_topics_are_merged_by_time_each_in_its_own_order() -> None:
     """A clock that went back, or a record without a time, moves nothing before it."""
-    fold = Fold(SOURCES)
-
-    def at(topic: str, *times: float) -> list[Standing]:
-        log = [written("orders", n, at=time) for n, time in enumerate(times)]
-        return [as_standing(SOURCES[topic], one) for one in fold.entries(topic, log)]
-
-    operator = at(OPS, 10.0, 5.0, -1.0, 30.0)
-    group = at(GROUP_TOPIC, -1.0, 7.0, 20.0, 40.0)
+    operator = past(OPS, 10.0, 5.0, -1.0, 30.0)
+    group = past(GROUP_TOPIC, -1.0, 7.0, 20.0, 40.0)
     assert [one.at for one in operator] == [10.0, 5.0, None, 30.0]
     merged = side_by_side([*operator, *group])
     assert [(one.source, one.offset) for one in merged] == [

@@ -6,14 +6,12 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.group import verdicts
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.findings import member_findings
 from safeconsumer.group.judging import Answer, Judge, Quietness
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
-from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything
 from tests.harness.listing import each
 
@@ -102,6 +100,18 @@ def test_who_was_killed_is_no_plain_client() -> None:
     assert "Control()" not in told.do
 
 
+@pytest.mark.contract("G8")
+def test_who_was_closed_is_neither_dead_nor_a_plain_client() -> None:
+    """A static member leaves no group: Kafka lists it, and it has said that it stops."""
+    last = report("b", None, at_ms=82_000, state="stopped")
+    seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
+    why = "has stopped, and Kafka lists it until its session ends"
+    found = Judge(seen).quietness([Everything()])
+    assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
+    (told,) = [one for one in member_findings(seen) if why in one.what]
+    assert told.rank == "note"
+
+
 def test_a_successor_under_the_same_client_id() -> None:
     """A killed member's last word is not its successor's."""
     successor = evolve(B, member_id="b-2")
@@ -172,23 +182,6 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
     assert Judge(picture(A, report("a", 0), gone)).delivery(ZERO).owner == "z"
 
 
-def committed(*several: TopicPartition, state: str = "Empty") -> Picture:
-    seen = picture(state=state)
-    return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
-
-
-def test_nobody_owns_it() -> None:
-    """Whoever assigns partitions itself is not seen, which the sentence says."""
-    seen = committed(ZERO)
-    assert Judge(seen).delivery(ZERO).answer is Answer.UNOWNED
-    found = Judge(seen).quietness([Everything()])
-    assert found.is_reached
-    assert found.sentence() == (
-        "the group has no members; who assigns partitions itself and does not report "
-        "is not seen"
-    )
-
-
 def moved_by_silent(*seen: MemberFacts | Report) -> Picture:
     moved = {ONE: Move(5, 9)}
     return evolve(picture(A, B, report("a", 0), *seen), moved_by_silent=moved)
@@ -237,40 +230,6 @@ def test_who_assigned_itself_and_cannot_list_what() -> None:
     long = report("m", None, member_id="", generation=-1, is_partial=True)
     delivery = Judge(picture(long, state="Empty")).delivery(ZERO)
     assert (delivery.answer, delivery.owner) == (Answer.UNKNOWN, "m")
-
-
-def test_a_scope_that_covers_nothing_is_not_quiet() -> None:
-    """Members that deliver all they own were all called quiet."""
-    loud = picture(A, B, report("a", 0, quiet={}), report("b", 1, quiet={}))
-    found = Judge(loud).quietness([scopes.topic("ordres")])
-    assert not found.is_reached
-    assert found.sentence() == (
-        "nothing that the group owns or has committed for is covered"
-    )
-
-
-def test_a_group_about_which_nobody_can_be_asked() -> None:
-    """It has members, though none is named."""
-    found = quietness(report("a", 0), state="Unknown")
-    assert not found.is_reached
-    assert "does not tell who is in the group" in found.sentence()
-
-
-def test_where_the_topics_end_is_unknown() -> None:
-    """Nobody obeys what nobody could read."""
-    blind = evolve(picture(A, report("a", 0)), ends=None)
-    judge = Judge(blind)
-    assert judge.members[0].verdict == verdicts.UNMEASURED
-    assert judge.delivery(ZERO).answer is Answer.UNKNOWN
-    assert not judge.quietness([Everything()]).is_reached
-
-
-def test_behind_is_not_quiet() -> None:
-    """Quiet by another hold, perhaps; this one it has not heard of."""
-    behind = report("a", 0, applied={"ops": 2, "own": 0})
-    judge = Judge(picture(A, behind))
-    assert judge.members[0].is_behind
-    assert judge.delivery(ZERO).answer is Answer.UNKNOWN
 
 
 def test_a_member_goes_on_with_what_kafka_has_given_to_nobody() -> None:

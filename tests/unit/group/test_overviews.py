@@ -150,7 +150,8 @@ def test_metrics_have_the_words_for_members() -> None:
     """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.UNHEARD, verdicts.UNMEASURED, verdicts.OUT_OF_DATE,
+        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {one.words for one in rows} == {*table.MEMBER_STATES}
 
@@ -159,6 +160,10 @@ def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted() -> None:
     """One without a leader has a committed offset, and no lag."""
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
+    seen = held(A, report("a", 0))
+    assert any("nothing committed" in one for one in status(seen))
+    unread = evolve(seen, facts=evolve(seen.facts, has_committed=False))
+    assert not any("nothing committed" in one for one in status(unread))
 
 
 # ---------------------------------------------------------------- flowing
@@ -236,18 +241,14 @@ def heard(key: ControlKey) -> tuple[Standing, str]:
 
 @of_versions
 def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
-    """Members obeyed a key of a later version as @all, status showed one partition."""
+    """Members obeyed a key of a later version as @all; status and doctor did not say."""
     standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
-
-
-@of_versions
-def test_doctor_names_what_members_obey_as_everything(key: ControlKey) -> None:
-    """It found nothing wrong with a key of a later version."""
-    standing, scope = heard(key)
-    desk: Any = SimpleNamespace(broker_time=lambda: 0.0, standing=lambda _: (standing,))
-    told = [one for one in findings._holds(desk, "g") if one.rank == BAD]
+    operator: Any = SimpleNamespace(
+        broker_time=lambda: 0.0, standing=lambda _: (standing,)
+    )
+    told = [one for one in findings._holds(operator, "g") if one.rank == BAD]
     assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 
@@ -276,9 +277,10 @@ def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN
 
 
 def test_the_largest_skew_counts() -> None:
-    """Where members lift later than an operator's side thinks, holds are shown."""
-    assert skew_of(0.5, [report("a", 0, skew=30.0), report("b", 1)]) == 30.0
-    assert skew_of(30.0, [report("a", 0, skew=0.5)]) == 30.0
+    """By what members report: most commands have no option for it."""
+    several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
+    assert skew_of(0.5, several) == 30.0
+    assert skew_of(30.0, [report("a", 0, skew=0.5)]) == 0.5
     assert skew_of(5.0, []) == 5.0
 
 

@@ -1,6 +1,6 @@
 """What placing and lifting would do, from one picture: unknown is said."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +34,6 @@ NOW = 1_800_000_000.0
 class Asked:
     """A cluster that is known by heart."""
 
-    waiting: Mapping[TopicPartition, int] = {}
     kept: Mapping[str, float | None] = {}
 
     def groups(self) -> Sequence[str]:
@@ -42,11 +41,6 @@ class Asked:
 
     def topics(self) -> Sequence[str]:
         return ("orders", "orders-eu", "payments")
-
-    def lags(
-        self, _: GroupFacts, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        return {tp: self.waiting[tp] for tp in partitions if tp in self.waiting}
 
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         return {name: self.kept[name] for name in names if name in self.kept}
@@ -106,8 +100,9 @@ def against(one: Placing) -> list[tuple[Consent, str]]:
 
 
 def test_what_nobody_has_anything_against() -> None:
-    asked = Asked({ZERO: 2, ONE: 3}, {"orders": None})
-    assert said(placed("orders", for_="2h"), asked) == [
+    asked = Asked({"orders": None})
+    waiting = evolve(PICTURE, lags={ZERO: 2, ONE: 3})
+    assert said(placed("orders", for_="2h", picture=waiting), asked) == [
         "would cover 2 partitions: orders:0-1",
         "5 records wait there already",
         "would last 2h, until 2027-01-15 10:00:00Z, or 30s longer",
@@ -117,8 +112,8 @@ def test_what_nobody_has_anything_against() -> None:
 
 def test_unknown_is_said() -> None:
     """Lags of one partition, a topic's retention, and what the picture lacks."""
-    one = placed("orders", picture=evolve(PICTURE, unread=("no status topic",)))
-    told = seen(one, Asked({ZERO: 2}))
+    picture = evolve(PICTURE, lags={ZERO: 2}, unread=("no status topic",))
+    told = seen(placed("orders", picture=picture))
     assert [text for level, text in told.points if level == "unknown"] == [
         "how many records wait there already is unknown",
         "unknown: no status topic",
@@ -133,7 +128,9 @@ def test_unknown_is_said() -> None:
 )
 def test_retention_that_ends_first(for_: str | None, *, is_loss: bool) -> None:
     """Members may lift it later by the skew, and records are deleted meanwhile."""
-    told = seen(placed("orders", for_=for_), Asked({ZERO: 0, ONE: 0}, {"orders": 3600}))
+    read = evolve(PICTURE, lags={ZERO: 0, ONE: 0})
+    one = placed("orders", for_=for_, picture=read)
+    told = seen(one, Asked({"orders": 3600}))
     ends = "BEFORE the hold does" if is_loss else "later"
     assert told.points[-1][1] == (
         f"retention ends {ends}: orders deletes records after 1h"

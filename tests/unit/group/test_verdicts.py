@@ -100,6 +100,11 @@ BEHIND = {"ops": 6, "own": 2}
         (held(QUIET), Level.QUIET, "quiet"),
         (report(quiet=THREE, gated=1), Level.WAITING, "waits"),
         (QUIET, Level.QUIET, "paused by its member"),
+        (
+            evolve(report(state="unavailable"), ends=None),
+            Level.UNKNOWN,
+            "unknown",
+        ),
         (FLOWING, Level.FLOWS, "flows"),
         (evolve(FLOWING, lags={}), Level.FLOWS, "flows"),
         (evolve(FLOWING, lags={TP: 0}), Level.FLOWS, "nothing to read"),

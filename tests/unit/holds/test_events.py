@@ -8,6 +8,7 @@ from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
 from safeconsumer import events
+from safeconsumer.group.events import ControlReady
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from tests.harness.listing import each
@@ -157,6 +158,12 @@ def test_a_whole_pause_is_lifted_as_it_was_placed() -> None:
     whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
     bit = events.HoldsBit(holds=(whole,), partitions=TPS)
     assert bit.advice == "lift with resume(*assignment())"
+
+
+def test_an_event_that_counts_holds_has_a_level() -> None:
+    """Its line was lost: the number was taken for the holds themselves."""
+    ready = ControlReady(topics=("ops",), holds=2, seconds=0.1)
+    assert ready.severity == "info"
 
 
 @each(("size", "level"), [(0, "debug"), (1, "info")])

@@ -14,7 +14,6 @@ from safeconsumer.group import clients
 MADE: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "SafeConsumer": lambda base: SafeConsumer("orders", group_id="g", **base),
     "reader": clients.reader,
-    "asker": clients.asker,
     "producer": lambda base: clients.producer(base, 1.0),
     "admin": clients.admin,
 }

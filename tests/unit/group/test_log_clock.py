@@ -1,14 +1,8 @@
 """The broker's time, told by records, whatever the reader's own clock says."""
 
-import threading
-import uuid
-
 import pytest
-from kafka import KafkaProducer
 
-from safeconsumer.group import clients, whole
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.testing import EmbeddedBroker
 
 BROKER = 1_000_000.0
 
@@ -75,30 +69,3 @@ def test_a_brokers_clock_that_went_back_is_believed() -> None:
     assert reading.now(BROKER - 3600) == BROKER - 3600
     reading.passed += 1
     assert reading.now(BROKER - 3600) == BROKER - 3599
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.parametrize("time_ms", [-1, 5000])
-def test_a_record_without_a_time_tells_none(
-    kafka_broker: EmbeddedBroker, time_ms: int
-) -> None:
-    """Taken for a time it would put everybody's last report into the future."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    kafka_broker.create_topic(name, 1)
-    over = threading.Event()
-
-    def write() -> None:
-        producer = KafkaProducer(**kafka_broker.client_config)
-        while not over.wait(0.05):
-            producer.send(name, b"x", partition=0, timestamp_ms=time_ms).get(10)
-        producer.close()
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        with clients.reader(dict(kafka_broker.client_config)) as consumer:
-            heard = whole.next_time(consumer, name, 3.0)
-    finally:
-        over.set()
-        writing.join()
-    assert heard == (None if time_ms < 0 else 5.0)

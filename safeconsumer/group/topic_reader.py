@@ -1,0 +1,207 @@
+"""Reads single-partition topics step by step: up to their ends, and then on."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from attrs import frozen
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer._kafka.control_reader import ControlReader, topic_ids
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.group import clients
+from safeconsumer.group.fold import NO_TIME_MS, Written
+
+_ASK_TIMEOUT_MS = 5_000
+_CLOSE_MS = 500
+# Seconds; the broker answers an idle fetch every fetch_max_wait_ms.
+_SILENCE = 5.0
+# For brokers that cannot look up times: more records than the reports of some seconds.
+_LAST_RECORDS = 20_000
+
+
+@frozen
+class Remade:
+    """
+    A topic that was created again, or lost records.
+
+    Attributes:
+        topic: its name.
+        applied: the offset below which the old one was read.
+        end: where it ends now.
+    """
+
+    topic: str
+    applied: int
+    end: int
+
+
+class TopicReader:
+    """
+    Reads topics incrementally, and goes on where it was after every failure.
+
+    After a failure the caller closes it. The next :meth:`begin` makes another client,
+    and goes on at the same positions.
+
+    Thread rules: one thread; :meth:`wake` on any thread.
+
+    Args:
+        base: the connection.
+        recent: a topic of which only the last seconds are read; None if there is none.
+        seconds: about how many.
+
+    Attributes:
+        positions: the offsets below which everything was returned, past compacted
+            records too.
+    """
+
+    def __init__(
+        self, base: Mapping[str, Any], recent: str | None = None, seconds: float = 0.0
+    ) -> None:
+        self._base = base
+        self._recent = recent
+        self._seconds = seconds
+        self._ids: dict[str, object] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._consumer: SafeConsumer | None = None
+        self._client: ControlReader | None = None
+        self.positions: dict[TopicPartition, int] = {}
+
+    def begin(
+        self,
+        names: Sequence[str],
+        *,
+        asker: KafkaConsumer | None = None,
+        ids: Mapping[str, object] | None = None,
+    ) -> tuple[Remade, ...]:
+        """
+        Find out where the topics end, to read up to there from where it was.
+
+        Args:
+            names: the topics.
+            asker: asks for offsets; None: the client that reads does, whose connection
+                a fetch may keep busy.
+            ids: the topics' ids; None: those that the asker's metadata has.
+
+        Returns:
+            The topics that were created again; they are read from their beginning.
+
+        Raises:
+            KafkaError: the broker does not answer, or refuses.
+        """
+        if self._others(ids or {}):
+            self.close()  # its metadata is of the old topic
+        is_new = self._consumer is None
+        consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
+        asker = consumer if asker is None else asker
+        firsts = asker.beginning_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
+        ends = asker.end_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
+        found = topic_ids(asker, names) if ids is None else ids
+        others = self._others(found)
+        at = self.positions
+        remade = [
+            Remade(tp.topic, at.get(tp, 0), ends[tp])
+            for tp in tps
+            if tp.topic in others or ends[tp] < at.get(tp, 0)
+        ]
+        recent = TopicPartition(self._recent, 0)
+        is_anew = recent not in at or any(one.topic == self._recent for one in remade)
+        if recent in tps and (is_new or is_anew):
+            last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
+            firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
+        for one in remade:
+            self.positions.pop(TopicPartition(one.topic, 0), None)
+        self._ids.update({name: one for name, one in found.items() if one is not None})
+        self._ends = dict(ends)
+        self._seek(consumer, firsts)
+        return tuple(remade)
+
+    def _connected(self, tps: Sequence[TopicPartition]) -> SafeConsumer:
+        if self._consumer is None:
+            self._consumer = clients.reader(self._base)
+        if self._consumer.assignment() != set(tps):
+            self._consumer.assign(tps)
+        self._client = ControlReader(self._consumer)
+        return self._consumer
+
+    def _seek(
+        self, consumer: SafeConsumer, firsts: Mapping[TopicPartition, int]
+    ) -> None:
+        at = {} if self._client is None else self._client.positions()
+        for tp, first in firsts.items():
+            self.positions[tp] = max(self.positions.get(tp, 0), first)
+            if at.get(tp) != self.positions[tp]:
+                consumer.seek(tp, self.positions[tp])
+
+    def turn(self, wait_ms: float) -> dict[str, list[Any]]:
+        """
+        Return the next records by topic, waiting at most so many milliseconds.
+
+        Raises:
+            KafkaError: the brokers do not answer, or refuse, or a topic was made again.
+        """
+        if self._consumer is None or self._client is None or self.silence() > _SILENCE:
+            message = f"no answer to a fetch for {_SILENCE:.0f} s"
+            raise kafka_errors.KafkaTimeoutError(message)
+        polled = self._consumer.poll(wait_ms)
+        # A topic that was created again is fetched from the old one's offset, as soon
+        # as the client has learnt its new id: those records do not follow the earlier
+        # ones.
+        if others := self._others(topic_ids(self._consumer, [*self._ids])):
+            message = f"{', '.join(others)} was made again"
+            raise kafka_errors.UnknownTopicOrPartitionError(message)
+        self.positions.update(self._client.positions())
+        return {tp.topic: records for tp, records in polled.items()}
+
+    def _others(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
+        # An admin client tells ids as text, a consumer's metadata does not.
+        return tuple(
+            name
+            for name, one in ids.items()
+            if None not in (one, known := self._ids.get(name))
+            and str(one) != str(known)
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has read up to where the topics ended at its beginning."""
+        return all(self.positions.get(tp, 0) >= end for tp, end in self._ends.items())
+
+    def silence(self) -> float:
+        """Return the seconds since every topic's last fetch without an error."""
+        return 0.0 if self._client is None else self._client.silence()
+
+    def wake(self) -> None:
+        """End the wait of a turn under way. Any thread may call it."""
+        if (client := self._client) is not None:
+            client.wake()
+
+    def close(self) -> None:
+        """Close the client; the next beginning makes another one."""
+        consumer, self._consumer, self._client = self._consumer, None, None
+        if consumer is not None:
+            consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
+
+
+def _since(
+    consumer: KafkaConsumer, tp: TopicPartition, seconds: float, otherwise: int
+) -> int:
+    at_ms = int((time.time() - seconds) * 1000)
+    try:
+        one = consumer.offsets_for_times({tp: at_ms})[tp]
+    except (kafka_errors.KafkaError, ValueError):  # a broker that cannot look up times
+        return otherwise
+    return otherwise if one is None or one.offset < 0 else int(one.offset)
+
+
+def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
+    """Return the parts of a control topic's record that are used."""
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return Written(record.key, record.value, record.offset, at_ms)
+
+
+def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
+    """Return a record's time in seconds since the epoch; None if it has none."""
+    at_ms = record.timestamp
+    return None if at_ms is None or at_ms < 0 else at_ms / 1000

@@ -1,0 +1,36 @@
+"""How long a wait takes: everything that the command does counts."""
+
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from kafka.errors import KafkaTimeoutError
+
+from safeconsumer.cli import connection, waiting, watching
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
+from safeconsumer.group.operator import Operator
+
+
+def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a broker that accepts and is silent a wait of 5 s took 9 s."""
+    passed = [100.0]
+    looks: list[float] = []
+
+    def pass_(seconds: float) -> None:
+        passed[0] += seconds
+
+    def look(_: Operator, group: str, *, timeout: float) -> None:
+        looks.append(timeout)
+        pass_(timeout)
+        raise KafkaTimeoutError(group)
+
+    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=pass_)
+    for module in (waiting, watching):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(connection, "_check_login", lambda _: pass_(2.0))
+    monkeypatch.setattr(Operator, "look", look)
+    asked = ("wait", "quiet", "--group", "g", "--timeout", "5s", "--bootstrap", "b:1")
+    ended = CliRunner().invoke(safeconsumer, asked)
+    assert ended.exit_code == Status.UNREACHABLE
+    assert (looks, passed) == ([3.0], [105.0])

@@ -1,0 +1,121 @@
+"""What the cluster says of groups, where it does not say everything."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attrs import define, field
+from kafka import TopicPartition
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    NotCoordinatorError,
+)
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer.group import survey
+from safeconsumer.group.facts import UNKNOWN
+from safeconsumer.group.survey import facts_of_one, survey_of, with_lags
+
+TP, GONE, NEW = (TopicPartition(name, 0) for name in ("t", "gone", "new"))
+
+
+@define
+class Cluster:
+    """Stands in for both clients; it refuses what it is told to refuse."""
+
+    states: Mapping[str, str] = field(factory=dict)
+    offsets: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
+    refused: Mapping[str, KafkaError] = field(factory=dict)
+    errors: list[type[KafkaError]] = field(factory=list)
+    asked: list[tuple[str, ...]] = field(factory=list)
+
+    def list_groups(self) -> list[dict[str, Any]]:
+        return [{"group_id": name, "protocol_type": "consumer"} for name in self.states]
+
+    def describe_groups(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        said = {"error": str(self.errors.pop()())} if self.errors else {}
+        return {
+            name: {"group_state": self.states.get(name, "Dead"), "members": (), **said}
+            for name in names
+        }
+
+    def list_group_offsets(self, names: Sequence[str]) -> dict[str, Any]:
+        self.asked.append(tuple(names))
+        for name in names:
+            if name in self.refused:
+                raise self.refused[name]
+        return {
+            name: {
+                tp: OffsetAndMetadata(at, "", -1)
+                for tp, at in self.offsets.get(name, {}).items()
+            }
+            for name in names
+        }
+
+    def describe_topics(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        return [
+            {"name": one, "partitions": [0], "error_code": 3 * (one == "gone")}
+            for one in names
+        ]
+
+    def end_offsets(self, tps: Sequence[TopicPartition], **_: Any) -> dict[Any, int]:  # noqa: ANN401 - a limit
+        return dict.fromkeys(tps, 9)
+
+
+def surveyed(cluster: Any, *groups: str) -> survey.Survey:  # noqa: ANN401 - stands in
+    return survey_of(cluster, groups, [*cluster.states])
+
+
+def test_one_group_that_cannot_be_asked_about_leaves_the_others() -> None:
+    """Its coordinator is not there; it ended the survey of all groups, each time."""
+    names = [f"g{number}" for number in range(8)]
+    refused = {"g5": CoordinatorNotAvailableError("its coordinator is not there")}
+    offsets = {name: {TP: 5} for name in names}
+    cluster = Cluster(dict.fromkeys(names, "Stable"), offsets, refused)
+    found = surveyed(cluster, *names)
+    assert [name for name, one in found.facts.items() if one.has_committed] == [
+        name for name in names if name != "g5"
+    ]
+    assert found.facts["g0"].committed == {TP: 5}
+    (said,) = found.unread.pop("g5")  # type: ignore[attr-defined]  # a dict
+    assert "its coordinator is not there" in said
+    assert (found.unread, len(cluster.asked)) == ({}, 7)
+
+
+def test_a_group_that_nobody_lists_is_not_there() -> None:
+    """Brokers of 4.0 call that an error; one that is listed is of KIP-848."""
+    cluster = Cluster({"new": "Dead"}, errors=[KafkaError])
+    found = surveyed(cluster, "typo", "new")
+    assert [one.state for one in found.facts.values()] == [UNKNOWN, "Dead"]
+    assert found.unread == {}
+    assert [one.is_known for one in found.facts.values()] == [True, False]
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error stood in the answer, and a command ended with it."""
+    errors: list[type[KafkaError]] = [
+        NotCoordinatorError,
+        CoordinatorLoadInProgressError,
+    ]
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None)
+    monkeypatch.setattr(survey, "time", clock)
+    cluster: Any = Cluster({"g": "Empty"}, errors=errors)
+    assert facts_of_one(cluster, "g").state == "Empty"
+    assert errors == []
+    refusing: Any = Cluster({"g": "Empty"}, {}, {"g": GroupAuthorizationFailedError()})
+    with pytest.raises(GroupAuthorizationFailedError):
+        facts_of_one(refusing, "g")
+
+
+def test_lags_are_of_topics_that_are_there() -> None:
+    """Asking where a topic ends that was deleted would wait in vain."""
+    cluster: Any = Cluster({"a": "Empty", "b": "Empty"}, {"a": {TP: 5, GONE: 1}})
+    found, ends = with_lags(surveyed(cluster, "a", "b"), ["a"], cluster, cluster, [NEW])
+    assert found.lags == {"a": {TP: 4}}
+    assert ends == {TP: 9, NEW: 9}
