@@ -53,7 +53,9 @@ class Evidence(Protocol):
     "left_out",
     multiple=True,
     type=click.Choice(CHECKS),
-    help="Leave a check out, for example one that cannot be judged here.",
+    metavar="CHECK",
+    help="Leave a check out by the name that it has in the output, for example one "
+    "that cannot be judged here.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -48,11 +47,8 @@ def _place(text: str) -> tuple[str, int, int] | None:
 
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    # Called with from, error, since and limit.
+    # Called with from, error and since.
     for option in (
-        click.option(
-            "--limit", type=click.IntRange(1), help="At most this many letters."
-        ),
         click.option(
             "--since",
             metavar="TIME",
@@ -106,7 +102,6 @@ def list_letters(
     context: click.Context,
     /,
     topic: str,
-    limit: int | None,
     *,
     output: Output,
     base: Base,
@@ -120,10 +115,9 @@ def list_letters(
     """
     wanted = _wanted(filters)
     with explained(context), letters.opened(base(), topic) as there:
-        several = list(itertools.islice(there.read(wanted), limit))
+        several = sorted(there.read(wanted), key=lambda one: one.record.timestamp)
         if not several:
             _say_unmet(there)
-        several.sort(key=lambda one: one.record.timestamp)
         if output.is_json:
             output.document([*map(letters.document, several)])
             return
@@ -162,6 +156,7 @@ def show(
 @dead_letters.command(epilog=EPILOG)
 @click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]")
 @_filters
+@click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @click.option(
     "--rate",

@@ -45,6 +45,5 @@ def refuse_unknown(operator: Operator, picture: Picture) -> None:
             which was meant.
     """
     if not picture.is_known:
-        meant = scopes.near(picture.group, operator.groups())
-        message = f"no group {picture.group!r} here, and no hold for it{meant}"
+        message = scopes.unknown_group(picture.group, operator.groups())
         raise CommandError(message)

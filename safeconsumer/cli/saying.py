@@ -23,7 +23,7 @@ class Command(click.Command):
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         """Write the options, in two lists."""
-        several = self.get_params(ctx)
+        several = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for head, is_of_cluster in (
             ("Options", False),
             ("Options for the cluster", True),

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import patterns, topics, verdicts
+from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.judging import UNSEEN, Judge, Member
@@ -72,7 +72,11 @@ def _findings(
     if fit:
         yield from _holds(operator, group)
     if group is not None:
-        yield from member_findings(operator.look(group))
+        picture = operator.look(group)
+        if not picture.is_known:
+            what = scopes.unknown_group(group, operator.groups())
+            yield Finding(rank=BAD, what=what, do="look for a typing error")
+        yield from member_findings(picture)
 
 
 def _re2() -> Finding:
@@ -137,12 +141,6 @@ _ADVICE = {
 
 def member_findings(picture: Picture) -> Iterator[Finding]:
     """Check what each member of a group obeys."""
-    if not picture.is_known:
-        yield Finding(
-            rank=BAD,
-            what=f"no group {picture.group!r} here, and no hold for it",
-            do="look for a typing error",
-        )
     for why in picture.unread:
         yield Finding(rank=BAD, what=f"unknown: {why}", do="check the rights and ACLs")
     judge = Judge(picture)

@@ -137,6 +137,11 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
+def unknown_group(group: str, names: Iterable[str]) -> str:
+    """Say that there is no such group, and which of the names may have been meant."""
+    return f"no group {group!r} here, and no hold for it{near(group, names)}"
+
+
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
     own = {tp.topic for tp in here}
     if isinstance(scope, Pattern):

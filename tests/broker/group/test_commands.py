@@ -157,8 +157,10 @@ def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
 
 
 def test_doctor_does_not_know_the_group(team: Team) -> None:
+    team.settled(team.subscribed())
     ended = run(team, "doctor", "--group", f"{team.group}x")
-    assert (ended.exit_code, "no group" in ended.stdout) == (Status.FAILED, True)
+    assert ended.exit_code == Status.FAILED
+    assert f"no group '{team.group}x' here, and no hold for it; did you" in ended.stdout
 
 
 def test_a_user_without_a_name_is_asked_for_one(
