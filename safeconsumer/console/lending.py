@@ -30,7 +30,7 @@ class _Answer:
     value: Any
 
 
-class Lent:
+class SharedConnection:
     """
     One connection, which is opened when it is first needed, and what it answered.
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Auth
-from safeconsumer.console.lending import Lent
+from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.backlog import Backlog, Pace, held_since
 from safeconsumer.group.follower import Follower, Snapshot
@@ -103,14 +103,15 @@ class State:
     doctors: threading.BoundedSemaphore = field(
         factory=lambda: threading.BoundedSemaphore(_DOCTORS), init=False
     )
-    commands: Lent = field(init=False)
-    questions: Lent = field(init=False)
+    commands: SharedConnection = field(init=False)
+    questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
     once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.commands, self.questions = Lent(self.connect), Lent(self.connect)
+        self.commands = SharedConnection(self.connect)
+        self.questions = SharedConnection(self.connect)
 
     def snapshot(self) -> Snapshot:
         """Return the present snapshot."""

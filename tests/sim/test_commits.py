@@ -246,7 +246,19 @@ def test_what_is_lost_is_not_owned(lab: Lab, assignor: type) -> None:
     reader.until(lambda: futures)
     reader.until(lambda: len(reader.log) == 20)
     assert [type(one.exception) for one in futures] == [NotOwnedError]
+    assert "max_poll_interval_ms" in str(futures[0].exception)
     assert sent(lab) == before
+
+
+@pytest.mark.contract("P17")
+@simulated(seeds=1)
+def test_a_commit_before_the_first_join_says_what_is_missing(lab: Lab) -> None:
+    """P17: nothing is owned yet, and nothing was lost."""
+    (tp,) = lab.topic("t", 1, records=1)
+    reader = Reader(lab, SafeConsumer, "t")
+    with pytest.raises(NotOwnedError, match="has not joined its group yet"):
+        reader.consumer.commit({tp: at(1)})
+    assert sent(lab) == 0
 
 
 @pytest.mark.contract("P17")

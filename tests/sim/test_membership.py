@@ -171,6 +171,18 @@ def test_a_fenced_static_member_raises_on_every_later_poll(
     assert raised == 4
 
 
+@pytest.mark.contract("P11")
+@simulated(seeds=1)
+def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab: Lab) -> None:
+    """P11: it is a member, as far as it knows, and no commit of an earlier one."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
+    reader.reads(tp, range(3))
+    lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
+    with pytest.raises(FencedInstanceIdError):
+        reader.consumer.commit()
+
+
 @pytest.mark.contract("P6")
 @simulated()
 def test_what_a_static_member_had_goes_to_others_when_it_dies(lab: Lab) -> None:

@@ -20,6 +20,7 @@ from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import TimeLimitError
 from tests.harness.waiting import wait_for
+from tests.sim.meddling import trace
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)
@@ -172,6 +173,22 @@ def test_a_wrapped_step_that_raises_undoes_no_seek(
     with pytest.raises(TimeLimitError):
         next(consumer)
     assert consumer.position(A) == 7
+
+
+def test_what_is_raised_as_a_wrapped_iteration_ends_comes_out_of_the_seek(
+    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records go back then; the collector would swallow what a handler raises."""
+    trace(monkeypatch)
+    next(consumer)
+
+    def give_back(*_: object) -> None:
+        raise TimeLimitError
+
+    consumer._fetcher.give_back = give_back
+    with pytest.raises(TimeLimitError):
+        consumer.seek(B, 3)
+    del consumer._fetcher.give_back
 
 
 @pytest.mark.parametrize("reset", ["latest", "earliest"])
