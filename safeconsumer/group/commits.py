@@ -30,18 +30,12 @@ class Move:
 def held_by_silent(
     facts: GroupFacts, reports: Collection[Report], holds: Collection[Standing]
 ) -> dict[TopicPartition, str]:
-    """
-    Return held partitions whose owner does not report, each with its member id.
-
-    An earlier version reports without its member id; any member of its client id may be
-    meant.
-    """
+    """Return held partitions whose owner does not report, each with its member id."""
     ids = {one.member_id for one in reports}
-    names = {one.client_id for one in reports if one.member_id is None}
     return {
         tp: one.member_id
         for one in facts.members
-        if one.member_id not in ids and one.client_id not in names
+        if one.member_id not in ids
         for tp in one.assigned
         if any(hold.covers(tp) for hold in holds)
     }

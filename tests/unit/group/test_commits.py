@@ -75,9 +75,9 @@ def report(**said: Any) -> Report:  # noqa: ANN401 - of Report
 
 
 def test_whose_partitions_are_watched() -> None:
-    """What is held, of members that report neither now nor in an older way."""
-    tps = [TopicPartition("t", number) for number in range(4)]
-    names = ("silent", "reports", "older", "free")
+    """What is held, of members that do not report."""
+    tps = [TopicPartition("t", number) for number in range(3)]
+    names = ("silent", "reports", "free")
     members = tuple(
         MemberFacts(
             member_id=f"{name}-1", client_id=name, host="", assigned=frozenset({tp})
@@ -85,11 +85,8 @@ def test_whose_partitions_are_watched() -> None:
         for name, tp in zip(names, tps, strict=True)
     )
     facts = GroupFacts(state="Stable", members=members, committed={})
-    reports = (
-        report(client_id="reports", member_id="reports-1"),
-        report(client_id="older", member_id=None),
-    )
-    holds = [standing("g", f"t:{number}") for number in range(3)]
+    reports = [report(client_id="reports", member_id="reports-1")]
+    holds = [standing("g", f"t:{number}") for number in range(2)]
     assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
 
 
