@@ -24,10 +24,9 @@ def monitoring(context: click.Context, folder: Path) -> None:
     file that differs is not changed: delete or move it first. The others are written
     all the same, and the status is 1.
     """
-    files = {
-        one.name: one.read_text("utf-8")
-        for one in packaged("safeconsumer.metrics").joinpath("files").iterdir()
-    }
+    there = packaged("safeconsumer.metrics").joinpath("files").iterdir()
+    found = sorted(there, key=lambda one: one.name)
+    files = {one.name: one.read_text("utf-8") for one in found}
     try:
         changed = [*_changed(folder, files)]
         new = {name: text for name, text in files.items() if name not in changed}
