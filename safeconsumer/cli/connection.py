@@ -14,9 +14,9 @@ from safeconsumer._kafka import login
 from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.errand import Errand
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
+from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.troubles import cannot_log_in, said
 
 _LOGIN_SECONDS = 2.0
@@ -216,7 +216,7 @@ def _check_values(configs: Mapping[str, Any]) -> None:
 
 def _check_login(configs: Mapping[str, Any]) -> None:
     # On another thread: kafka-python's loop swallows an interrupt between two tasks.
-    asking = Errand(lambda: login.trouble(configs, _LOGIN_SECONDS))
+    asking = TimedCall(lambda: login.trouble(configs, _LOGIN_SECONDS))
     try:
         first = asking.result(_LOGIN_SECONDS + _CLOSE_SECONDS)
     except TimeoutError as error:

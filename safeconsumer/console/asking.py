@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import state_of
-from safeconsumer.group.errand import Errand
+from safeconsumer.group.timed_call import TimedCall
 
 _LOOK_EVERY = 0.02
 
@@ -48,15 +48,15 @@ async def answer(
         finally:
             slots.release()
 
-    errand = Errand(run)
+    call = TimedCall(run)
     try:
-        while not errand.is_over:
+        while not call.is_over:
             if state.is_closing or await request.is_disconnected():
                 raise Problem(503, "the request was abandoned")
             await asyncio.sleep(_LOOK_EVERY)
     finally:
         gone.set()
-    return errand.result(0)
+    return call.result(0)
 
 
 async def body_of(request: Request, most: int) -> bytes:

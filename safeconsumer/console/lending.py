@@ -11,8 +11,8 @@ from kafka.errors import KafkaError
 
 from safeconsumer.console.problems import Problem
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group.errand import Errand
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.timed_call import TimedCall
 
 # Seconds to wait for the connection; a client that clicked waits that long.
 _BUSY = 2.0
@@ -47,7 +47,7 @@ class SharedConnection:
         self._lock = threading.Lock()
         self._answers: Mapping[Hashable, _Answer] = {}
         self._asking = threading.Lock()  # of the next
-        self._errands: dict[Hashable, tuple[float, Errand[Any]]] = {}
+        self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
     def lend(self) -> Iterator[Operator]:
@@ -105,29 +105,29 @@ class SharedConnection:
         """
         known = self._answers.get(key)
         if known is None or known.at < time.monotonic() - stands:
-            errand = self._begun(key, lambda: self.asked(key, ask, 0.0), stands)
-            if errand is not None and moment:
+            call = self._begun(key, lambda: self.asked(key, ask, 0.0), stands)
+            if call is not None and moment:
                 troubles = (ControlTopicError, KafkaError, OSError, Problem)
                 with suppress(TimeoutError, *troubles):  # the last answer is still used
-                    errand.result(moment)
+                    call.result(moment)
                 known = self._answers.get(key)
         return None if known is None else known.value
 
     def _begun(
         self, key: Hashable, ask: Callable[[], T], stands: float
-    ) -> Errand[T] | None:
+    ) -> TimedCall[T] | None:
         now = time.monotonic()
         with self._asking:
-            self._errands = {
+            self._calls = {
                 name: (at, one)
-                for name, (at, one) in self._errands.items()
+                for name, (at, one) in self._calls.items()
                 if not one.is_over or at >= now - (stands if name == key else _STANDS)
             }
-            if key in self._errands:
+            if key in self._calls:
                 return None
-            errand = Errand(ask)
-            self._errands[key] = (now, errand)
-            return errand
+            call = TimedCall(ask)
+            self._calls[key] = (now, call)
+            return call
 
     def close(self) -> None:
         """Close the connection, unless a request waits for an answer on it."""

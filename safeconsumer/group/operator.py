@@ -13,7 +13,6 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.errors import ControlTopicError, ControlWriteError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
-from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.fold import side_by_side
 from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
@@ -31,6 +30,7 @@ from safeconsumer.group.survey import (
     survey_of,
     with_lags,
 )
+from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 
 __all__ = ["GROUP", "OPERATOR", "Operator"]
@@ -375,9 +375,9 @@ class Operator:
         other, self._other = self._other, None
         if other is None:
             other = Operator(self.base, self.settings, copy(self._clock))
-        errand = Errand(lambda: ask(other), other.close)
+        call = TimedCall(lambda: ask(other), other.close)
         try:
-            answer = errand.result(seconds)
+            answer = call.result(seconds)
         except TimeoutError as error:
             raise kafka_errors.KafkaTimeoutError(*error.args) from error
         except BaseException:

@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class TimedCall(Generic[T]):
     """
     A question that may wait for longer than its caller.
 
     Args:
         ask: the question; it may block for any time.
-        tidy: called on the errand's thread once it has ended, if it was abandoned; None
+        tidy: called on the call's thread once it has ended, if it was abandoned; None
             if there is nothing to tidy.
     """
 
