@@ -43,8 +43,8 @@ class Picture:
         skew: seconds by which members lift holds late, the most of all members.
         gone: the last reports of Spark streams that reported lately, and do not any
             more, though they did not say that they stop.
-        late: the last reports of members that reported lately, and do not any more, or
-            have stopped; Kafka lists them until their sessions end.
+        late: the last reports of members that reported lately, and do not any more; and
+            of those that have stopped, while Kafka lists them.
         moved_by_silent: held partitions whose committed offset moved lately, between
             two looks, while the same member owned them and did not report.
     """
@@ -67,7 +67,7 @@ class Picture:
     @property
     def is_known(self) -> bool:
         """Whether anything is known of such a group; if not, its name may be mistyped."""
-        return self.facts.is_known or bool(self.standing) or bool(self.reports)
+        return self.facts.is_known or bool(self.standing or self.reports or self.late)
 
     @property
     def lasting(self) -> tuple[Standing, ...]:
