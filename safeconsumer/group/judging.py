@@ -1,6 +1,6 @@
 """Judges by the control topics what members report: which obey, and what is quiet."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -360,19 +360,25 @@ class Judge:
         found = {tp: self.delivery(tp) for tp in wanted}
         good = {Answer.QUIET, Answer.UNOWNED}
         loud = {tp: one for tp, one in found.items() if one.answer not in good}
+        there = (*self.present, *self._frozen(loud))
         missing = (
-            one
-            for one in self.present
-            if not one.obeys or not one.loud.isdisjoint(loud)
+            one for one in there if not one.obeys or not one.loud.isdisjoint(loud)
         )
         return Quietness(
-            members=len(self.present),
+            members=len(there),
             missing=tuple(missing),
             unsettled=self.unsettled,
             covers=len(wanted),
             loud=loud,
             gone=tuple(map(verdicts.gone_text, self.picture.gone)),
         )
+
+    def _frozen(self, loud: Collection[TopicPartition]) -> Iterator[Member]:
+        # Those that Kafka does not list any more, and that may be in the way.
+        for one in self.others:
+            is_lost = one.is_lost and one.has_gone
+            if is_lost and not (one.busy | one.owned).isdisjoint(loud):
+                yield one
 
     def delivers(self, tp: TopicPartition) -> bool:
         """Tell whether the owner of a partition reports that it delivers it."""

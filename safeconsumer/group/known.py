@@ -18,7 +18,7 @@ from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.picture import Picture, best_time, skew_of
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
@@ -69,6 +69,7 @@ class Told:
         lost: those of ``late`` that did not stop, and may be alive, listed or not.
         now: the broker's time, in seconds since the epoch; None if it is unknown.
         newest: the time of the newest record; the broker's is no earlier.
+        wall: this machine's time.
     """
 
     standing: tuple[Standing, ...] = ()
@@ -78,6 +79,12 @@ class Told:
     lost: tuple[Report, ...] = ()
     now: float | None = None
     newest: float = 0.0
+    wall: float = 0.0
+
+    @property
+    def best(self) -> float:
+        """The best known time."""
+        return best_time(self.now, self.newest, self.wall)
 
     @property
     def groups(self) -> set[str]:
@@ -108,12 +115,10 @@ class Told:
             found[group] = Picture(
                 group=group,
                 facts=facts,
-                # If nobody reports the time, records prove that it is not earlier than
-                # theirs.
                 standing=tuple(
                     one
                     for one in standing.get(group, ())
-                    if one.in_force(self.now or self.newest, most)
+                    if one.in_force(self.best, most)
                 ),
                 reports=tuple(reports.get(group, ())),
                 ends=seen.ends,
@@ -254,7 +259,8 @@ class Known:
                 None if none came; None: it is not waited for.
         """
         newest = max(self.reported_at, self._written_at)
-        told = Told(standing=self.standing(), newest=newest)
+        wall = self._clock.wall
+        told = Told(standing=self.standing(), newest=newest, wall=wall)
         if not self.reported_at:
             return told
         now = self._now(listen)
@@ -307,7 +313,7 @@ class Known:
         """Return the topics that were created again and still lack holds."""
         if not self._remade or any(one.kept for one in told.reports):
             return self._remade
-        now = told.now or told.newest
+        now = told.best
         missed = {
             one.topic
             for one in self._fold.held()

@@ -1,5 +1,6 @@
 """Holds what is known of one group at one moment, for everything that judges it."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
@@ -21,6 +22,18 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     return max((one.skew for one in reports if one.skew is not None), default=own)
 
 
+def best_time(now: float | None, *others: float) -> float:
+    """
+    Return the best known time, by which it is judged what is still in force.
+
+    Args:
+        now: the broker's; None if it is unknown, because nobody reports.
+        others: this machine's, and the times of records, which prove that it is no
+            earlier; the latest counts then. What is in force gets the allowed skew.
+    """
+    return max(others) if now is None else now
+
+
 @frozen(kw_only=True)
 class Picture:
     """
@@ -30,8 +43,7 @@ class Picture:
         group: the consumer group.
         facts: what the cluster knows of it.
         standing: the holds that members obey, folded as members fold them; expiry is
-            judged by the broker's clock. If that is unknown, a hold is left out only if
-            records prove that it has expired.
+            judged by the broker's clock, or if that is unknown by :func:`best_time`.
         reports: the last report of every member that reported lately.
         is_heard: whether reports could be read; if not, it is unknown who obeys.
         ends: the end offsets of the control topics; None if unknown.
@@ -63,6 +75,12 @@ class Picture:
     gone: tuple[Report, ...] = ()
     late: tuple[Report, ...] = ()
     moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
+
+    @property
+    def best(self) -> float:
+        """The best known time."""
+        records = (one.at or 0.0 for one in self.standing)
+        return best_time(self.now, time.time(), *records)
 
     @property
     def is_known(self) -> bool:

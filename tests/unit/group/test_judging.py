@@ -111,7 +111,10 @@ def test_who_is_frozen_may_go_on(member_id: str, state: str) -> None:
     for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
         seen = evolve(picture(state=state), late=(one,), now=100.0)
         judge, found = Judge(seen), view_of(seen).members[0]
-        assert not judge.quietness([Everything()]).is_reached
+        quiet = judge.quietness([Everything()])
+        assert not quiet.is_reached
+        assert why in quiet.sentence()
+        assert (quiet.members, quiet.quiet) == (1, 0)
         assert judge.delivery(ONE).answer is Answer.UNKNOWN
         assert not judge.delivers(ONE)
         assert f"{found.name} {found.more}".startswith(why)

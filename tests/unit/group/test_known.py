@@ -167,7 +167,7 @@ def test_a_garbled_report_is_nobody_s() -> None:
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
-    assert topics.known.told() == Told(newest=START, now=START)
+    assert topics.known.told() == Told(newest=START, now=START, wall=START)
 
 
 # ---------------------------------------------------------------- what is held
@@ -194,6 +194,21 @@ def test_if_nobody_tells_the_time_records_prove_it() -> None:
     assert (len(seen.standing), seen.now) == (1, None)
     topics.hold("t:1")
     assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
+
+
+def test_if_nobody_tells_the_time_ours_counts_with_the_allowed_skew() -> None:
+    """Or a hold that is over would be held for ever in a group without members."""
+    topics = Topics()
+    topics.report("a", state="stopped")
+    topics.hold(ttl_ms=10_000)
+    topics.at += 10 + SETTINGS.clock_skew - 1
+    survey, skew = Survey(facts={}), SETTINGS.clock_skew
+    told = topics.known.told()
+    assert told.now is None
+    assert len(told.pictures(["g"], survey, skew, ALL)["g"].standing) == 1
+    topics.at += 1
+    told = topics.known.told()
+    assert told.pictures(["g"], survey, skew, ALL)["g"].standing == ()
 
 
 @each("ahead", [-3600.0, 3600.0])
