@@ -113,6 +113,8 @@ async def pause(request: Request) -> Response:
 
 
 def _pause(sent: Submission) -> Outcome:
+    if known := changing.earlier(sent):
+        return known
     wish = typed(sent.given)
     seen = changing.previewed(sent.state, sent.owner, sent.state.snapshot(), wish)
     return changing.place(sent, seen)

@@ -153,7 +153,7 @@ def _extending(wanted: Placing, offset: str) -> Placing:
         )
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error
-    return evolve(wanted, changes=(change,), own={change: own[0]})
+    return evolve(wanted, changes=(change,), own={change: own[0]}, is_extending=True)
 
 
 def _picture(snapshot: Snapshot, group: str) -> Picture:
@@ -381,6 +381,25 @@ class _Decided:
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
+
+
+def earlier(sent: Submission) -> Outcome | None:
+    """
+    Return the outcome of the same form or call, if it was carried out before.
+
+    After it the hold is another, of which the same preview cannot be made any more.
+
+    Raises:
+        Problem: another request waits for the cluster, or it could not be journaled.
+    """
+    if not sent.given.get("key"):
+        return None
+    try:
+        with sent.state.commands.lend():
+            known = sent.state.once.outcome(sent.owner, sent.given)
+    except (ControlTopicError, KafkaError, OSError):
+        return None
+    return None if known is None else _journaled(known)
 
 
 def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:

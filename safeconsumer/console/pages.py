@@ -193,9 +193,10 @@ async def do_place(request: Request) -> Response:
 def _do_place(request: Request, sent: Submission) -> Response:
     wish, preview = changing.typed(sent.given), None
     try:
-        snapshot = sent.state.snapshot()
-        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-        changing.place(sent, preview)
+        if changing.earlier(sent) is None:
+            snapshot = sent.state.snapshot()
+            preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
+            changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen

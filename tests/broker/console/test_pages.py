@@ -88,6 +88,34 @@ def test_a_hold_is_extended() -> None:
     assert made.hold == evolve(held.hold, ttl_ms=9 * 3_600_000, since_ms=since)
 
 
+def test_a_hold_is_extended_by_its_own_duration() -> None:
+    """From now: a hold for 1 h that is extended for 1 h ends later than it did."""
+    with writing(groups()) as (served, writer), served.client() as client:
+        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
+        asked = client.get("/place", params={**given, "for": "1h"})
+        assert "stays as it is" not in asked.text
+        assert client.post("/place", data=carried(asked)).status_code == 303
+        assert [one.hold and one.hold.ttl_ms for one in writer.written] == [3_600_000]
+
+
+def test_an_extension_that_is_sent_twice_is_done_once() -> None:
+    """After the first the hold is another: the second is answered as the first."""
+    still = groups()
+    with writing(still) as (served, writer), served.client() as client:
+        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
+        form = carried(client.get("/place", params={**given, "for": "9h"}))
+        assert client.post("/place", data=form).status_code == 303
+        still.hold(HELD)
+        known = still.known.pictures[HELD]
+        (held,) = known.standing
+        known = evolve(known, standing=(evolve(held, offset=20),))
+        still.known = evolve(still.known, pictures={HELD: known})
+        assert client.post("/place", data=form).status_code == 303
+        assert len(writer.written) == 1
+        other = client.post("/place", data={**form, "key": "another"})
+        assert other.status_code == 409
+
+
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
