@@ -10,7 +10,6 @@ from kafka.errors import KafkaTimeoutError
 from safeconsumer.group import topic_reader
 from safeconsumer.group.topic_reader import TopicReader
 
-
 _TP = TopicPartition("ops", 0)
 
 
