@@ -95,7 +95,7 @@ def _look(request: Request) -> tuple[State, Snapshot]:
 
 def _unheard(snapshot: Snapshot) -> str:
     if snapshot.trouble:
-        return snapshot.trouble.said
+        return f"{snapshot.trouble.said} {snapshot.trouble.detail}".strip()
     return "" if snapshot.is_complete else "the control topics are being read"
 
 
