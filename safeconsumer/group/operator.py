@@ -23,12 +23,12 @@ from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
-    AWAY,
     Survey,
     facts_of_one,
     listed_groups,
     survey_of,
     with_lags,
+    written_since,
 )
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
@@ -330,7 +330,12 @@ class Operator:
     # ------------------------------------------------------------ one look
 
     def look(
-        self, group: str, *, is_strict: bool = False, timeout: float | None = None
+        self,
+        group: str,
+        *,
+        is_strict: bool = False,
+        has_lags: bool = True,
+        timeout: float | None = None,
     ) -> Picture:
         """
         Return all that can be known of a group now.
@@ -341,6 +346,7 @@ class Operator:
         Args:
             group: the consumer group.
             is_strict: raise if the control topics cannot be read.
+            has_lags: ask for the lags, too; no verdict needs them.
             timeout: seconds after which it gives up, whatever the brokers do; None for
                 the clients' own limits, half a minute for each request.
 
@@ -348,11 +354,13 @@ class Operator:
             KafkaTimeoutError: it was not answered within ``timeout``.
         """
         if timeout is None:
-            seen = self._look(group, is_strict=is_strict)
+            seen = self._look(group, is_strict=is_strict, has_lags=has_lags)
         else:
             seen = self.within(
                 timeout,
-                lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
+                lambda one: one._look(  # noqa: SLF001 - an Operator, too
+                    group, is_strict=is_strict, has_lags=has_lags
+                ),
             )
         told = Told(standing=seen.standing, reports=seen.reports)
         facts = {group: seen.facts}
@@ -386,12 +394,13 @@ class Operator:
         self._other = other
         return answer
 
-    def _look(self, group: str, *, is_strict: bool) -> Picture:
+    def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
         survey = Survey(facts={group: self.group(group)})
         seen, told = self._told(is_strict=is_strict)
-        survey, _ = self._asked(
-            lambda asker: with_lags(survey, [group], self.admin, asker)
-        )
+        if has_lags:
+            survey = self._asked(
+                lambda asker: with_lags(survey, [group], self.admin, asker)
+            )
         return self._pictures([group], survey, seen, told)[group]
 
     def survey(self) -> tuple[Picture, ...]:
@@ -425,29 +434,12 @@ class Operator:
         self, moments: Mapping[TopicPartition, float]
     ) -> dict[TopicPartition, int]:
         """
-        Return how many offsets were written since; only if the broker can tell.
+        Return how many offsets were written since, where the brokers can tell.
 
         Args:
             moments: seconds since the epoch, by the broker's clock.
         """
-        if not moments:
-            return {}
-
-        def ask(consumer: KafkaConsumer) -> dict[TopicPartition, int]:
-            asked = {tp: int(at * 1000) for tp, at in moments.items()}
-            try:
-                found = consumer.offsets_for_times(asked)
-            except AWAY:
-                raise
-            except (kafka_errors.KafkaError, ValueError):
-                return {}
-            ends = consumer.end_offsets(list(asked))
-            return {
-                tp: 0 if one is None else max(0, ends[tp] - one.offset)
-                for tp, one in found.items()
-            }
-
-        return self._asked(ask)
+        return self._asked(lambda asker: written_since(moments, self.admin, asker))
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""
