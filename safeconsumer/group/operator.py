@@ -1,5 +1,6 @@
 """Does what operators do: places and lifts holds, and shows which members obey."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -37,6 +38,8 @@ __all__ = ["GROUP", "OPERATOR", "Operator"]
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
+# What is left of a look's time for everything but listening.
+_ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 _POLL_MS = 100
@@ -90,6 +93,9 @@ class Operator:
         self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
         self._is_fit = False
+        # Until when it may listen at all, and until when it must to know who is silent.
+        self._until = math.inf
+        self._silent_at: float | None = None
         self._cluster: str | None = None
 
     def __enter__(self) -> Self:
@@ -286,8 +292,10 @@ class Operator:
     def _listen(self) -> float | None:
         """Wait for the next report; return its time."""
         known, before = self._known, self._known.reported_at
-        seconds = 2 * self.settings.status_interval + 0.5
-        is_told = self._turn_until(lambda: known.reported_at != before, seconds)
+        now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
+        self._silent_at = now + seconds
+        left = min(seconds, self._until - now)
+        is_told = self._turn_until(lambda: known.reported_at != before, left)
         return known.reported_at if is_told else None
 
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
@@ -356,10 +364,11 @@ class Operator:
         if timeout is None:
             seen = self._look(group, is_strict=is_strict, has_lags=has_lags)
         else:
+            until = time.monotonic() + timeout - _ANSWER_SECONDS
             seen = self.within(
                 timeout,
-                lambda one: one._look(  # noqa: SLF001 - an Operator, too
-                    group, is_strict=is_strict, has_lags=has_lags
+                lambda one: one._look_until(  # noqa: SLF001 - an Operator, too
+                    until, group, is_strict=is_strict, has_lags=has_lags
                 ),
             )
         told = Told(standing=seen.standing, reports=seen.reports)
@@ -394,6 +403,16 @@ class Operator:
         self._other = other
         return answer
 
+    def _look_until(
+        self, until: float, group: str, *, is_strict: bool, has_lags: bool
+    ) -> Picture:
+        # That nobody reports in this time is not the broker's fault.
+        self._until = until
+        try:
+            return self._look(group, is_strict=is_strict, has_lags=has_lags)
+        finally:
+            self._until = math.inf
+
     def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
         survey = Survey(facts={group: self.group(group)})
         seen, told = self._told(is_strict=is_strict)
@@ -423,7 +442,13 @@ class Operator:
                 self.check()
             except ControlTopicError as error:
                 seen = evolve(seen, ends=None, unread=[*seen.unread, str(error)])
-        return seen, self._known.told(self._listen)
+        told = self._known.told(self._listen)
+        if told.now is None and time.monotonic() < (self._silent_at or 0.0):
+            # They may still report: nobody has listened for long enough.
+            why = "no report has come yet: give it more time"
+            unread = [*seen.unread, why]
+            seen = evolve(seen, ends=None, is_heard=False, unread=unread)
+        return seen, told
 
     def _pictures(
         self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
