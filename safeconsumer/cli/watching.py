@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import click
@@ -20,6 +21,7 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import Command, printable
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.durations import words_of
@@ -164,16 +166,25 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -
     pictures = operator.survey()
     every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
+    if not every:
+        _check_readable(operator)
     if output.is_json:
         output.document([documents.group_document(one) for one in found])
         return
     if not found:
-        output.lines(["no groups" if not every else "nothing is held"])
+        nobody = "no groups that you may see, and no holds"
+        output.lines([nobody if not every else "nothing is held"])
         return
     unread = dict.fromkeys(why for one in pictures for why in one.unread)
     heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "NOW")
     shown = group_text.columns([heading, *map(_group_row, found)], "")
     output.lines([*(f"unknown: {why}" for why in unread), *shown])
+
+
+def _check_readable(operator: Operator) -> None:
+    # Who may read no holds is told that, and not that there are none.
+    with suppress(ControlTopicError):
+        operator.ends()
 
 
 def _group_row(one: View) -> tuple[str, ...]:

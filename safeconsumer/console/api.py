@@ -95,7 +95,7 @@ def _look(request: Request) -> tuple[State, Snapshot]:
 
 def _unheard(snapshot: Snapshot) -> str:
     if snapshot.trouble:
-        return snapshot.trouble.said
+        return f"{snapshot.trouble.said} {snapshot.trouble.detail}".strip()
     return "" if snapshot.is_complete else "the control topics are being read"
 
 
@@ -113,6 +113,8 @@ async def pause(request: Request) -> Response:
 
 
 def _pause(sent: Submission) -> Outcome:
+    if known := changing.earlier(sent):
+        return known
     wish = typed(sent.given)
     seen = changing.previewed(sent.state, sent.owner, sent.state.snapshot(), wish)
     return changing.place(sent, seen)

@@ -153,7 +153,7 @@ def _extending(wanted: Placing, offset: str) -> Placing:
         )
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error
-    return evolve(wanted, changes=(change,), own={change: own[0]})
+    return evolve(wanted, changes=(change,), own={change: own[0]}, is_extending=True)
 
 
 def _picture(snapshot: Snapshot, group: str) -> Picture:
@@ -255,41 +255,48 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
 # ---------------------------------------------------------------- lifting
 
 
-def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
-    """
-    Return the hold that a query names.
-
-    Raises:
-        Problem: there is no such hold.
-    """
-    for one in () if picture is None else picture.standing:
-        named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
+def find(picture: Picture, given: Mapping[str, str]) -> Standing | None:
+    """Return the hold that a query names; None if there is no such hold."""
+    named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
+    for one in picture.standing:
         if (one.key.scope, one.key.owner, one.source) == named:
             return one
-    raise Problem(
-        404,
-        "that hold does not exist",
-        "it was lifted, it expired, or it has another owner",
-    )
+    return None
 
 
 def lifting(
     snapshot: Snapshot, group: str, wanted: Sequence[Mapping[str, str]]
-) -> Lifting:
+) -> tuple[Lifting, Problem | None]:
     """
-    Preview lifting the holds that a query names.
+    Preview lifting the holds that a query names; also return which do not exist any more.
 
     Raises:
-        Problem: one of them does not exist, or they are of two kinds.
+        Problem: none of them exists, or they are of two kinds.
     """
     return _lifted(_picture(snapshot, group), wanted)
 
 
-def _lifted(picture: Picture, wanted: Sequence[Mapping[str, str]]) -> Lifting:
-    holds = tuple(find(picture, one) for one in wanted)
+def _lifted(
+    picture: Picture, wanted: Sequence[Mapping[str, str]]
+) -> tuple[Lifting, Problem | None]:
+    found = [find(picture, one) for one in wanted]
+    holds = tuple(one for one in found if one is not None)
+    lacking = None
+    if gone := [
+        f"{one.get('scope', '')} of {one.get('owner', '')}"
+        for one, hold in zip(wanted, found, strict=True)
+        if hold is None
+    ]:
+        lacking = Problem(
+            409 if holds else 404,
+            f"not held: {', '.join(gone)}",
+            "it was lifted, it ended, or it has another owner",
+        )
+        if not holds:
+            raise lacking
     if len({one.source for one in holds}) != 1:
         raise Problem(400, "choose holds of operators, or of members")
-    return preview.lifting(picture, holds)
+    return preview.lifting(picture, holds), lacking
 
 
 def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
@@ -303,8 +310,8 @@ def lift(sent: Submission, wanted: Sequence[Mapping[str, str]]) -> Outcome:
             shown.
 
     Raises:
-        Refused: there is another hold now; or it is another owner's, and its scope was
-            not typed.
+        Refused: there is another hold now; or one of several is gone; or it is another
+            owner's, and its scope was not typed.
         Problem: there is no such hold, or the write failed.
     """
     return _carry_out(sent, lambda operator: _lifting(sent, operator, wanted))
@@ -315,8 +322,15 @@ def _lifting(
 ) -> "_Decided":
     picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
     picture = _with_standing(sent.state, operator, picture)
-    seen = _lifted(picture, wanted)
-    if said := _against(sent, seen.holds, wanted):
+    seen, lacking = _lifted(picture, wanted)
+    if lacking is not None:
+        said: tuple[str, str] | None = (
+            f"Nothing was lifted; {lacking.title}",
+            f"{lacking.detail}: check whether you want to lift the rest",
+        )
+    else:
+        said = _against(sent, seen.holds, wanted)
+    if said is not None:
         plan = {**seen.document(), "holds": list(map(standing_document, seen.holds))}
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
@@ -381,6 +395,25 @@ class _Decided:
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
+
+
+def earlier(sent: Submission) -> Outcome | None:
+    """
+    Return the outcome of the same form or call, if it was carried out before.
+
+    After it the hold is another, of which the same preview cannot be made any more.
+
+    Raises:
+        Problem: another request waits for the cluster, or it could not be journaled.
+    """
+    if not sent.given.get("key"):
+        return None
+    try:
+        with sent.state.commands.lend():
+            known = sent.state.once.outcome(sent.owner, sent.given)
+    except (ControlTopicError, KafkaError, OSError):
+        return None
+    return None if known is None else _journaled(known)
 
 
 def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:

@@ -96,12 +96,19 @@ def groups(request: Request) -> Response:
 
 def group(request: Request) -> Response:
     """Show one group: holds, members, partitions."""
+    return _group_page(request)
+
+
+def _group_page(request: Request, error: str = "") -> Response:
     state, snapshot = _look(request)
     view = state.view(snapshot, request.query_params.get("group", ""))
     return _page(
         request,
         "group.html",
         snapshot,
+        status=400 if error else 200,
+        is_live=not error,
+        error=error,
         title=view.group,
         view=view,
         waits=state.backlog(snapshot, view.group),
@@ -193,9 +200,10 @@ async def do_place(request: Request) -> Response:
 def _do_place(request: Request, sent: Submission) -> Response:
     wish, preview = changing.typed(sent.given), None
     try:
-        snapshot = sent.state.snapshot()
-        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-        changing.place(sent, preview)
+        if changing.earlier(sent) is None:
+            snapshot = sent.state.snapshot()
+            preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
+            changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
@@ -233,10 +241,12 @@ def lift(request: Request) -> Response:
     """Preview lifting holds."""
     state, snapshot = _look(request)
     query = request.query_params
-    group, wanted = query.get("group", ""), _named(" ".join(query.getlist("hold")))
-    seen = changing.lifting(snapshot, group, wanted)
-    state.follower.view(group)
-    return _lift_page(request, group, seen)
+    name, wanted = query.get("group", ""), _named(" ".join(query.getlist("hold")))
+    if not wanted:
+        return _group_page(request, "tick at least one hold, to lift it")
+    seen, lacking = changing.lifting(snapshot, name, wanted)
+    state.follower.view(name)
+    return _lift_page(request, name, seen, lacking)
 
 
 async def do_lift(request: Request) -> Response:
@@ -254,7 +264,7 @@ def _do_lift(request: Request, sent: Submission) -> Response:
             raise
         if isinstance(problem, Refused) and isinstance(problem.seen, Lifting):
             return _lift_page(request, group, problem.seen, problem)
-        seen = changing.lifting(state.snapshot(), group, wanted)
+        seen, _ = changing.lifting(state.snapshot(), group, wanted)
         return _lift_page(request, group, seen, problem)
     left = state.snapshot().pictures.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
@@ -277,7 +287,7 @@ def _lift_page(
         request,
         "lift.html",
         snapshot,
-        status=200 if problem is None else problem.status,
+        status=200 if request.method == "GET" or problem is None else problem.status,
         is_live=False,
         title=f"Lift {scopes}",
         group=group,

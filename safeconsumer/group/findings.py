@@ -19,6 +19,7 @@ from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
+_ACLS = "set the ACLs of safeconsumer control acls"
 _CONTROL = "SafeConsumer(control=Control())"
 # Seconds by which a member's clock may differ before it is worth a word.
 _SKEW = 10.0
@@ -59,15 +60,19 @@ def _findings(
     found = topics.ask(operator.admin, operator.settings.all_topics)
     if not any(facts.partitions for facts in found):
         named = ", ".join(facts.name for facts in found)
-        what = f"no control topic is there, or may be described by you: {named}"
-        yield Finding(rank=BAD, what=what, do=_INIT)
+        if any(facts.is_hidden for facts in found):
+            what = f"no right to describe any control topic: {named}"
+            yield Finding(rank=BAD, what=what, do=_ACLS)
+        else:
+            what = f"no control topic is there: {named}"
+            yield Finding(rank=BAD, what=what, do=_INIT)
         return
     of_holds = found[: len(operator.settings.topics)]
     for facts in of_holds:
         yield from _topic(facts)
     fit = not any(topics.faults(facts) for facts in of_holds)
     for facts in found[len(of_holds) :]:
-        yield from _settings(facts, topics.status_faults(facts))
+        yield from _status_topic(facts)
     yield from acl_findings(operator, operators)
     if fit:
         yield from _holds(operator, group)
@@ -93,15 +98,30 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
     notes = () if faults else (*topics.advice(facts), *topics.forgotten(facts))
     for what in notes:
-        yield Finding(rank=NOTE, what=what, do=_INIT)
+        yield Finding(rank=NOTE, what=what, do=_advice(facts))
     wrong = faults or topics.shortcomings(facts)
     if wrong or not notes:
         yield from _settings(facts, wrong)
 
 
+def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
+    faults = topics.status_faults(facts)
+    if not faults and facts.settings is None:
+        what = topics.unknown_settings(facts)
+        yield Finding(rank=NOTE, what=what, do=_advice(facts))
+    else:
+        yield from _settings(facts, faults)
+
+
+def _advice(facts: topics.Facts) -> str:
+    # What is missing is made; what is only not seen needs a right.
+    is_seen = not facts.partitions or facts.settings is not None
+    return _INIT if is_seen and not facts.is_hidden else _ACLS
+
+
 def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
     # What has several partitions says itself what to do: init does not take them away.
-    do = "" if facts.partitions and facts.partitions != 1 else _INIT
+    do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
         yield Finding(rank=BAD, what=fault, do=do)
     if not faults:

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import Standing
@@ -381,4 +382,5 @@ def _trouble(error: Exception) -> Trouble:
     detail = str(error)[:300] or type(error).__name__
     if isinstance(error, AWAY):
         return Trouble("The broker does not answer.", detail)
-    return Trouble("The cluster cannot be read.", detail)
+    what = "control topics" if isinstance(error, ControlTopicError) else "cluster"
+    return Trouble(f"The {what} cannot be read.", detail)

@@ -277,9 +277,13 @@ class Operator:
         )
         self._known.begin_again(remade)
         self._known.take({}, self._reader.positions)
-        if not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
-            message = f"the control topics could not be read in {_READ_TIMEOUT:.0f} s"
-            raise kafka_errors.KafkaTimeoutError(message)
+        before = dict(self._reader.positions)
+        while not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
+            if self._reader.positions == before:
+                wait = f"{_READ_TIMEOUT:.0f} s"
+                message = f"the control topics could not be read on for {wait}"
+                raise kafka_errors.KafkaTimeoutError(message)
+            before = dict(self._reader.positions)
 
     def _turn_until(self, is_enough: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -113,6 +113,8 @@ class Placing:
         skew: seconds by which members may lift the holds later.
         covers: the partitions of the group that the holds cover now.
         own: the existing holds with the same owner and scope.
+        is_extending: whether they shall last longer, counted from now; then none of
+            them is the same.
     """
 
     picture: Picture
@@ -122,6 +124,7 @@ class Placing:
     skew: float
     covers: tuple[TopicPartition, ...]
     own: Mapping[Change, Standing]
+    is_extending: bool = False
 
     @property
     def replaces(self) -> tuple[Standing, ...]:
@@ -145,6 +148,8 @@ class Placing:
     def _is_same(self, change: Change, one: Standing) -> bool:
         wanted, hold, until = change.hold, one.hold, self.wish.ending.until
         if wanted is None or hold is None or wanted.reason != hold.reason:
+            return False
+        if self.is_extending:
             return False
         if until is None or one.expires_at is None:
             return wanted.ttl_ms == hold.ttl_ms

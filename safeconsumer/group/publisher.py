@@ -10,6 +10,7 @@ import kafka.errors as kafka_errors
 from attrs import evolve, frozen
 from kafka import KafkaProducer
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.fixes.producers import is_dated
 from safeconsumer.errors import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
@@ -149,6 +150,7 @@ def publish(
         ControlWriteError: one was not acknowledged; the message says of each change
             whether it was, was not written, or is unknown.
         KeyboardInterrupt: it was interrupted; the message is the same.
+        BaseException: a signal handler raised it; what was sent is unknown.
     """
     writing = _Writing(topic, wanted)
     try:
@@ -225,6 +227,8 @@ class _Writing:
                     partition=0,
                 )
         except (*_TROUBLES, AssertionError) as error:
+            if is_of_handler(error):
+                raise
             # Without a partition 0, send() fails an assertion. The others would fail
             # alike.
             for one in todo:
@@ -237,6 +241,8 @@ class _Writing:
         try:
             answer = future.get(max(0.0, until - time.monotonic()))
         except _TROUBLES as error:
+            if is_of_handler(error):
+                raise
             if not _is_refusal(error):
                 self._unknown[one] = error
                 return

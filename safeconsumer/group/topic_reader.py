@@ -66,6 +66,7 @@ class TopicReader:
         self._ends: Mapping[TopicPartition, int] = {}
         self._consumer: SafeConsumer | None = None
         self._client: ControlReader | None = None
+        self._waited = 0.0
         self.positions: dict[TopicPartition, int] = {}
 
     def begin(
@@ -123,6 +124,7 @@ class TopicReader:
         if self._consumer.assignment() != set(tps):
             self._consumer.assign(tps)
         self._client = ControlReader(self._consumer)
+        self._waited = 0.0
         return self._consumer
 
     def _seek(
@@ -141,10 +143,14 @@ class TopicReader:
         Raises:
             KafkaError: the brokers do not answer, or refuse, or a topic was made again.
         """
-        if self._consumer is None or self._client is None or self.silence() > _SILENCE:
+        # While its caller was busy with records no fetch was out.
+        if self._consumer is None or self._client is None or self._waited > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
+        began = time.monotonic()
         polled = self._consumer.poll(wait_ms)
+        waited = self._waited + time.monotonic() - began
+        self._waited = 0.0 if polled else min(waited, self.silence())
         # A topic that was created again is fetched from the old one's offset, as soon
         # as the client has learnt its new id: those records do not follow the earlier
         # ones.

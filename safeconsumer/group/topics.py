@@ -37,6 +37,7 @@ HOLDS_SETTINGS: Mapping[str, str] = {
     "segment.ms": str(_DAY_MS),
     "unclean.leader.election.enable": "false",
 }
+_ACLS = "safeconsumer control acls prints the ACLs that are needed"
 _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
 
 # Settings for state that is not durable: it is written again every few seconds.
@@ -57,13 +58,16 @@ class Facts:
 
     Attributes:
         name: the topic.
-        partitions: how many it has; 0 if it does not exist.
+        partitions: how many it has; 0 if it does not exist, or is not known.
         settings: names and values; None if the broker does not give them to us.
+        is_hidden: whether the right to describe it is lacking; then it is not known
+            whether it exists.
     """
 
     name: str
     partitions: int
     settings: Mapping[str, str] | None
+    is_hidden: bool = False
 
 
 def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
@@ -116,10 +120,7 @@ def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
     described = tuple(described)
     refused = [one["name"] for one in described if not _may_read(one)]
     if refused:
-        message = (
-            f"no right to read {', '.join(refused)}: safeconsumer control acls prints "
-            "the ACLs that are needed"
-        )
+        message = f"no right to read {', '.join(refused)}: {_ACLS}"
         raise kafka_errors.TopicAuthorizationFailedError(message)
     missing = [one["name"] for one in described if not one["partitions"]]
     if missing:
@@ -142,17 +143,22 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
         KafkaError: the broker could not be asked.
     """
     names = tuple(names)
+    told = admin.describe_topics(list(names))
     described = {
-        one["name"]: len(one["partitions"])
-        for one in admin.describe_topics(list(names))
-        if not one["error_code"]
+        one["name"]: len(one["partitions"]) for one in told if not one["error_code"]
     }
+    hidden = {one["name"] for one in told if one["error_code"] == _REFUSED}
     there = [name for name in names if described.get(name)]
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
     answer = admin.describe_configs(resources, config_filter="all") if resources else {}
     settings = answer.get("topic", {})
     return tuple(
-        Facts(name, described.get(name, 0), _values(settings.get(name)))
+        Facts(
+            name,
+            described.get(name, 0),
+            _values(settings.get(name)),
+            is_hidden=name in hidden,
+        )
         for name in names
     )
 
@@ -196,6 +202,8 @@ def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] |
 
 def faults(facts: Facts) -> tuple[str, ...]:
     """Return why a topic is unfit to keep holds, each with what to do; () if it is fit."""
+    if facts.is_hidden:
+        return (_hidden(facts),)
     if not facts.partitions:
         return (f"there is no topic {facts.name}: safeconsumer control init makes it",)
     if facts.partitions != 1:
@@ -210,6 +218,10 @@ def faults(facts: Facts) -> tuple[str, ...]:
     return ()
 
 
+def _hidden(facts: Facts) -> str:
+    return f"no right to describe {facts.name}: {_ACLS}"
+
+
 def _too_many(facts: Facts) -> str:
     return (
         f"{facts.name} has {facts.partitions} partitions and must have 1: delete it and "
@@ -220,7 +232,7 @@ def _too_many(facts: Facts) -> str:
 def advice(facts: Facts) -> tuple[str, ...]:
     """Return what should be changed on a topic that is fit, each as a sentence."""
     if facts.settings is None:
-        return (f"{facts.name}: settings unknown, no right to DescribeConfigs on it",)
+        return (unknown_settings(facts),)
     said = []
     if facts.settings.get("message.timestamp.type") != "LogAppendTime":
         said.append(
@@ -233,6 +245,11 @@ def advice(facts: Facts) -> tuple[str, ...]:
             "acknowledged holds"
         )
     return tuple(said)
+
+
+def unknown_settings(facts: Facts) -> str:
+    """Say that the settings of a topic are not known."""
+    return f"{facts.name}: settings unknown, no right to DescribeConfigs on it"
 
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
@@ -263,6 +280,8 @@ def forgotten(facts: Facts) -> tuple[str, ...]:
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
     """Return why a topic could not keep reports for a while; () if it can."""
+    if facts.is_hidden:
+        return (_hidden(facts),)
     if not facts.partitions:
         return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
+from safeconsumer.group.follower import Trouble
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import Served, carried
 from tests.harness.console.synthetic import alone, picture, standing
@@ -88,6 +89,34 @@ def test_a_hold_is_extended() -> None:
     assert made.hold == evolve(held.hold, ttl_ms=9 * 3_600_000, since_ms=since)
 
 
+def test_a_hold_is_extended_by_its_own_duration() -> None:
+    """From now: a hold for 1 h that is extended for 1 h ends later than it did."""
+    with writing(groups()) as (served, writer), served.client() as client:
+        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
+        asked = client.get("/place", params={**given, "for": "1h"})
+        assert "stays as it is" not in asked.text
+        assert client.post("/place", data=carried(asked)).status_code == 303
+        assert [one.hold and one.hold.ttl_ms for one in writer.written] == [3_600_000]
+
+
+def test_an_extension_that_is_sent_twice_is_done_once() -> None:
+    """After the first the hold is another: the second is answered as the first."""
+    still = groups()
+    with writing(still) as (served, writer), served.client() as client:
+        given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
+        form = carried(client.get("/place", params={**given, "for": "9h"}))
+        assert client.post("/place", data=form).status_code == 303
+        still.hold(HELD)
+        known = still.known.pictures[HELD]
+        (held,) = known.standing
+        known = evolve(known, standing=(evolve(held, offset=20),))
+        still.known = evolve(still.known, pictures={HELD: known})
+        assert client.post("/place", data=form).status_code == 303
+        assert len(writer.written) == 1
+        other = client.post("/place", data={**form, "key": "another"})
+        assert other.status_code == 409
+
+
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
@@ -156,8 +185,32 @@ def test_one_of_several_that_has_changed_keeps_all() -> None:
         assert (refused.status_code, writer.written) == (409, [])
         assert client.post("/lift", data=carried(refused)).status_code == 303
         assert len(writer.written) == 2
+
+
+def test_one_of_several_that_is_gone_is_named() -> None:
+    """It ended, or somebody lifted it: the others are shown again, and lifted then."""
+    still = held_by("alice", "alice")
+    with writing(still) as (served, writer), served.client() as client:
+        boxes = chosen(page(served, "/group", group=HELD))
+        form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
+        known = still.known.pictures[HELD]
+        known = evolve(known, standing=known.standing[:1])
+        still.known = evolve(still.known, pictures={HELD: known})
+        asked = client.get("/lift", params={"group": HELD, "hold": boxes})
+        assert "not held: topic-005:1 of alice" in asked.text
+        refused = client.post("/lift", data=form)
+        assert (refused.status_code, writer.written) == (409, [])
+        assert "Nothing was lifted; not held: topic-005:1 of alice." in refused.text
+        assert client.post("/lift", data=carried(refused)).status_code == 303
+        assert [one.key.scope for one in writer.written] == ["topic-005:0"]
+
+
+def test_lifting_none_is_told_where_they_are_chosen() -> None:
+    with writing(held_by("alice", "alice")) as (served, _), served.client() as client:
         nothing = client.get("/lift", params={"group": HELD})
         assert nothing.status_code == 400
+        assert "tick at least one hold" in nothing.text
+        assert len(chosen(nothing.text)) == 2
 
 
 def chosen(text: str) -> list[str]:
@@ -357,6 +410,19 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
     with writing(unread) as (served, _), served.client() as client:
         for path in ("groups", "holds", f"holds?group={HELD}", "ready"):
             assert client.get(f"/api/v1/{path}").status_code == 503
+        told = client.get("/history").text
+    assert "What was held is unknown" in told
+    assert "no record of any hold" not in told
+
+
+def test_programs_are_told_what_to_do_too() -> None:
+    unread = groups()
+    trouble = Trouble("The cluster cannot be read.", "safeconsumer control init")
+    unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
+    with writing(unread) as (served, _), served.client() as client:
+        for path in ("groups", "holds", "ready"):
+            told = client.get(f"/api/v1/{path}").json()["detail"]
+            assert told == "The cluster cannot be read. safeconsumer control init"
 
 
 def test_a_group_s_name_may_end_with_a_blank() -> None:

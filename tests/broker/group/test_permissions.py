@@ -151,6 +151,53 @@ def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> No
     assert "MessageSizeTooLargeError" in ended.stderr
 
 
+def test_who_may_see_nothing_is_told_that(team: Team, tmp_path: Path) -> None:
+    """Not that there is no group or no topic, nor to make one; JSON is no empty list."""
+    team.operator_holds("@all")
+    config = properties(tmp_path, team, "watcher", PASSWORDS["watcher"])
+    group = ("--group", team.group)
+    for words in (
+        ("groups",),
+        ("groups", "--held"),
+        ("groups", "-o", "json"),
+        ("status",),
+        ("history",),
+        ("pause", "@all", "--reason", "r", "--yes", *group),
+        ("resume", "@all", *group),
+        ("extend", "@all", "--for", "1h", *group),
+    ):
+        ended = run(team, config, *words)
+        assert (ended.exit_code, ended.stdout) == (Status.REFUSED, ""), words
+        assert "no right to" in ended.stderr, words
+        assert "safeconsumer control acls" in ended.stderr, words
+        assert "control init" not in ended.stderr, words
+
+
+def test_doctor_tells_rights_that_lack_from_topics_that_lack(
+    team: Team, tmp_path: Path
+) -> None:
+    config = properties(tmp_path, team, "watcher", PASSWORDS["watcher"])
+    topic, read, settings = ResourceType.TOPIC, ACLOperation.READ, team.settings
+
+    def told() -> str:
+        ended = run(team, config, "doctor")
+        assert ended.exit_code == Status.FAILED
+        assert "control init" not in ended.output
+        return str(ended.output)
+
+    assert "no right to describe any control topic" in told()
+    grant = [
+        *allow("watcher", topic, settings.group_topic, read),
+        *allow("watcher", topic, str(settings.status_topic), read),
+    ]
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.create_acls(grant)
+    found = told()
+    assert f"no right to describe {settings.operator_topic}" in found
+    for name in (settings.group_topic, settings.status_topic):
+        assert f"{name}: settings unknown, no right to DescribeConfigs" in found
+
+
 def test_a_member_that_may_not_describe_warns(team: Team) -> None:
     """It does not refuse: the right is not needed for anything else."""
     permit(team, describe=False)

@@ -1,5 +1,6 @@
 """Writing holds where answers are lost, refused or not waited for."""
 
+import signal
 import threading
 from functools import partial
 from typing import Any
@@ -112,6 +113,31 @@ def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
     said = r"orders could not be written to ops \(interrupted before it was sent"
     with pytest.raises(KeyboardInterrupt, match=said):
         publish(connect, "ops", placing(team, "orders"), LIMIT)
+
+
+@pytest.mark.parametrize("where", ["send", "get"])
+def test_a_time_limit_comes_out_of_the_write(
+    team: Team, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It is an OSError, as many a failure of the network is."""
+
+    def limit(*_: object) -> None:
+        message = "the job took too long"
+        raise TimeoutError(message)
+
+    owner = {"send": type(team.writer), "get": FutureRecordMetadata}[where]
+    monkeypatch.setattr(
+        owner, where, lambda *_, **__: signal.raise_signal(signal.SIGUSR1)
+    )
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with (
+            operator(team) as here,
+            pytest.raises(TimeoutError, match="the job took too long"),
+        ):
+            here.write(OPERATOR, placing(team, "orders", "other"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("name", ["acks", "enable_idempotence", "retries"])

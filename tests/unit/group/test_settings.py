@@ -3,8 +3,10 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
+import kafka.errors as kafka_errors
 import pytest
 from kafka import TopicPartition
 
@@ -169,6 +171,25 @@ def test_a_topic_that_was_never_made_is_not_called_gone() -> None:
     """A new cluster has none of them; nothing went away."""
     (fault,) = topics.faults(topics.Facts("t", 0, None))
     assert fault == "there is no topic t: safeconsumer control init makes it"
+
+
+def test_a_topic_that_may_not_be_described_is_not_called_missing() -> None:
+    """Kafka says the same of one that exists and of one that does not."""
+
+    def described(names: list[str]) -> list[dict[str, Any]]:
+        refused = kafka_errors.TopicAuthorizationFailedError.errno
+        return [
+            {"name": name, "partitions": [], "error_code": refused} for name in names
+        ]
+
+    admin: Any = SimpleNamespace(describe_topics=described)
+    (facts,) = topics.ask(admin, ["t"])
+    for told in (topics.faults(facts), topics.status_faults(facts)):
+        (fault,) = told
+        assert fault == (
+            "no right to describe t: safeconsumer control acls prints the ACLs that are "
+            "needed"
+        )
 
 
 def test_a_fit_topic() -> None:

@@ -4,11 +4,12 @@
 import gc
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import pytest
@@ -238,34 +239,16 @@ def test_the_time_of_the_broker_is_that_of_all() -> None:
     assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
 
 
-@pytest.fixture
-def callback() -> Iterator[Callable[[Any], None]]:
-    """Have the collector start often, and call something each time that it has."""
-    added: list[Any] = []
-    # What was begun before is not looked at: Python itself shows an unfinished tuple
-    # where a thread, or a greenlet of a simulated test, stands still in tuple(...).
-    gc.freeze()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(100)
-
-    def add(called: Any) -> None:
-        added.append(lambda *_: called())
-        gc.callbacks.extend(added)
-
-    yield add
-    gc.set_threshold(*thresholds)
-    for one in added:
-        gc.callbacks.remove(one)
-    gc.unfreeze()
-
-
 MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
-def test_the_collector_sees_only_what_is_complete(
-    callback: Callable[[Any], None],
-) -> None:
-    """Code that it runs may look at every list: one with empty places would crash it."""
+def collecting_often(call: Callable[[], None]) -> None:
+    """Have the collector start often, and call something each time that it has."""
+    gc.set_threshold(100)
+    gc.callbacks.append(lambda *_: call())
+
+
+def look_at_what_the_collector_sees() -> None:
     data = bytes(written(0, [MANY], Frame())[0][HEADER:])
     seen: list[int] = []
 
@@ -273,16 +256,13 @@ def test_the_collector_sees_only_what_is_complete(
         lists = [one for one in gc.get_objects() if type(one) in (list, tuple)]
         seen.append(sum(len([*one]) for one in lists))
 
-    callback(look)
+    collecting_often(look)
     _batches.check(data, 0, 1)
     read(data, 0, 1)
     assert seen
 
 
-def test_code_that_the_collector_runs_may_change_what_it_sees(
-    callback: Callable[[Any], None],
-) -> None:
-    """A buffer that is written to, or a list that is emptied, is no way to crash."""
+def change_what_the_collector_sees() -> None:
     kept = bytes(written(0, [MANY], Frame())[0][HEADER:])
     data = bytearray(kept)
 
@@ -292,7 +272,7 @@ def test_code_that_the_collector_runs_may_change_what_it_sees(
             if type(one) is list and len(one) > 100 and one[0] == ("h", b"1"):
                 one.clear()
 
-    callback(change)
+    collecting_often(change)
     for _ in range(2):
         data[:] = kept
         try:
@@ -300,6 +280,21 @@ def test_code_that_the_collector_runs_may_change_what_it_sees(
         except ValueError:
             continue
         assert record.key == b"k"
+
+
+@each("does", [look_at_what_the_collector_sees, change_what_the_collector_sees])
+def test_code_that_the_collector_runs_may_look_and_change(
+    does: Callable[[], None],
+) -> None:
+    """
+    A list with empty places, a buffer that is written to, or a list that is emptied.
+
+    It runs in a process of its own: Python itself shows an unfinished tuple where
+    another thread stands still in ``tuple(...)``, and looking at that crashes.
+    """
+    code = f"from {__name__} import {does.__name__} as does; does()"
+    asked = [sys.executable, "-c", code]
+    subprocess.run(asked, check=True, timeout=60)  # noqa: S603 - our own code
 
 
 def test_a_sum_that_leaves_64_bits_turns_over() -> None:
