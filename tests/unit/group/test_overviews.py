@@ -18,6 +18,7 @@ from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.overview import row_of, view_of
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import decode_report, encode_report
+from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
@@ -181,6 +182,49 @@ def test_who_has_gone_does_not_make_it_flow() -> None:
 def test_a_member_makes_it_flow() -> None:
     seen = commits(picture(A, report("a", 0, quiet={})), ZERO)
     assert waiting.is_flowing(seen, ()) == (True, "flowing: t:0")
+
+
+OLD = TopicPartition("old", 0)
+READS = commits(picture(A, report("a", 0, quiet={})), ZERO, OLD)
+
+
+def test_a_topic_that_the_group_no_longer_reads_does_not_keep_it_from_flowing() -> None:
+    """It is named; what is asked for by its name, and a group without owners, waits on."""
+    said = "flowing: t:0; nobody of the group reads old"
+    assert waiting.is_flowing(READS, ()) == (True, said)
+    for seen, scopes, still in (
+        (READS, scopes_of(["old"], "g"), "old:0"),
+        (commits(READS, ZERO, ONE, OLD), (), "t:1"),
+        (commits(picture(state="Empty"), ZERO, OLD), (), "old:0 t:0"),
+        (evolve(READS, standing=(hold("old"),)), (), "held"),
+    ):
+        is_flowing, why = waiting.is_flowing(seen, scopes)
+        assert not is_flowing
+        assert still in why
+
+
+# ---------------------------------------------------------------- quiet
+
+
+EMPTY = commits(picture(state="Empty"), ZERO, ONE)
+
+
+@each(
+    ("seen", "is_reached"),
+    [
+        (EMPTY, False),
+        (evolve(EMPTY, standing=(hold("t:0"),)), False),
+        (evolve(EMPTY, standing=(hold("t"),)), True),
+        (commits(picture(A, B, report("a", 0), report("b", 1)), ZERO), True),
+    ],
+)
+def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
+    seen: Picture, *, is_reached: bool
+) -> None:
+    """A member that starts would deliver what nothing holds."""
+    reached, said = watching._is_quiet(seen, scopes_of(["t"], "g"))
+    assert reached is is_reached
+    assert ("no hold covers" in said) is not is_reached
 
 
 # ---------------------------------------------------------------- doctor
