@@ -420,7 +420,9 @@ def test_a_group_with_members_is_refused(
 
 @pytest.mark.embedded_broker
 def test_a_coordinator_that_does_not_answer_ends_it(
-    post: Post, kafka_broker: Any, monkeypatch: pytest.MonkeyPatch
+    post: Post,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It had no end, and a job that replays hung."""
     post.put()
