@@ -107,8 +107,11 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
 def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.status_faults(facts)
     if not faults and facts.settings is None:
-        what = topics.unknown_settings(facts)
-        yield Finding(rank=NOTE, what=what, do=_advice(facts))
+        yield Finding(
+            rank=NOTE,
+            what=topics.unknown_settings(facts),
+            do="run doctor as a principal that has it; nothing else needs it",
+        )
     else:
         yield from _settings(facts, faults)
 
