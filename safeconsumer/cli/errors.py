@@ -33,12 +33,13 @@ class Status(IntEnum):
 MEANINGS = {
     Status.DONE: "Done; the output is correct.",
     Status.FAILED: "The outcome is bad, and a line says how: a check did not pass, a "
-    "wait was in vain, a topic does not exist, a record failed or was not committed.",
+    "wait was in vain, a data topic does not exist, a record failed or was not "
+    "committed.",
     Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
     "group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time; trying again may help.",
     Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
-    "control topic would lose holds.",
+    "control topic does not exist or would lose holds.",
     Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
     "or a system that refuses its output; no outcome is known. "
     "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",

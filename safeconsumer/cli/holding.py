@@ -43,6 +43,7 @@ from safeconsumer.group.preview import (
     Preview,
     Wish,
     objections,
+    own_of,
     placing,
     preview,
     wish_of,
@@ -451,7 +452,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message)
         with operating(context, connect, journal) as operator:
             operator.check()
-            picture = operator.look(group, is_strict=True)
+            picture = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, picture)
             try:
                 todo = longer(picture, whose, map(str, found), ending)
@@ -467,5 +468,20 @@ def extend(  # noqa: PLR0913 - one parameter per option
                 else:
                     rows = group_text.columns(map(Standing.cells, held))
                     output.lines(["extended", *rows])
-            if trouble := overwrote(unseen) or wrong_end(held, ending.until):
+            trouble = overwrote(unseen) or _revived(picture, done)
+            if trouble := trouble or wrong_end(held, ending.until):
                 give_up(context, trouble, Status.FAILED)
+
+
+def _revived(picture: Picture, done: Sequence[Acknowledged]) -> str:
+    """Tell which holds had ended before they were extended; "" if none had."""
+    own = own_of(picture, [one.change for one in done])
+    ended = [
+        f"{one.change.key.scope} had ended at {utc(end)} and was placed anew"
+        for one in done
+        if one.is_dated
+        and (at := one.at) is not None
+        and (end := own[one.change].expires_at) is not None
+        and end + picture.skew < at
+    ]
+    return f"{'; '.join(ended)}: its records flowed meanwhile" if ended else ""

@@ -1,6 +1,7 @@
 """Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id."""
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import click
@@ -104,7 +105,9 @@ def resume(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         if sum(map(bool, (scopes, is_all, ids))) != 1:
-            message = "nothing to lift: give SCOPE..., --all, or --id ID"
+            is_none = not (scopes or is_all or ids)
+            said = "nothing to lift: give" if is_none else "too much: give only one of"
+            message = f"{said} SCOPE..., --all, or --id ID"
             raise CommandError(message)
         asked = _Asked(
             group=group,
@@ -117,7 +120,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             operator.check()
             seen = _look(operator, asked)
             if seen is not None and not seen.holds and not asked.scopes:
-                refusing.refuse_unknown(operator, operator.look(group))
+                refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
             todo = _todo(asked, seen)
             if seen is not None:
                 _refuse_typos(operator, asked, seen)
@@ -128,7 +131,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
                     output.document(lifted.document())
                 else:
                     output.lines(lifted.lines())
-            if trouble := overwrote(lifted.overwritten):
+            trouble = overwrote(lifted.overwritten) or _missing(asked, todo, seen)
+            if trouble := trouble or lifted.advice():
                 give_up(context, trouble, Status.FAILED)
         if lifted.has_lifted_nothing:
             context.exit(Status.FAILED)
@@ -160,14 +164,19 @@ def _todo(asked: _Asked, seen: _Seen | None) -> tuple[Change, ...]:
     found = [
         one for one in here if one.key.owner == asked.owner or _id_of(one) in asked.ids
     ]
-    missing = [one for one in asked.ids if one not in map(_id_of, found)]
-    if missing or not found:
-        which = f"with id {', '.join(missing)}" if missing else f"by {asked.owner}"
+    if not found:
+        which = f"with id {', '.join(asked.ids)}" if asked.ids else f"by {asked.owner}"
         message = f"nothing of {asked.group!r} is held {which}{_holders(seen)}"
-        if len(asked.ids) > len(missing) > 0:
-            message += ". Nothing was changed"
         raise CommandError(message, Status.FAILED)
     return tuple(Change(one.key, None) for one in found)
+
+
+def _missing(asked: _Asked, todo: Sequence[Change], seen: _Seen | None) -> str:
+    # An interrupted command has lifted some of its ids: the next one lifts the others.
+    keys = [one.key for one in todo]
+    there = [_id_of(one) for one in (seen.holds if seen else ()) if one.key in keys]
+    missing = [one for one in asked.ids if one not in there]
+    return f"nothing is held with id {', '.join(missing)}" if missing else ""
 
 
 def _id_of(one: Standing) -> str | None:
@@ -218,6 +227,17 @@ class _Lifted:
         """Whether it lifted nothing while something holds: a wrong owner or scope."""
         return self.held is not None and not self.held and bool(self.left)
 
+    def advice(self) -> str:
+        """Tell how to lift holds of the same scopes; "" if something was lifted."""
+        scopes = {one.scope for one in self.keys}
+        given = [
+            f"{'--from-group ' * (one.source == GROUP)}--owner {quote(one.key.owner)}"
+            for one in self.left
+            if self.has_lifted_nothing and one.key.scope in scopes
+        ]
+        several = " or ".join(dict.fromkeys(given))
+        return f"nothing was lifted: name the owner, {several}" if given else ""
+
     def document(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
         return {
@@ -257,7 +277,7 @@ def _lifted(
     unseen: tuple[Standing, ...] = ()
     if seen is not None:
         unseen = overwritten(operator, asked.source, done, seen.since)
-    after = operator.look(asked.group, is_strict=True)
+    after = operator.look(asked.group, is_strict=True, has_lags=False)
     keys = tuple(one.change.key for one in done)
     held = None
     if seen is not None:

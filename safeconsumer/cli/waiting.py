@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import click
 from attrs import evolve, frozen
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli.errors import Status, status_of
@@ -109,7 +110,7 @@ def _looked(
     operator: Operator, group: str, until: float, check: Check | None
 ) -> tuple[Picture | None, KafkaError | OSError | None]:
     try:
-        picture = operator.look(group, timeout=_left(until))
+        picture = operator.look(group, has_lags=False, timeout=_left(until))
         if check is not None:
             operator.within(_left(until), lambda one: check(one, picture))
     except (KafkaError, OSError) as error:
@@ -135,7 +136,8 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether all of the scopes is delivered again.
 
-    Without scopes, all of the group is judged.
+    Without scopes, all of the group is judged, but for topics that it has committed for
+    and nobody of it reads any more.
     """
     partitions = partitions_of(picture)
     wanted = covered(scopes, partitions) if scopes else partitions
@@ -150,10 +152,24 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if behind:
         told = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
         return False, "; ".join(told)
+    left = () if scopes else _no_longer_read(judge, wanted)
+    wanted = tuple(tp for tp in wanted if tp.topic not in left)
     still = {tp for tp in wanted if not judge.delivers(tp)}
     if still or not wanted:
         shown = judging.partitions_text(still) or "any of it"
         rows = view_of(picture).partitions if still else ()
         whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
         return False, "; ".join([f"not flowing: {shown}", *whys])
-    return True, f"flowing: {judging.partitions_text(wanted)}"
+    besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
+    return True, f"flowing: {judging.partitions_text(wanted)}{besides}"
+
+
+def _no_longer_read(
+    judge: judging.Judge, partitions: Sequence[TopicPartition]
+) -> tuple[str, ...]:
+    # Where nobody owns anything, it is not for a topic that it does not flow.
+    unowned = [
+        tp for tp in partitions if judge.delivery(tp).answer is judging.Answer.UNOWNED
+    ]
+    read = {tp.topic for tp in set(partitions) - set(unowned)}
+    return tuple(sorted({tp.topic for tp in unowned} - read)) if read else ()

@@ -26,10 +26,16 @@ from safeconsumer.group import documents
 from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.history import entries
+from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.scopes import checked_group, scopes_of
+from safeconsumer.group.scopes import (
+    checked_group,
+    covered,
+    partitions_of,
+    scopes_of,
+)
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.holds.explain import utc
@@ -231,7 +237,8 @@ def wait(  # noqa: PLR0913 - one parameter per option
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
     Or that they flow: no hold covers them, and no member keeps them quiet. Without
-    SCOPE, quiet means everything that a hold covers, flowing the whole group.
+    SCOPE, quiet means everything that a hold covers, flowing the whole group, but for
+    topics that nobody of it reads any more.
 
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
@@ -274,7 +281,17 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
         raise CommandError(message, Status.FAILED)
-    return waiting.is_quiet(picture, found or held)
+    reached, sentence = waiting.is_quiet(picture, found or held)
+    loose = [
+        tp
+        for tp in covered(found, partitions_of(picture))
+        if not any(one.covers(tp) for one in held)
+    ]
+    if reached and loose and not Judge(picture).present:
+        shown = partitions_text(loose)
+        sentence += f"; no hold covers {shown}: whoever starts delivers it"
+        return False, sentence
+    return reached, sentence
 
 
 @click.command(cls=Command, epilog=EPILOG)
@@ -298,7 +315,7 @@ def history(
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
-            refusing.refuse_unknown(operator, operator.look(group))
+            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
         found = entries(records, operator.settings.clock_skew)
         if output.is_json:
             output.document([one.document() for one in found])

@@ -29,7 +29,7 @@ from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.overtaking import overwritten, overwrote
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -506,9 +506,8 @@ def _with_standing(state: State, operator: Operator, picture: Picture) -> _Seen:
     # Read the holds now: the follower may be behind, or be cut off and not know it yet.
     ends = operator.ends()
     found = operator.standing(picture.group)
-    # If no member reports the time, it is at least the time of the newest record.
-    now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
-    skew = state.follower.settings.clock_skew
+    now = evolve(picture, standing=found).best
+    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))
     return _Seen(picture=evolve(picture, standing=standing), ends=ends, standing=found)
 

@@ -37,7 +37,8 @@ class Ending:
             return self.seconds
         left = self.until - (time.time() if now is None else now)
         if left <= 0:
-            message = "until: that time has passed, by the broker's clock"
+            whose = "this machine's" if now is None else "the broker's"
+            message = f"until: that time has passed, by {whose} clock"
             raise HoldSettingError(message)
         if left > LONGEST:
             message = "until: that is a century away: leave it out for no end"

@@ -400,8 +400,10 @@ def test_until_what_is_over_by_the_brokers_clock() -> None:
     until = ending.ending_of(None, "2026-11-22T13:00Z")
     at = datetime(2026, 11, 22, 13, 0, tzinfo=UTC).timestamp()
     assert until.seconds_from(at - 60) == 60
-    with pytest.raises(HoldSettingError, match="that time has passed"):
+    with pytest.raises(HoldSettingError, match="passed, by the broker's clock"):
         until.seconds_from(at)
+    with pytest.raises(HoldSettingError, match="passed, by this machine's clock"):
+        until.seconds_from(None)
 
 
 def test_lines_are_cut_to_the_terminal() -> None:

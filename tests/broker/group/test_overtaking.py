@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import pytest
+from attrs import evolve
 from click.testing import Result
 from kafka.structs import OffsetAndMetadata
 
@@ -214,6 +215,29 @@ def test_lifting_what_is_over_is_lifting_in_vain(
     ended = asked(idle, "resume", "@all")
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:oncall" in ended.stdout
+    assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
+
+
+@any_broker
+def test_what_had_ended_before_it_was_extended(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that refuses for the moment is asked again for some seconds."""
+    assert asked(idle, "pause", "@all", *FOR_GOOD, "--for", "10m").exit_code == 0
+    write = Operator.write
+
+    def hour_later(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
+        return [
+            evolve(one, at_ms=int(one.at_ms or 0) + 3_600_000)
+            for one in write(*arguments)
+        ]
+
+    assert asked(idle, "extend", "@all", "--for", "15m").exit_code == Status.DONE
+    monkeypatch.setattr(Operator, "write", hour_later)
+    ended = asked(idle, "extend", "@all", "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert "@all had ended at 2" in ended.stderr
+    assert "and was placed anew: its records flowed meanwhile" in ended.stderr
 
 
 # ---------------------------------------------------------------- ids
@@ -221,15 +245,28 @@ def test_lifting_what_is_over_is_lifting_in_vain(
 
 @any_broker
 def test_each_hold_has_an_id_of_its_own(idle: Team) -> None:
-    """And one that is not there keeps the others from being lifted."""
+    """The command that lifted some of them is run again, and lifts the others."""
     placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "-o", "json")
     ids = [one["id"] for one in json.loads(placed.stdout)["held"]]
     group = ("--group", idle.group)
     ended = run(idle, "resume", *group, "--id", ids[0], "--id", "none")
     assert ended.exit_code == Status.FAILED
-    assert "is held with id none" in ended.stderr
-    assert "Nothing was changed" in ended.stderr
-    ended = run(idle, "resume", *group, "--id", ids[0])
+    assert ended.stderr.endswith("nothing is held with id none\n")
+    ended = run(idle, "resume", *group, "--id", ids[0], "--id", ids[1])
+    assert ended.exit_code == Status.FAILED
+    assert ended.stderr.endswith(f"nothing is held with id {ids[0]}\n")
+    ended = run(idle, "resume", *group, "--id", ids[2])
     assert ended.exit_code == Status.DONE
     lifted = [one["scope"] for one in past(idle) if not one["is_held"]]
-    assert lifted == [f"{idle.topic}:0"]
+    assert lifted == [f"{idle.topic}:{number}" for number in range(3)]
+
+
+@any_broker
+def test_what_to_lift_is_given_in_one_way(idle: Team) -> None:
+    for given, said in (
+        (("--all", idle.topic), "too much: give only one of SCOPE..., --all, or"),
+        ((), "nothing to lift: give SCOPE..., --all, or --id ID"),
+    ):
+        ended = asked(idle, "resume", *given)
+        assert ended.exit_code == Status.USAGE
+        assert said in ended.stderr

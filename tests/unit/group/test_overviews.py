@@ -11,13 +11,14 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
-from safeconsumer.group.backlog import Backlog
+from safeconsumer.group.backlog import Backlog, Pace, backlog_of
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.overview import row_of, view_of
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import decode_report, encode_report
+from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
@@ -183,6 +184,49 @@ def test_a_member_makes_it_flow() -> None:
     assert waiting.is_flowing(seen, ()) == (True, "flowing: t:0")
 
 
+OLD = TopicPartition("old", 0)
+READS = commits(picture(A, report("a", 0, quiet={})), ZERO, OLD)
+
+
+def test_a_topic_that_the_group_no_longer_reads_does_not_keep_it_from_flowing() -> None:
+    """It is named; what is asked for by its name, and a group without owners, waits on."""
+    said = "flowing: t:0; nobody of the group reads old"
+    assert waiting.is_flowing(READS, ()) == (True, said)
+    for seen, scopes, still in (
+        (READS, scopes_of(["old"], "g"), "old:0"),
+        (commits(READS, ZERO, ONE, OLD), (), "t:1"),
+        (commits(picture(state="Empty"), ZERO, OLD), (), "old:0 t:0"),
+        (evolve(READS, standing=(hold("old"),)), (), "held"),
+    ):
+        is_flowing, why = waiting.is_flowing(seen, scopes)
+        assert not is_flowing
+        assert still in why
+
+
+# ---------------------------------------------------------------- quiet
+
+
+EMPTY = commits(picture(state="Empty"), ZERO, ONE)
+
+
+@each(
+    ("seen", "is_reached"),
+    [
+        (EMPTY, False),
+        (evolve(EMPTY, standing=(hold("t:0"),)), False),
+        (evolve(EMPTY, standing=(hold("t"),)), True),
+        (commits(picture(A, B, report("a", 0), report("b", 1)), ZERO), True),
+    ],
+)
+def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
+    seen: Picture, *, is_reached: bool
+) -> None:
+    """A member that starts would deliver what nothing holds."""
+    reached, said = watching._is_quiet(seen, scopes_of(["t"], "g"))
+    assert reached is is_reached
+    assert ("no hold covers" in said) is not is_reached
+
+
 # ---------------------------------------------------------------- doctor
 
 
@@ -312,6 +356,16 @@ def test_what_is_held_is_not_caught_up() -> None:
     )
     all_held = evolve(waits, held=frozenset({ZERO, ONE}))
     assert all_held.catch_up is None
+
+
+def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
+    """The broker of one partition is down."""
+    seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
+    waits = backlog_of(seen, {ZERO: 3}, Pace())
+    assert waits.lines() == ["lag unknown: t:1 cannot be asked"]
+    assert set(waits.document().values()) == {None}
+    known = backlog_of(evolve(seen, lags={ZERO: 5, ONE: 1}), {ZERO: 3, ONE: 0})
+    assert known.lines() == ["lag 6, 3 written since the hold"]
 
 
 def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
