@@ -308,7 +308,8 @@ def history(
     connect: Connect,
 ) -> None:
     """
-    List what was held, extended and lifted in the last 30 days, oldest first.
+    List what was held, extended and lifted in the last 30 days, oldest first, and
+    until when a hold was to last, or that it expired.
 
     The last record of each owner and scope is kept without a limit.
     """
@@ -316,7 +317,7 @@ def history(
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group))
-        found = entries(records, operator.settings.clock_skew)
+        found = entries(records, operator.settings.clock_skew, time.time())
         if output.is_json:
             output.document([one.document() for one in found])
             return
@@ -327,6 +328,7 @@ def history(
                 one.record.key.group,
                 one.record.key.scope,
                 f"{one.record.source}:{one.record.key.owner}",
+                one.ending,
                 (one.record.hold.reason if one.record.hold else None) or "",
             )
             for one in found
