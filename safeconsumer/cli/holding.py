@@ -452,7 +452,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message)
         with operating(context, connect, journal) as operator:
             operator.check()
-            picture = operator.look(group, is_strict=True)
+            picture = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, picture)
             try:
                 todo = longer(picture, whose, map(str, found), ending)

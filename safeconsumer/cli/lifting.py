@@ -120,7 +120,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             operator.check()
             seen = _look(operator, asked)
             if seen is not None and not seen.holds and not asked.scopes:
-                refusing.refuse_unknown(operator, operator.look(group))
+                refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
             todo = _todo(asked, seen)
             if seen is not None:
                 _refuse_typos(operator, asked, seen)
@@ -277,7 +277,7 @@ def _lifted(
     unseen: tuple[Standing, ...] = ()
     if seen is not None:
         unseen = overwritten(operator, asked.source, done, seen.since)
-    after = operator.look(asked.group, is_strict=True)
+    after = operator.look(asked.group, is_strict=True, has_lags=False)
     keys = tuple(one.change.key for one in done)
     held = None
     if seen is not None:

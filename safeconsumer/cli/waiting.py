@@ -110,7 +110,7 @@ def _looked(
     operator: Operator, group: str, until: float, check: Check | None
 ) -> tuple[Picture | None, KafkaError | OSError | None]:
     try:
-        picture = operator.look(group, timeout=_left(until))
+        picture = operator.look(group, has_lags=False, timeout=_left(until))
         if check is not None:
             operator.within(_left(until), lambda one: check(one, picture))
     except (KafkaError, OSError) as error:

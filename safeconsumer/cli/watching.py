@@ -316,7 +316,7 @@ def history(
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
-            refusing.refuse_unknown(operator, operator.look(group))
+            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
         found = entries(records, operator.settings.clock_skew, time.time())
         if output.is_json:
             output.document([one.document() for one in found])

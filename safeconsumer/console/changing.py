@@ -28,7 +28,7 @@ from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -463,9 +463,8 @@ def _journaled(outcome: Outcome) -> Outcome:
 def _with_standing(state: State, operator: Operator, picture: Picture) -> Picture:
     # Read the holds now: the follower may be behind, or be cut off and not know it yet.
     found = operator.standing(picture.group)
-    # If no member reports the time, it is at least the time of the newest record.
-    now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
-    skew = state.follower.settings.clock_skew
+    now = evolve(picture, standing=found).best
+    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))
     return evolve(picture, standing=standing)
 

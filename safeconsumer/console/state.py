@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from kafka import TopicPartition
 from starlette.requests import Request
 
@@ -13,7 +13,7 @@ from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
-from safeconsumer.group.backlog import Backlog, Pace, held_since
+from safeconsumer.group.backlog import Backlog, Pace, backlog_of, held_since
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
@@ -208,14 +208,7 @@ class State:
             since = self.questions.lately(
                 key, lambda one: one.written_since(moments), _SINCE_STANDS
             )
-        found = Backlog(
-            lags=picture.lags,
-            since=since or {},
-            held=frozenset(picture.held),
-        )
-        if kept is None or not found.lags:
-            return found
-        return evolve(found, pace=kept.pace.of(found.open_lag))
+        return backlog_of(picture, since or {}, None if kept is None else kept.pace)
 
     def close(self) -> None:
         """Close the connections, except one on which a request still waits."""

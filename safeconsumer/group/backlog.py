@@ -9,6 +9,7 @@ from attrs import evolve, field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.durations import words_of
+from safeconsumer.group.judging import partitions_text
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 
@@ -25,9 +26,11 @@ class Backlog:
     The records that wait for a group.
 
     Attributes:
-        lags: records behind the committed offset, of all partitions that have one.
-        since: offsets written since the first hold on each held partition.
+        lags: records behind the committed offset, of the partitions where that is known.
+        since: offsets written since the first hold on each held partition, where that
+            is known.
         held: partitions that a hold covers, where no consumer catches up.
+        unknown: partitions with a committed offset whose end could not be had.
         pace: records by which the lag of the other partitions falls per second, over
             the last looks; None if there were too few.
     """
@@ -35,7 +38,13 @@ class Backlog:
     lags: Mapping[TopicPartition, int]
     since: Mapping[TopicPartition, int]
     held: AbstractSet[TopicPartition] = frozenset()
+    unknown: AbstractSet[TopicPartition] = frozenset()
     pace: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the sums are those of the whole group."""
+        return bool(self.lags) and not self.unknown
 
     @property
     def lag(self) -> int:
@@ -61,7 +70,8 @@ class Backlog:
     @property
     def written(self) -> int | None:
         """The offsets written since the first hold on each partition; None if unknown."""
-        return sum(self.since.values()) if self.since else None
+        is_known = self.since and self.held <= self.since.keys()
+        return sum(self.since.values()) if is_known else None
 
     @property
     def pace_text(self) -> str:
@@ -77,6 +87,8 @@ class Backlog:
 
     def lines(self) -> list[str]:
         """Describe it for people."""
+        if self.unknown:
+            return [f"lag unknown: {partitions_text(self.unknown)} cannot be asked"]
         if not self.lags:
             return []
         said = f"lag {self.lag:,}"
@@ -91,8 +103,8 @@ class Backlog:
     def document(self) -> dict[str, object]:
         """Return it as plain JSON values."""
         return {
-            "lag": self.lag if self.lags else None,
-            "lag_not_held": self.open_lag if self.lags else None,
+            "lag": self.lag if self.is_known else None,
+            "lag_not_held": self.open_lag if self.is_known else None,
             "written_since_hold": self.written,
             "pace": self.pace,
             "catch_up_seconds": self.catch_up,
@@ -124,11 +136,23 @@ def held_since(picture: Picture) -> dict[TopicPartition, float]:
     return {tp: min(moments) for tp, moments in found.items() if moments}
 
 
-def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
-    """Ask the cluster for the records that wait for a group."""
+def backlog_of(
+    picture: Picture,
+    since: Mapping[TopicPartition, int],
+    pace: Pace | None = None,
+) -> Backlog:
+    """Return the records that wait for a group, by what was asked."""
     told = Backlog(
         lags=picture.lags,
-        since=operator.written_since(held_since(picture)),
-        held=set(picture.held),
+        since=since,
+        held=frozenset(picture.held),
+        unknown=picture.facts.committed.keys() - picture.lags.keys(),
     )
-    return told if pace is None else evolve(told, pace=pace.of(told.open_lag))
+    if pace is None or not told.is_known:
+        return told
+    return evolve(told, pace=pace.of(told.open_lag))
+
+
+def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
+    """Ask the cluster for the records that wait for a group."""
+    return backlog_of(picture, operator.written_since(held_since(picture)), pace)

@@ -1,6 +1,5 @@
 """Lets existing holds last longer."""
 
-import time
 from collections.abc import Iterable
 
 from attrs import evolve
@@ -32,7 +31,7 @@ def longer(
     Raises:
         HoldSettingError: one does not exist, has no end, or ends later than that.
     """
-    now = time.time() if picture.now is None else picture.now
+    now = picture.best
     asked = changes(picture.group, owner, scopes, ControlHold())
     own = own_of(picture, asked)
     return tuple(_longer(one, own.get(one), ending, now) for one in asked)

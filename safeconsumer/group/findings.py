@@ -77,7 +77,7 @@ def _findings(
     if fit:
         yield from _holds(operator, group)
     if group is not None:
-        picture = operator.look(group)
+        picture = operator.look(group, has_lags=False)
         if not picture.is_known:
             what = scopes.unknown_group(group, operator.groups())
             yield Finding(rank=BAD, what=what, do="look for a typing error")

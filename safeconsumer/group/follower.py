@@ -23,6 +23,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
     Survey,
+    ends_of,
     listed_groups,
     survey_of,
     with_lags,
@@ -290,15 +291,16 @@ class Follower:
             wanted = {*self._viewed, *(one.key.group for one in told.standing)}
         listed = listed_groups(admin)
         survey = survey_of(admin, {*listed, *told.groups}, listed)
-        control = {TopicPartition(name, 0) for name in self.settings.topics}
-        survey, ends = with_lags(survey, wanted, admin, asker, control)
+        control = [TopicPartition(name, 0) for name in self.settings.topics]
+        ends = ends_of(control, admin, asker)
+        survey = with_lags(survey, wanted, admin, asker)
         with self._lock:
             self._commits.keep(survey.facts.keys())
             self._asked = _Asked(
                 survey=survey,
                 moves=told.moves(self._commits, survey.facts, is_heard=self._is_heard),
                 at=began,
-                ends={tp: end for tp, end in ends.items() if tp in control},
+                ends=ends,
             )
             self._publish()
 

@@ -1,6 +1,6 @@
 """Judges by the control topics what members report: which obey, and what is quiet."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -96,6 +96,11 @@ class Member:
     def is_behind(self) -> bool:
         """Whether it reads the control topics, and has not read everything yet."""
         return self.verdict.words == verdicts.BEHIND.words
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it reported lately, and does not any more."""
+        return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     @property
     def has_gone(self) -> bool:
@@ -228,6 +233,7 @@ class Judge:
         members: the members that Kafka lists.
         others: members that assigned partitions themselves, and those that may not know
             yet that they are out; they are judged by the partitions that they report.
+            Those that report no more and did not say that they stop are the last.
         unsettled: why it is not known who owns what; empty if it is known.
     """
 
@@ -247,6 +253,10 @@ class Judge:
             _member(None, one, verdicts.of_report(one, picture.ends))
             for one in picture.reports
             if one.member_id not in known
+        ) + tuple(
+            _member(None, one, verdicts.of_lost(one, picture.now))
+            for one in picture.late
+            if one.member_id not in known and one.state != "stopped"
         )
         self._owners: dict[TopicPartition, list[Member]] = {}
         self._busy: dict[TopicPartition, list[Member]] = {}
@@ -309,7 +319,7 @@ class Judge:
     def _meanwhile(self, tp: TopicPartition) -> Delivery:
         # In the middle of a rebalance only the members report what they own.
         for one in self._owners.get(tp, ()):
-            if tp in one.claimed and tp not in one.quiet:
+            if tp in one.claimed and tp not in one.quiet and not one.is_lost:
                 return Delivery(answer=Answer.FLOWING, member=one)
         why = f"{self.unsettled}: who owns it is not known"
         return Delivery(answer=Answer.UNKNOWN, why=why)
@@ -322,7 +332,7 @@ class Judge:
         said = one.verdict.sentence
         if one.report is None:
             return self._of_silent(tp, one)
-        if one.verdict.words == verdicts.UNKNOWN.words:
+        if one.is_lost or one.verdict.words == verdicts.UNKNOWN.words:
             return Answer.UNKNOWN, said
         if one.report.is_partial:
             return Answer.UNKNOWN, _TOO_MANY
@@ -350,13 +360,12 @@ class Judge:
         found = {tp: self.delivery(tp) for tp in wanted}
         good = {Answer.QUIET, Answer.UNOWNED}
         loud = {tp: one for tp, one in found.items() if one.answer not in good}
+        there = (*self.present, *self._frozen(loud))
         missing = (
-            one
-            for one in self.present
-            if not one.obeys or not one.loud.isdisjoint(loud)
+            one for one in there if not one.obeys or not one.loud.isdisjoint(loud)
         )
         return Quietness(
-            members=len(self.present),
+            members=len(there),
             missing=tuple(missing),
             unsettled=self.unsettled,
             covers=len(wanted),
@@ -364,12 +373,24 @@ class Judge:
             gone=tuple(map(verdicts.gone_text, self.picture.gone)),
         )
 
+    def _frozen(self, loud: Collection[TopicPartition]) -> Iterator[Member]:
+        # Those that Kafka does not list any more, and that may be in the way.
+        for one in self.others:
+            is_lost = one.is_lost and one.has_gone
+            if is_lost and not (one.busy | one.owned).isdisjoint(loud):
+                yield one
+
     def delivers(self, tp: TopicPartition) -> bool:
         """Tell whether the owner of a partition reports that it delivers it."""
-        return any(tp in one.claimed and tp not in one.quiet for one in self.present)
+        return any(
+            tp in one.claimed and tp not in one.quiet and not one.is_lost
+            for one in self.present
+        )
 
 
 def _busy_of(one: Member) -> Delivery:
+    if one.is_lost:
+        return Delivery(answer=Answer.UNKNOWN, member=one, why=one.verdict.sentence)
     is_stream = one.report is not None and one.report.kind == STREAM
     why = _IN_BATCH if is_stream else _IN_HAND
     return Delivery(answer=Answer.FLOWING, member=one, why=why)

@@ -18,7 +18,7 @@ from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.picture import Picture, best_time, skew_of
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
@@ -30,7 +30,9 @@ GROUP = "group"
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 # Seconds for which one that reports no more is named: Kafka lists a member that was
-# killed until its session ends, after 45 s by default.
+# killed until its session ends, after 45 s by default. One that Kafka does not list, and
+# that did not say that it stops, may be frozen and go on: for as long its partitions are
+# not quiet. A process may be frozen for longer, and nothing shows that.
 NAMED_FOR = 4 * SILENT_AFTER
 
 T = TypeVar("T", Standing, Report)
@@ -44,6 +46,7 @@ class _Heard:
 
     at: float
     value: bytes | None
+    taken_at: float  # by our monotonic clock
 
     @cached_property
     def report(self) -> Report | None:
@@ -62,22 +65,31 @@ class Told:
         reports: the last report of every reporter that reported lately, sorted.
         gone: the last reports of streams that report no more, or were stopped in a
             batch.
-        late: the last reports of members that report no more.
+        late: the last reports of members that report no more, or have stopped.
+        lost: those of ``late`` that did not stop, and may be alive, listed or not.
         now: the broker's time, in seconds since the epoch; None if it is unknown.
         newest: the time of the newest record; the broker's is no earlier.
+        wall: this machine's time.
     """
 
     standing: tuple[Standing, ...] = ()
     reports: tuple[Report, ...] = ()
     gone: tuple[Report, ...] = ()
     late: tuple[Report, ...] = ()
+    lost: tuple[Report, ...] = ()
     now: float | None = None
     newest: float = 0.0
+    wall: float = 0.0
+
+    @property
+    def best(self) -> float:
+        """The best known time."""
+        return best_time(self.now, self.newest, self.wall)
 
     @property
     def groups(self) -> set[str]:
         """The groups that it names."""
-        reports = (*self.reports, *self.gone)
+        reports = (*self.reports, *self.gone, *self.lost)
         held = {one.key.group for one in self.standing}
         return held | {one.group for one in reports}
 
@@ -103,12 +115,10 @@ class Told:
             found[group] = Picture(
                 group=group,
                 facts=facts,
-                # If nobody reports the time, records prove that it is not earlier than
-                # theirs.
                 standing=tuple(
                     one
                     for one in standing.get(group, ())
-                    if one.in_force(self.now or self.newest, most)
+                    if one.in_force(self.best, most)
                 ),
                 reports=tuple(reports.get(group, ())),
                 ends=seen.ends,
@@ -121,7 +131,9 @@ class Told:
                 skew=most,
                 gone=tuple(gone.get(group, ())),
                 late=tuple(
-                    one for one in late.get(group, ()) if one.member_id in listed
+                    one
+                    for one in late.get(group, ())
+                    if one.member_id in listed or one in self.lost
                 ),
             )
         return found
@@ -232,7 +244,7 @@ class Known:
         # Reports go by offset: a broker's clock may have gone back.
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
-        self._heard[record.key] = _Heard(at or 0.0, record.value)
+        self._heard[record.key] = _Heard(at or 0.0, record.value, self._clock.passed)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return the holds that are not lifted, of one group or of all."""
@@ -247,7 +259,8 @@ class Known:
                 None if none came; None: it is not waited for.
         """
         newest = max(self.reported_at, self._written_at)
-        told = Told(standing=self.standing(), newest=newest)
+        wall = self._clock.wall
+        told = Told(standing=self.standing(), newest=newest, wall=wall)
         if not self.reported_at:
             return told
         now = self._now(listen)
@@ -260,6 +273,7 @@ class Known:
         reports: list[Report] = []
         gone: list[Report] = []
         late: list[Report] = []
+        lost: list[Report] = []
         for heard in self._heard.values():
             if (one := heard.report) is None:
                 continue
@@ -268,6 +282,8 @@ class Known:
                 reports.append(one)
             elif one.kind != STREAM:
                 late.append(one)
+                if not has_stopped and self._may_be_alive(heard, now):
+                    lost.append(one)
             elif one.busy or not has_stopped:  # what it was stopped in runs again
                 gone.append(one)
         return evolve(
@@ -275,8 +291,16 @@ class Known:
             reports=tuple(sorted(reports, key=lambda one: (one.client_id, one.member))),
             gone=tuple(gone),
             late=tuple(late),
+            lost=tuple(lost),
             now=now if self._clock.is_sure else None,
         )
+
+    def _may_be_alive(self, heard: _Heard, now: float) -> bool:
+        # If nobody tells the time, ours counts, with the allowed skew.
+        clock = self._clock
+        moment, late = (now, 0.0) if clock.is_sure else (clock.wall, self._skew)
+        age = max(moment - heard.at, clock.passed - heard.taken_at)
+        return age <= NAMED_FOR + late
 
     def _now(self, listen: Callable[[], float | None] | None) -> float:
         reports = (one.report for one in self._heard.values())
@@ -289,7 +313,7 @@ class Known:
         """Return the topics that were created again and still lack holds."""
         if not self._remade or any(one.kept for one in told.reports):
             return self._remade
-        now = told.now or told.newest
+        now = told.best
         missed = {
             one.topic
             for one in self._fold.held()

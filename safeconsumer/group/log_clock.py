@@ -46,6 +46,16 @@ class LogClock:
         """Whether the last result of :meth:`now` is based on records."""
         return self._is_sure
 
+    @property
+    def wall(self) -> float:
+        """Our clock, in seconds since the epoch."""
+        return self._wall()
+
+    @property
+    def passed(self) -> float:
+        """Seconds that never go back."""
+        return self._passed()
+
     def knows(self, newest: float) -> bool:
         """Tell whether :meth:`now` would answer without waiting."""
         return self._anchor is not None or abs(self._wall() - newest) <= _AGREE

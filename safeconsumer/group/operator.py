@@ -1,5 +1,6 @@
 """Does what operators do: places and lifts holds, and shows which members obey."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -23,12 +24,12 @@ from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
-    AWAY,
     Survey,
     facts_of_one,
     listed_groups,
     survey_of,
     with_lags,
+    written_since,
 )
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
@@ -37,6 +38,8 @@ __all__ = ["GROUP", "OPERATOR", "Operator"]
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
+# What is left of a look's time for everything but listening.
+_ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 _POLL_MS = 100
@@ -90,6 +93,9 @@ class Operator:
         self._reader = TopicReader(self.base, settings.status_topic, NAMED_FOR)
         self._other: Operator | None = None
         self._is_fit = False
+        # Until when it may listen at all, and until when it must to know who is silent.
+        self._until = math.inf
+        self._silent_at: float | None = None
         self._cluster: str | None = None
 
     def __enter__(self) -> Self:
@@ -290,8 +296,10 @@ class Operator:
     def _listen(self) -> float | None:
         """Wait for the next report; return its time."""
         known, before = self._known, self._known.reported_at
-        seconds = 2 * self.settings.status_interval + 0.5
-        is_told = self._turn_until(lambda: known.reported_at != before, seconds)
+        now, seconds = time.monotonic(), 2 * self.settings.status_interval + 0.5
+        self._silent_at = now + seconds
+        left = min(seconds, self._until - now)
+        is_told = self._turn_until(lambda: known.reported_at != before, left)
         return known.reported_at if is_told else None
 
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
@@ -334,7 +342,12 @@ class Operator:
     # ------------------------------------------------------------ one look
 
     def look(
-        self, group: str, *, is_strict: bool = False, timeout: float | None = None
+        self,
+        group: str,
+        *,
+        is_strict: bool = False,
+        has_lags: bool = True,
+        timeout: float | None = None,
     ) -> Picture:
         """
         Return all that can be known of a group now.
@@ -345,6 +358,7 @@ class Operator:
         Args:
             group: the consumer group.
             is_strict: raise if the control topics cannot be read.
+            has_lags: ask for the lags, too; no verdict needs them.
             timeout: seconds after which it gives up, whatever the brokers do; None for
                 the clients' own limits, half a minute for each request.
 
@@ -352,11 +366,14 @@ class Operator:
             KafkaTimeoutError: it was not answered within ``timeout``.
         """
         if timeout is None:
-            seen = self._look(group, is_strict=is_strict)
+            seen = self._look(group, is_strict=is_strict, has_lags=has_lags)
         else:
+            until = time.monotonic() + timeout - _ANSWER_SECONDS
             seen = self.within(
                 timeout,
-                lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
+                lambda one: one._look_until(  # noqa: SLF001 - an Operator, too
+                    until, group, is_strict=is_strict, has_lags=has_lags
+                ),
             )
         told = Told(standing=seen.standing, reports=seen.reports)
         facts = {group: seen.facts}
@@ -390,12 +407,23 @@ class Operator:
         self._other = other
         return answer
 
-    def _look(self, group: str, *, is_strict: bool) -> Picture:
+    def _look_until(
+        self, until: float, group: str, *, is_strict: bool, has_lags: bool
+    ) -> Picture:
+        # That nobody reports in this time is not the broker's fault.
+        self._until = until
+        try:
+            return self._look(group, is_strict=is_strict, has_lags=has_lags)
+        finally:
+            self._until = math.inf
+
+    def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
         survey = Survey(facts={group: self.group(group)})
         seen, told = self._told(is_strict=is_strict)
-        survey, _ = self._asked(
-            lambda asker: with_lags(survey, [group], self.admin, asker)
-        )
+        if has_lags:
+            survey = self._asked(
+                lambda asker: with_lags(survey, [group], self.admin, asker)
+            )
         return self._pictures([group], survey, seen, told)[group]
 
     def survey(self) -> tuple[Picture, ...]:
@@ -418,7 +446,13 @@ class Operator:
                 self.check()
             except ControlTopicError as error:
                 seen = evolve(seen, ends=None, unread=[*seen.unread, str(error)])
-        return seen, self._known.told(self._listen)
+        told = self._known.told(self._listen)
+        if told.now is None and time.monotonic() < (self._silent_at or 0.0):
+            # They may still report: nobody has listened for long enough.
+            why = "no report has come yet: give it more time"
+            unread = [*seen.unread, why]
+            seen = evolve(seen, ends=None, is_heard=False, unread=unread)
+        return seen, told
 
     def _pictures(
         self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
@@ -429,29 +463,12 @@ class Operator:
         self, moments: Mapping[TopicPartition, float]
     ) -> dict[TopicPartition, int]:
         """
-        Return how many offsets were written since; only if the broker can tell.
+        Return how many offsets were written since, where the brokers can tell.
 
         Args:
             moments: seconds since the epoch, by the broker's clock.
         """
-        if not moments:
-            return {}
-
-        def ask(consumer: KafkaConsumer) -> dict[TopicPartition, int]:
-            asked = {tp: int(at * 1000) for tp, at in moments.items()}
-            try:
-                found = consumer.offsets_for_times(asked)
-            except AWAY:
-                raise
-            except (kafka_errors.KafkaError, ValueError):
-                return {}
-            ends = consumer.end_offsets(list(asked))
-            return {
-                tp: 0 if one is None else max(0, ends[tp] - one.offset)
-                for tp, one in found.items()
-            }
-
-        return self._asked(ask)
+        return self._asked(lambda asker: written_since(moments, self.admin, asker))
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""

@@ -241,7 +241,7 @@ def headline(rows: Sequence[View]) -> tuple[Level, str]:
 
 
 def _member(one: Member, loud: AbstractSet[TopicPartition]) -> Member:
-    if one.has_gone:
+    if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     # One that is behind, or cannot read the holds, says so itself.
     is_judged = one.obeys or one.report is None

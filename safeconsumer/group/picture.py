@@ -1,5 +1,6 @@
 """Holds what is known of one group at one moment, for everything that judges it."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
@@ -21,6 +22,18 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     return max((one.skew for one in reports if one.skew is not None), default=own)
 
 
+def best_time(now: float | None, *others: float) -> float:
+    """
+    Return the best known time, by which it is judged what is still in force.
+
+    Args:
+        now: the broker's; None if it is unknown, because nobody reports.
+        others: this machine's, and the times of records, which prove that it is no
+            earlier; the latest counts then. What is in force gets the allowed skew.
+    """
+    return max(others) if now is None else now
+
+
 @frozen(kw_only=True)
 class Picture:
     """
@@ -30,8 +43,7 @@ class Picture:
         group: the consumer group.
         facts: what the cluster knows of it.
         standing: the holds that members obey, folded as members fold them; expiry is
-            judged by the broker's clock. If that is unknown, a hold is left out only if
-            records prove that it has expired.
+            judged by the broker's clock, or if that is unknown by :func:`best_time`.
         reports: the last report of every member that reported lately.
         is_heard: whether reports could be read; if not, it is unknown who obeys.
         ends: the end offsets of the control topics; None if unknown.
@@ -43,8 +55,8 @@ class Picture:
         skew: seconds by which members lift holds late, the most of all members.
         gone: the last reports of Spark streams that reported lately, and do not any
             more, though they did not say that they stop.
-        late: the last reports of members that reported lately, and do not any more, or
-            have stopped; Kafka lists them until their sessions end.
+        late: the last reports of members that reported lately, and do not any more; and
+            of those that have stopped, while Kafka lists them.
         moved_by_silent: held partitions whose committed offset moved lately, between
             two looks, while the same member owned them and did not report.
     """
@@ -65,9 +77,15 @@ class Picture:
     moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
 
     @property
+    def best(self) -> float:
+        """The best known time."""
+        records = (one.at or 0.0 for one in self.standing)
+        return best_time(self.now, time.time(), *records)
+
+    @property
     def is_known(self) -> bool:
         """Whether anything is known of such a group; if not, its name may be mistyped."""
-        return self.facts.is_known or bool(self.standing) or bool(self.reports)
+        return self.facts.is_known or bool(self.standing or self.reports or self.late)
 
     @property
     def lasting(self) -> tuple[Standing, ...]:

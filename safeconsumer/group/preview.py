@@ -129,11 +129,11 @@ class Placing:
     @property
     def replaces(self) -> tuple[Standing, ...]:
         """The existing holds of ``own`` that differ from the wish, and have not expired."""
-        now = self.picture.now
+        now = self.picture.best
         return tuple(
             one
             for change, one in self.own.items()
-            if not self._is_same(change, one) and (now is None or not one.is_over(now))
+            if not self._is_same(change, one) and not one.is_over(now)
         )
 
     @property

@@ -1,8 +1,9 @@
 """Asks the cluster about groups: their members, what they have committed, their lags."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve, field, frozen
@@ -24,6 +25,9 @@ Errors of any request to a broker that cannot be reached.
 
 _DEAD = "Dead"
 _ASK_TIMEOUT_MS = 5_000
+# Seconds for what no verdict needs, of all brokers and of each.
+_EXTRA_SECONDS = 3.0
+_EXTRA_SECONDS_EACH = 1.5
 
 _COORDINATOR_SECONDS = 5.0
 _COORDINATOR_BACKOFF = 0.2
@@ -35,6 +39,8 @@ _COORDINATOR_ERRORS = (
 
 # Of a group, what could not be asked, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
+
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -111,45 +117,105 @@ def with_lags(
     groups: Collection[str],
     admin: KafkaAdminClient,
     asker: KafkaConsumer,
-    besides: Collection[TopicPartition] = (),
-) -> tuple[Survey, dict[TopicPartition, int]]:
+) -> Survey:
     """
-    Return a survey with the lags of some of its groups, and where partitions end.
+    Return a survey with the lags of some of its groups, as far as they can be had.
 
     Args:
         survey: the survey.
         groups: the groups whose lags are wanted.
         admin: the client that asks which topics there are.
         asker: the client that asks where they end.
-        besides: other partitions whose ends are wanted.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
-    wanted = {tp for one in facts.values() for tp in one.committed}
-    there = _existing(admin, wanted | set(besides))
-    ends: dict[TopicPartition, int] = {}
-    if there:
-        ends = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
+    ends = _of_each_leader(
+        admin,
+        {tp for one in facts.values() for tp in one.committed},
+        lambda led, limit_ms: dict(asker.end_offsets(led, timeout_ms=limit_ms)),
+    )
     lags = {
         group: {
             tp: max(0, ends[tp] - at) for tp, at in one.committed.items() if tp in ends
         }
         for group, one in facts.items()
     }
-    return evolve(survey, lags=lags), ends
+    return evolve(survey, lags=lags)
 
 
-def _existing(
-    admin: KafkaAdminClient, partitions: Collection[TopicPartition]
-) -> list[TopicPartition]:
-    # Asking for the end of a topic that is gone, or hidden from us, would wait in vain.
-    names = sorted({tp.topic for tp in partitions})
-    described = admin.describe_topics(names) if names else []
-    counts = {
-        one["name"]: len(one["partitions"])
-        for one in described
-        if not one["error_code"]
-    }
-    return sorted(tp for tp in partitions if tp.partition < counts.get(tp.topic, 0))
+def written_since(
+    moments: Mapping[TopicPartition, float],
+    admin: KafkaAdminClient,
+    asker: KafkaConsumer,
+) -> dict[TopicPartition, int]:
+    """
+    Return how many offsets were written since, of partitions where that can be had.
+
+    Args:
+        moments: seconds since the epoch, by the broker's clock.
+        admin: the client that asks which topics there are.
+        asker: the client that looks up times, and where partitions end.
+    """
+
+    def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
+        asked = {tp: int(moments[tp] * 1000) for tp in led}
+        found = asker.offsets_for_times(asked, timeout_ms=limit_ms)
+        ends = asker.end_offsets(led, timeout_ms=limit_ms)
+        return {
+            tp: 0 if one is None else max(0, ends[tp] - one.offset)
+            for tp, one in found.items()
+        }
+
+    return _of_each_leader(admin, moments, ask)
+
+
+def ends_of(
+    partitions: Iterable[TopicPartition], admin: KafkaAdminClient, asker: KafkaConsumer
+) -> dict[TopicPartition, int]:
+    """
+    Return where partitions end, of those that are there and have a leader.
+
+    Raises:
+        KafkaError: one cannot be had.
+    """
+    there = [tp for led in _by_leader(admin, partitions) for tp in led]
+    found: dict[TopicPartition, int] = {}
+    if there:
+        found = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
+    return found
+
+
+def _of_each_leader(
+    admin: KafkaAdminClient,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[list[TopicPartition], int], dict[TopicPartition, T]],
+) -> dict[TopicPartition, T]:
+    # One that does not answer, or refuses, leaves what the others say.
+    deadline = time.monotonic() + _EXTRA_SECONDS
+    found: dict[TopicPartition, T] = {}
+    for led in _by_leader(admin, partitions):
+        left = min(deadline - time.monotonic(), _EXTRA_SECONDS_EACH)
+        if left <= 0:
+            break
+        # kafka-python leaves out a partition that has lost its leader meanwhile.
+        with suppress(kafka_errors.KafkaError, OSError, KeyError, ValueError):
+            found.update(ask(led, int(left * 1000)))
+    return found
+
+
+def _by_leader(
+    admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
+) -> list[list[TopicPartition]]:
+    # Asking about a topic that is gone, or hidden from us, or about a partition without
+    # a leader, would wait in vain.
+    wanted = frozenset(partitions)
+    names = sorted({tp.topic for tp in wanted})
+    leaders: dict[int, list[TopicPartition]] = {}
+    for topic in admin.describe_topics(names) if names else ():
+        for one in () if topic["error_code"] else topic["partitions"]:
+            tp = TopicPartition(topic["name"], one["partition_index"])
+            if tp in wanted and one["leader_id"] >= 0:
+                leaders.setdefault(one["leader_id"], []).append(tp)
+    return [sorted(led) for _, led in sorted(leaders.items())]
 
 
 def _asked(

@@ -3,6 +3,7 @@
 import socket
 import ssl
 from enum import Enum
+from typing import TypeGuard
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -56,13 +57,20 @@ def _judged(error: BaseException | None) -> _Judgement:
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    if isinstance(error, kafka_errors.BrokerResponseError):
+    if _is_brokers(error):
         return _NOT_NOW if error.retriable else _BROKER_REFUSES
     if isinstance(error, kafka_errors.KafkaConfigurationError):
         return _SETTING
     if isinstance(error, OSError) and not isinstance(error, _NETWORK):
         return _OWN_SYSTEM
     return _NO_ANSWER
+
+
+def _is_brokers(
+    error: BaseException | None,
+) -> TypeGuard[kafka_errors.BrokerResponseError]:
+    is_own = _CLIENT_TIMEOUT in str(error)
+    return isinstance(error, kafka_errors.BrokerResponseError) and not is_own
 
 
 def _words(error: BaseException) -> str:
@@ -84,6 +92,8 @@ _MISSING = (
     kafka_errors.UnknownTopicOrPartitionError,
 )
 _TLS = "[SSL"
+# kafka-python raises a broker's error where the broker is silent; only a word differs.
+_CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
 _NO_TLS = _Judgement(
     Kind.REFUSED,

@@ -44,6 +44,16 @@ from tests.harness.listing import each
             "the broker cannot do it now: NotEnoughReplicasError; try again",
         ),
         (
+            kafka_errors.RequestTimedOutError("Request timed out after 30000 ms"),
+            Status.UNREACHABLE,
+            "no answer from the broker: RequestTimedOutError: Request timed out after",
+        ),
+        (
+            kafka_errors.RequestTimedOutError(),
+            Status.UNREACHABLE,
+            "the broker cannot do it now: RequestTimedOutError",
+        ),
+        (
             kafka_errors.KafkaTimeoutError("Unable to bootstrap"),
             Status.UNREACHABLE,
             "no answer from the broker: KafkaTimeoutError: Unable to bootstrap",

@@ -10,6 +10,7 @@ from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.findings import member_findings
 from safeconsumer.group.judging import Answer, Judge, Quietness
+from safeconsumer.group.overview import view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.scope import Everything
@@ -98,6 +99,33 @@ def test_who_was_killed_is_no_plain_client() -> None:
     (told,) = [one for one in member_findings(seen) if one.rank == "PROBLEM"]
     assert told.what == f"member b on  {why}"
     assert "Control()" not in told.do
+
+
+@pytest.mark.contract("G8")
+@each("member_id", ["", "b-1"])
+@each("state", ["Stable", "PreparingRebalance"])
+def test_who_is_frozen_may_go_on(member_id: str, state: str) -> None:
+    """It assigned partitions itself, or its session is over: Kafka does not list it."""
+    why = "b has not reported for 18 s: it died, hangs, or cannot write its reports"
+    last = report("b", 1, at_ms=82_000, member_id=member_id)
+    for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
+        seen = evolve(picture(state=state), late=(one,), now=100.0)
+        judge, found = Judge(seen), view_of(seen).members[0]
+        quiet = judge.quietness([Everything()])
+        assert not quiet.is_reached
+        assert why in quiet.sentence()
+        assert (quiet.members, quiet.quiet) == (1, 0)
+        assert judge.delivery(ONE).answer is Answer.UNKNOWN
+        assert not judge.delivers(ONE)
+        assert f"{found.name} {found.more}".startswith(why)
+        assert state != "Stable" or judge.delivery(ONE).said == why
+    seen = evolve(picture(A, report("a", 0, quiet={})), late=(last,))
+    assert Judge(seen).delivery(ZERO).answer is Answer.FLOWING
+    busy = evolve(last, assigned={}, quiet={}, busy={"t": ((0, 0),)})
+    seen = evolve(picture(A, report("a", 0)), late=(busy,), now=100.0)
+    assert Judge(seen).delivery(ZERO).said == why
+    stopped = evolve(picture(), late=(evolve(last, state="stopped"),), now=100.0)
+    assert Judge(stopped).others == ()
 
 
 @pytest.mark.contract("G8")

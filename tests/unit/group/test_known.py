@@ -88,8 +88,8 @@ def names(reports: tuple[Report, ...]) -> list[str]:
 # ---------------------------------------------------------------- who reports
 
 
-def test_who_reports_no_more_is_named_while_kafka_lists_it() -> None:
-    """And forgotten when its session is over for long."""
+def test_who_reports_no_more_is_named() -> None:
+    """And for as long if it does not list it: it may be frozen, and go on."""
     topics = Topics()
     for name in ("a", "b"):
         topics.report(name)
@@ -98,10 +98,24 @@ def test_who_reports_no_more_is_named_while_kafka_lists_it() -> None:
     topics.report("a")
     seen = topics.picture(facts("a"), facts("b"))
     assert (names(seen.reports), names(seen.late)) == (["a"], ["b"])
-    assert names(topics.picture(facts("a")).late) == []
+    assert names(topics.picture(facts("a")).late) == ["b"]
     topics.at += NAMED_FOR
     topics.report("a")
     assert names(topics.picture(facts("a"), facts("b")).late) == []
+
+
+@each("ahead", [0.0, -3600.0])
+def test_the_last_that_reported_is_named_as_long(ahead: float) -> None:
+    """Nobody tells the broker's time then: our clocks count, with the allowed skew."""
+    topics = Topics(ahead)
+    topics.report("a")
+    topics.at += NAMED_FOR + SETTINGS.clock_skew
+    told = topics.known.told()
+    assert (names(told.late), told.groups) == (["a"], {"g"})
+    assert names(topics.picture(told=told).late) == ["a"]
+    topics.at += 1
+    told = topics.known.told()
+    assert (told.groups, topics.picture(told=told).late) == (set(), ())
 
 
 def test_a_member_that_stopped_is_named_while_kafka_lists_it() -> None:
@@ -111,6 +125,8 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it() -> None:
     topics.report("a", state="stopped")
     seen = topics.picture(facts("a"))
     assert (seen.reports, [one.state for one in seen.late]) == ((), ["stopped"])
+    seen = topics.picture()
+    assert (seen.late, topics.known.told().groups) == ((), set())
 
 
 @each(
@@ -151,7 +167,7 @@ def test_a_garbled_report_is_nobody_s() -> None:
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
-    assert topics.known.told() == Told(newest=START, now=START)
+    assert topics.known.told() == Told(newest=START, now=START, wall=START)
 
 
 # ---------------------------------------------------------------- what is held
@@ -178,6 +194,21 @@ def test_if_nobody_tells_the_time_records_prove_it() -> None:
     assert (len(seen.standing), seen.now) == (1, None)
     topics.hold("t:1")
     assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
+
+
+def test_if_nobody_tells_the_time_ours_counts_with_the_allowed_skew() -> None:
+    """Or a hold that is over would be held for ever in a group without members."""
+    topics = Topics()
+    topics.report("a", state="stopped")
+    topics.hold(ttl_ms=10_000)
+    topics.at += 10 + SETTINGS.clock_skew - 1
+    survey, skew = Survey(facts={}), SETTINGS.clock_skew
+    told = topics.known.told()
+    assert told.now is None
+    assert len(told.pictures(["g"], survey, skew, ALL)["g"].standing) == 1
+    topics.at += 1
+    told = topics.known.told()
+    assert told.pictures(["g"], survey, skew, ALL)["g"].standing == ()
 
 
 @each("ahead", [-3600.0, 3600.0])

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
-from safeconsumer.group.backlog import Backlog
+from safeconsumer.group.backlog import Backlog, Pace, backlog_of
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -356,6 +356,16 @@ def test_what_is_held_is_not_caught_up() -> None:
     )
     all_held = evolve(waits, held=frozenset({ZERO, ONE}))
     assert all_held.catch_up is None
+
+
+def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
+    """The broker of one partition is down."""
+    seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
+    waits = backlog_of(seen, {ZERO: 3}, Pace())
+    assert waits.lines() == ["lag unknown: t:1 cannot be asked"]
+    assert set(waits.document().values()) == {None}
+    known = backlog_of(evolve(seen, lags={ZERO: 5, ONE: 1}), {ZERO: 3, ONE: 0})
+    assert known.lines() == ["lag 6, 3 written since the hold"]
 
 
 def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:

@@ -11,16 +11,28 @@ from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,
+    KafkaConnectionError,
     KafkaError,
+    KafkaTimeoutError,
     NotCoordinatorError,
 )
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.group import survey
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.survey import facts_of_one, survey_of, with_lags
+from safeconsumer.group.survey import (
+    ends_of,
+    facts_of_one,
+    survey_of,
+    with_lags,
+    written_since,
+)
 
 TP, GONE, NEW = (TopicPartition(name, 0) for name in ("t", "gone", "new"))
+# Which broker leads each partition of a topic; -1 for none.
+_LEADERS = 2, 1, -1
+_OF_AWAY = 1
+AWAY, LEADERLESS = TopicPartition("t", _OF_AWAY), TopicPartition("t", 2)
 
 
 @define
@@ -31,6 +43,7 @@ class Cluster:
     offsets: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     refused: Mapping[str, KafkaError] = field(factory=dict)
     errors: list[type[KafkaError]] = field(factory=list)
+    away: KafkaError | None = None
     asked: list[tuple[str, ...]] = field(factory=list)
 
     def list_groups(self) -> list[dict[str, Any]]:
@@ -58,12 +71,30 @@ class Cluster:
 
     def describe_topics(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return [
-            {"name": one, "partitions": [0], "error_code": 3 * (one == "gone")}
+            {
+                "name": one,
+                "partitions": [
+                    {"partition_index": number, "leader_id": leader}
+                    for number, leader in enumerate(_LEADERS)
+                ],
+                "error_code": 3 * (one == "gone"),
+            }
             for one in names
         ]
 
     def end_offsets(self, tps: Sequence[TopicPartition], **_: Any) -> dict[Any, int]:  # noqa: ANN401 - a limit
+        if self.away and any(tp.partition == _OF_AWAY for tp in tps):
+            raise self.away
+        assert not {GONE, LEADERLESS}.intersection(tps)
         return dict.fromkeys(tps, 9)
+
+    def offsets_for_times(
+        self,
+        moments: Mapping[TopicPartition, int],
+        **limit: Any,  # noqa: ANN401 - a limit
+    ) -> dict[TopicPartition, Any]:
+        self.end_offsets([*moments], **limit)
+        return {tp: SimpleNamespace(offset=at // 1000) for tp, at in moments.items()}
 
 
 def surveyed(cluster: Any, *groups: str) -> survey.Survey:  # noqa: ANN401 - stands in
@@ -113,9 +144,21 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(
         facts_of_one(refusing, "g")
 
 
-def test_lags_are_of_topics_that_are_there() -> None:
-    """Asking where a topic ends that was deleted would wait in vain."""
-    cluster: Any = Cluster({"a": "Empty", "b": "Empty"}, {"a": {TP: 5, GONE: 1}})
-    found, ends = with_lags(surveyed(cluster, "a", "b"), ["a"], cluster, cluster, [NEW])
-    assert found.lags == {"a": {TP: 4}}
-    assert ends == {TP: 9, NEW: 9}
+@pytest.mark.parametrize("error", [None, KafkaConnectionError(), KafkaTimeoutError()])
+def test_lags_are_of_partitions_that_answer(error: KafkaError | None) -> None:
+    """One broker of two that was down ended every command, and all the console shows."""
+    committed = dict.fromkeys((TP, AWAY, GONE, LEADERLESS), 5)
+    cluster: Any = Cluster({"a": "Empty", "b": "Empty"}, {"a": committed}, away=error)
+    there = {TP: 4} if error else {TP: 4, AWAY: 4}
+    found = with_lags(surveyed(cluster, "a", "b"), ["a"], cluster, cluster)
+    assert found.lags == {"a": there}
+    moments = dict.fromkeys(committed, 5.0)
+    assert written_since(moments, cluster, cluster) == there
+
+
+def test_the_ends_of_control_topics_are_needed() -> None:
+    """Of those that are there."""
+    cluster: Any = Cluster(away=KafkaTimeoutError())
+    assert ends_of([NEW, GONE], cluster, cluster) == {NEW: 9}
+    with pytest.raises(KafkaTimeoutError):
+        ends_of([NEW, AWAY], cluster, cluster)
