@@ -310,7 +310,8 @@ def history(
     """
     List what was held, extended and lifted in the last 30 days, oldest first.
 
-    It says until when a hold was to last, or when it expired. The last record of each owner and scope is kept without a limit.
+    It says until when a hold was to last, or when it expired. The last record of each
+    owner and scope is kept without a limit.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
