@@ -154,6 +154,9 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------- members
 
+# Seconds within which a member lifts what is over, and reports it.
+_AT_ONCE = 1.0
+
 _ADVICE = {
     verdicts.BEHIND.words: (NOTE, "look again"),
     verdicts.UNKNOWN.words: (NOTE, "look again"),
@@ -219,7 +222,10 @@ def _member(picture: Picture, one: Member) -> Iterator[Finding]:
 
 def _obedience(picture: Picture, report: Report, label: str) -> Finding:
     obeyed, standing = counted(report.holds, "hold"), len(picture.standing)
-    if report.kept or report.holds > standing:
+    # It may have told of holds that expired since.
+    at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
+    over = sum(one.in_force(at, picture.skew) for one in picture.just_over)
+    if report.kept or report.holds > standing + over:
         named = f" ({'; '.join(report.kept)})" if report.kept else ""
         return Finding(
             rank=BAD,
