@@ -139,7 +139,7 @@ def history(request: Request) -> Response:
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew = state.follower.settings.clock_skew
-    found = entries(snapshot.history(name or None), skew)[::-1]
+    found = entries(snapshot.history(name or None), skew, snapshot.now)[::-1]
     return _page(
         request,
         "history.html",

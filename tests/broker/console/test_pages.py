@@ -427,6 +427,22 @@ def test_history_is_in_the_topics_order() -> None:
     assert what == ["held again", "held again", "held"]
 
 
+def test_history_says_until_when_and_what_expired() -> None:
+    one, known = standing(HELD), groups()
+    several = [
+        evolve(one, at=at, offset=at, hold=ControlHold(str(at), "x", 60_000))
+        for at in (1_000_000_000, 1_100_000_000)
+    ]
+    known.known = evolve(known.known, records=tuple(several), now=1_100_000_030.0)
+    with writing(known) as (served, _):
+        text = page(served, "/history")
+    ends = re.findall(r', (until|expired) <time datetime="([^"]*)"', text)
+    assert ends == [
+        ("until", "2004-11-09 11:34:20Z"),
+        ("expired", "2001-09-09 01:47:40Z"),
+    ]
+
+
 def test_nothing_is_said_of_what_was_not_read() -> None:
     """``[]`` would say that there is none."""
     unread = groups()
