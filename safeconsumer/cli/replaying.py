@@ -120,7 +120,7 @@ class Replay:
         begin, end = self._there.begins[tp], self._there.ends[tp]
         if self._there.group is None:
             return begin
-        committed = self._there.consumer.committed(tp)
+        committed = self._there.consumer.committed(tp, timeout_ms=_COMMIT_MS)
         # Out of range, as a consumer does with auto_offset_reset="earliest".
         return committed if committed and begin <= committed <= end else begin
 

@@ -21,7 +21,7 @@ from kafka.errors import (
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
-from safeconsumer.cli import letters
+from safeconsumer.cli import letters, replaying
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
 from tests.harness.waiting import wait_for
@@ -415,6 +415,21 @@ def test_a_group_with_members_is_refused(
     ended = post.run("replay")
     assert ended.exit_code == Status.USAGE, ended.output
     assert "has members" in ended.stderr
+    assert post.back() == []
+
+
+@pytest.mark.embedded_broker
+def test_a_coordinator_that_does_not_answer_ends_it(
+    post: Post,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had no end, and a job that replays hung."""
+    post.put()
+    monkeypatch.setattr(replaying, "_COMMIT_MS", 300)
+    with kafka_broker.hold("OffsetFetch"):
+        ended = post.run("replay")
+    assert ended.exit_code == Status.UNREACHABLE, ended.output
     assert post.back() == []
 
 
