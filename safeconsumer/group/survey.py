@@ -72,11 +72,15 @@ def listed_groups(admin: KafkaAdminClient) -> tuple[list[str], tuple[str, ...]]:
     found: list[str] = []
     away: list[Exception] = []
     unread: list[str] = []
-    brokers = [one["node_id"] for one in admin.describe_cluster()["brokers"]]
+    brokers = [
+        one["broker_id"]
+        for one in admin.describe_cluster()["brokers"]
+        if not one.get("is_fenced")
+    ]
     for broker in brokers:
         try:
             listed = admin.list_groups(broker_ids=[broker])
-        except AWAY as error:
+        except (*AWAY, kafka_errors.UnknownBrokerIdError) as error:
             away.append(error)
             unread.append(f"the groups of broker {broker} are not known: {error}"[:200])
         else:

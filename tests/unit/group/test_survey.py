@@ -48,9 +48,11 @@ class Cluster:
     asked: list[tuple[str, ...]] = field(factory=list)
 
     def describe_cluster(self) -> dict[str, Any]:
-        return {"brokers": [{"node_id": node} for node in sorted(_LEADERS) if node > 0]}
+        fenced = {"broker_id": 3, "is_fenced": True}
+        return {"brokers": [{"broker_id": _OF_AWAY}, {"broker_id": 2}, fenced]}
 
     def list_groups(self, broker_ids: Sequence[int]) -> list[dict[str, Any]]:
+        assert broker_ids != [3]
         if broker_ids == [_OF_AWAY]:
             if self.away:
                 raise self.away
