@@ -167,7 +167,8 @@ def show(
     "--again",
     "is_again",
     is_flag=True,
-    help="Begin at the first letter, not where the last run stopped.",
+    help="Begin at the first letter, not where the last run stopped; the next run "
+    "without it goes on where this one stops.",
 )
 @cluster_options
 @click.pass_context
@@ -236,13 +237,18 @@ def replay(  # noqa: PLR0913 - one parameter per option
                     f"goes on after {counted(before, 'record')}, where the group "
                     f"{group} stands; --again begins with the first"
                 )
+            if is_again and group and not is_dry:
+                _say(
+                    f"the group {group} begins anew: the next run goes on where this "
+                    "one stops, without --again"
+                )
             (_rehearse if is_dry else _replay)(replaying)
             if not replaying.selected:
                 _say_unmet(there)
                 if single:
                     message = f"there is no record at {which}"
                     raise CommandError(message, Status.FAILED)
-        _conclude(context, replaying)
+        _conclude(context, replaying, " without --again" if is_again else "")
 
 
 def _say(line: str) -> None:
@@ -270,9 +276,10 @@ def _replay(replaying: Replay) -> None:
         click.echo(f"{replaying.sent} sent back, {replaying.left} left")
 
 
-def _conclude(context: click.Context, replaying: Replay) -> None:
+def _conclude(context: click.Context, replaying: Replay, how: str) -> None:
     if replaying.is_cut:
-        give_up(context, "interrupted; run it again to go on", Status.INTERRUPTED)
+        message = f"interrupted; run it again{how} to go on"
+        give_up(context, message, Status.INTERRUPTED)
     if replaying.left:
         context.exit(Status.FAILED)
 

@@ -310,13 +310,14 @@ def history(
     """
     List what was held, extended and lifted in the last 30 days, oldest first.
 
-    The last record of each owner and scope is kept without a limit.
+    It says until when a hold was to last, or when it expired. The last record of each
+    owner and scope is kept without a limit.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        found = entries(records, operator.settings.clock_skew)
+        found = entries(records, operator.settings.clock_skew, time.time())
         if output.is_json:
             output.document([one.document() for one in found])
             return
@@ -327,6 +328,7 @@ def history(
                 one.record.key.group,
                 one.record.key.scope,
                 f"{one.record.source}:{one.record.key.owner}",
+                one.ending,
                 (one.record.hold.reason if one.record.hold else None) or "",
             )
             for one in found

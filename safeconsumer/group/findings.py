@@ -107,8 +107,11 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
 def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.status_faults(facts)
     if not faults and facts.settings is None:
-        what = topics.unknown_settings(facts)
-        yield Finding(rank=NOTE, what=what, do=_advice(facts))
+        yield Finding(
+            rank=NOTE,
+            what=topics.unknown_settings(facts),
+            do="run doctor as a principal that has it; nothing else needs it",
+        )
     else:
         yield from _settings(facts, faults)
 
@@ -150,6 +153,9 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
 
 
 # ---------------------------------------------------------------- members
+
+# Seconds within which a member lifts what is over, and reports it.
+_AT_ONCE = 1.0
 
 _ADVICE = {
     verdicts.BEHIND.words: (NOTE, "look again"),
@@ -216,7 +222,10 @@ def _member(picture: Picture, one: Member) -> Iterator[Finding]:
 
 def _obedience(picture: Picture, report: Report, label: str) -> Finding:
     obeyed, standing = counted(report.holds, "hold"), len(picture.standing)
-    if report.kept or report.holds > standing:
+    # It may have told of holds that expired since.
+    at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
+    over = sum(one.in_force(at, picture.skew) for one in picture.just_over)
+    if report.kept or report.holds > standing + over:
         named = f" ({'; '.join(report.kept)})" if report.kept else ""
         return Finding(
             rank=BAD,

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.wire import ControlKey
+from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.explain import utc
 
 HELD = "held"
 AGAIN = "held again"
@@ -24,17 +25,32 @@ class Entry:
         what: ``held``, ``extended``, ``held again`` if its owner held the scope
             already, or ``lifted``.
         record: the record.
+        has_expired: whether it ended by itself, and nothing extended or lifted it before.
     """
 
     what: str
     record: Standing
+    has_expired: bool = False
+
+    @property
+    def ending(self) -> str:
+        """When it ends, or that it expired; "" for what lifts."""
+        hold, end = self.record.hold, self.record.expires_at
+        if hold is None:
+            return ""
+        if end is None:
+            return "until resumed" if hold.ttl_ms is None else "end unknown"
+        return f"{'expired' if self.has_expired else 'until'} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {"what": self.what, **standing_document(self.record)}
+        said = standing_document(self.record)
+        return {"what": self.what, "has_expired": self.has_expired, **said}
 
 
-def entries(records: Iterable[Standing], skew: float) -> tuple[Entry, ...]:
+def entries(
+    records: Iterable[Standing], skew: float, now: float | None = None
+) -> tuple[Entry, ...]:
     """
     Return what records did, in their order.
 
@@ -45,20 +61,30 @@ def entries(records: Iterable[Standing], skew: float) -> tuple[Entry, ...]:
     Args:
         records: all records of a group, or of all groups, as they are on the topics.
         skew: seconds by which members lift expired holds later.
+        now: by the broker's clock; None if unknown.
     """
-    last: dict[tuple[str, ControlKey], Standing] = {}
-    found = []
+    last: dict[tuple[str, ControlKey], int] = {}
+    found: list[Entry] = []
     for one in records:
-        before = last.get((one.source, one.key))
-        last[one.source, one.key] = one
-        if what := _what(one, before, skew):
+        place = last.pop((one.source, one.key), None)
+        if place is not None and _is_over(found[place].record, one.at, skew):
+            found[place] = evolve(found[place], has_expired=True)
+            place = None
+        if what := _what(one, None if place is None else found[place].record.hold):
+            if one.hold is not None:
+                last[one.source, one.key] = len(found)
             found.append(Entry(what, one))
+    for place in last.values():
+        if _is_over(found[place].record, now, skew):
+            found[place] = evolve(found[place], has_expired=True)
     return tuple(found)
 
 
-def _what(one: Standing, before: Standing | None, skew: float) -> str | None:
-    is_over = before is None or (one.at is not None and before.is_over(one.at - skew))
-    stood = None if before is None or is_over else before.hold
+def _is_over(one: Standing, at: float | None, skew: float) -> bool:
+    return at is not None and one.is_over(at - skew)
+
+
+def _what(one: Standing, stood: ControlHold | None) -> str | None:
     if one.hold is None:
         return None if stood is None else LIFTED
     if stood is None:

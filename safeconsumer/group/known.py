@@ -120,6 +120,12 @@ class Told:
                     for one in standing.get(group, ())
                     if one.in_force(self.best, most)
                 ),
+                just_over=tuple(
+                    one
+                    for one in standing.get(group, ())
+                    if not one.in_force(self.best, most)
+                    and one.in_force(self.best - SILENT_AFTER, most)
+                ),
                 reports=tuple(reports.get(group, ())),
                 ends=seen.ends,
                 lags=survey.lags.get(group, {}),

@@ -57,6 +57,7 @@ class Picture:
             more, though they did not say that they stop.
         late: the last reports of members that reported lately, and do not any more; and
             of those that have stopped, while Kafka lists them.
+        just_over: the holds that expired so lately that a report may count them still.
         moved_by_silent: held partitions whose committed offset moved lately, between
             two looks, while the same member owned them and did not report.
     """
@@ -74,6 +75,7 @@ class Picture:
     skew: float = 0.0
     gone: tuple[Report, ...] = ()
     late: tuple[Report, ...] = ()
+    just_over: tuple[Standing, ...] = ()
     moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
 
     @property

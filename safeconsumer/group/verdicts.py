@@ -104,7 +104,10 @@ UNAVAILABLE = Verdict(
     "cannot read the control topics, and keeps its last state",
 )
 SILENT = Verdict(
-    Level.UNKNOWN, "silent", "does not report: a plain client obeys no hold"
+    Level.UNKNOWN,
+    "silent",
+    "does not report: a plain client, which obeys no hold, or one that ended over a "
+    "minute ago",
 )
 LOST = Verdict(
     Level.UNKNOWN,

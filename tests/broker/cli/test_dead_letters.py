@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from safeconsumer.cli import letters, replaying
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.replaying import Letter, Replay
 from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
 from tests.harness.waiting import wait_for
 
@@ -231,8 +232,35 @@ def test_a_run_goes_on_where_the_last_one_stopped(post: Post) -> None:
     )
     assert (ended.stdout, post.committed()) == ("1 sent back, 0 left\n", 3)
     assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
-    assert post.run("replay", "--again", "--limit=1").stdout == "1 sent back, 0 left\n"
-    assert post.committed() == 1
+    ended = post.run("replay", "--again", "--limit=1")
+    assert (ended.stdout, post.committed()) == ("1 sent back, 0 left\n", 1)
+    assert ended.stderr == (
+        f"safeconsumer: the group {post.group} begins anew: the next run goes on where "
+        "this one stops, without --again\n"
+    )
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("options", "how"), [([], "again"), (["--again"], "again without --again")]
+)
+def test_what_goes_on_after_an_interrupt(
+    post: Post, monkeypatch: pytest.MonkeyPatch, options: list[str], how: str
+) -> None:
+    for n in range(3):
+        post.put(b"%d" % n)
+    send = Replay._post
+
+    def interrupted(self: Replay, letter: Letter) -> None:
+        send(self, letter)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Replay, "_post", interrupted)
+    ended = post.run("replay", *options)
+    assert ended.exit_code == Status.INTERRUPTED
+    assert ended.stderr.endswith(f"interrupted; run it {how} to go on\n")
+    monkeypatch.setattr(Replay, "_post", send)
+    assert post.run("replay").stdout == "2 sent back, 0 left\n"
 
 
 @pytest.mark.any_broker

@@ -395,7 +395,10 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
     assert "settings are right" in ended.stdout
     assert "new:kind:y operator:x" in ended.stdout
     assert "plain on " in ended.stdout
-    assert "does not report: a plain client obeys no hold" in ended.stdout
+    assert (
+        "does not report: a plain client, which obeys no hold, or one that ended over "
+        "a minute ago"
+    ) in ended.stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])

@@ -166,8 +166,8 @@ def test_until_where_our_clock_is_wrong_and_nobody_reports(
     """The acknowledgement tells the broker's time, and it ends too early."""
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     asked(idle, "pause", "@all", "--reason", "x", "--for", "10m")
-    ahead = SimpleNamespace(time=lambda: time.time() + 3600)
-    for module in ("ending", "extending"):
+    ahead = SimpleNamespace(time=lambda: time.time() + 3600, monotonic=time.monotonic)
+    for module in ("ending", "picture"):
         monkeypatch.setattr(f"safeconsumer.group.{module}.time", ahead)
     why = ("--reason", "x", "--replace") if command == "pause" else ()
     idle.operator_holds("@all", owner="oncall", for_=2 * 3600)

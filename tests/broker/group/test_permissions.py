@@ -196,6 +196,8 @@ def test_doctor_tells_rights_that_lack_from_topics_that_lack(
     assert f"no right to describe {settings.operator_topic}" in found
     for name in (settings.group_topic, settings.status_topic):
         assert f"{name}: settings unknown, no right to DescribeConfigs" in found
+    # control acls gives nobody that right on the status topic.
+    assert found.count("set the ACLs of safeconsumer control acls") == 2
 
 
 def test_a_member_that_may_not_describe_warns(team: Team) -> None:

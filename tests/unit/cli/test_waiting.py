@@ -20,7 +20,8 @@ def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def pass_(seconds: float) -> None:
         passed[0] += seconds
 
-    def look(_: Operator, group: str, *, timeout: float) -> None:
+    def look(_: Operator, group: str, *, timeout: float, has_lags: bool) -> None:
+        assert not has_lags
         looks.append(timeout)
         pass_(timeout)
         raise KafkaTimeoutError(group)

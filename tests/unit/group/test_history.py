@@ -51,3 +51,19 @@ def test_records_without_a_time() -> None:
     """How long they last is not known: they are lifted."""
     assert told(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
     assert told(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
+
+
+def test_until_when_it_was_held_and_what_expired() -> None:
+    """What was lifted or extended before its end did not expire."""
+    first = at(0, "1", ttl=60)
+
+    def ends(*records: Standing, now: float | None = None) -> list[str]:
+        return [one.ending for one in entries(records, SKEW, now)]
+
+    end, expired = "until 1970-01-01 00:01:00Z", "expired 1970-01-01 00:01:00Z"
+    assert ends(first) == ends(first, now=89) == [end]
+    assert ends(first, now=91) == ends(first, at(91, None)) == [expired]
+    assert ends(first, at(89, None), now=99) == [end, ""]
+    assert ends(first, at(91, "2"), now=99) == [expired, "until resumed"]
+    assert ends(first, at(89, "1"), now=99) == [end, "until resumed"]
+    assert ends(at(None, "1", ttl=60), now=99) == ["end unknown"]

@@ -7,12 +7,13 @@ from attrs import evolve
 from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
-from safeconsumer.group.facts import GroupFacts, MemberFacts
+from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
 from safeconsumer.group.findings import member_findings
 from safeconsumer.group.judging import Answer, Judge, Quietness
 from safeconsumer.group.overview import view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
+from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
 from tests.harness.listing import each
 
@@ -83,7 +84,8 @@ def test_a_plain_member_reads_what_a_killed_one_had() -> None:
     found = quietness(A, plain, report("a", 0), report("b", 1))
     assert not found.is_reached
     assert found.sentence() == (
-        "1 of 2 members quiet; plain does not report: a plain client obeys no hold; "
+        "1 of 2 members quiet; plain does not report: a plain client, which obeys no "
+        "hold, or one that ended over a minute ago; "
         "unknown: t:1"
     )
 
@@ -126,6 +128,26 @@ def test_who_is_frozen_may_go_on(member_id: str, state: str) -> None:
     assert Judge(seen).delivery(ZERO).said == why
     stopped = evolve(picture(), late=(evolve(last, state="stopped"),), now=100.0)
     assert Judge(stopped).others == ()
+
+
+def test_a_hold_that_just_expired_is_not_lost() -> None:
+    """A report from before that counts it still; one from after that does not."""
+    hold = Standing(
+        source="operator",
+        key=ControlKey("g", "alice", "t"),
+        hold=ControlHold("id", "x", 1000),
+        at=60.0,
+        offset=0,
+    )
+
+    def problems(at_ms: int, *over: Standing) -> list[str]:
+        told = report("a", 0, holds=1, at_ms=at_ms)
+        seen = evolve(picture(A, told), just_over=over, now=95.0, skew=30.0)
+        return [one.what for one in member_findings(seen) if one.rank == "PROBLEM"]
+
+    assert problems(90_000, hold) == []
+    assert "they were lost" in problems(90_000)[0]
+    assert "they were lost" in problems(92_500, hold)[0]
 
 
 @pytest.mark.contract("G8")
@@ -221,13 +243,15 @@ def test_a_plain_client_commits_what_is_held() -> None:
     delivery = Judge(seen).delivery(ONE)
     assert delivery.answer is Answer.FLOWING
     assert delivery.said == (
-        "b does not report: a plain client obeys no hold; its committed offset went on "
+        "b does not report: a plain client, which obeys no hold, "
+        "or one that ended over a minute ago; its committed offset went on "
         "from 5 to 9"
     )
     assert Judge(seen).delivery(ZERO).answer is Answer.QUIET
     found = Judge(seen).quietness([Everything()])
     assert found.sentence() == (
-        "1 of 2 members quiet; b does not report: a plain client obeys no hold; "
+        "1 of 2 members quiet; b does not report: a plain client, which obeys no "
+        "hold, or one that ended over a minute ago; "
         "flowing: t:1"
     )
 

@@ -182,6 +182,10 @@ def test_a_hold_that_is_over_is_gone() -> None:
     topics.at += 11
     topics.report("a")
     assert topics.picture().standing == ()
+    assert len(topics.picture().just_over) == 1
+    topics.at += SILENT_AFTER
+    topics.report("a")
+    assert topics.picture().just_over == ()
     assert len(topics.known.records) == 1
 
 

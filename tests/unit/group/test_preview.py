@@ -141,7 +141,10 @@ def test_who_would_not_obey_and_what_may_flow() -> None:
     """Who owns nothing of it now may own it tomorrow."""
     members = (*PICTURE.facts.members, member("old", TWO), member("idle"))
     picture = evolve(PICTURE, facts=evolve(PICTURE.facts, members=members))
-    why = "does not report: a plain client obeys no hold"
+    why = (
+        "does not report: a plain client, which obeys no hold, or one that ended over "
+        "a minute ago"
+    )
     points = seen(placed("orders", picture=picture)).points
     assert [one for one in points if "would not obey" in one[1]] == [
         ("alarm", f"would not obey: old {why}; orders:2 may go on flowing"),
