@@ -144,7 +144,12 @@ async def _changed(
             for one in outcome.done
         ]
         snapshot = sent.state.snapshot()
-        return _json(snapshot, acknowledged=acknowledged, preview=outcome.plan)
+        return _json(
+            snapshot,
+            acknowledged=acknowledged,
+            preview=outcome.plan,
+            warning=outcome.warning,
+        )
 
     return await changing.submit(request, await _body(request), answer)
 

@@ -26,7 +26,7 @@ def create(state: State) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, auth=state.auth)],
-        exception_handlers={Problem: _problem, 404: _not_found},
+        exception_handlers={Problem: _problem, 404: _not_found, 405: _not_allowed},
     )
     app.state.console = state
     return app
@@ -53,3 +53,11 @@ def _not_found(request: Request, _: Exception) -> Response:
     if state_of(request).setup.is_read_only:
         where += "; a console with --read-only has no page that changes something"
     return Problem(404, "there is no such page", where).answer(request)
+
+
+def _not_allowed(request: Request, error: Exception) -> Response:
+    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    title = f"{request.url.path} takes no {request.method}"
+    answer = Problem(405, title, f"it takes {allowed}").answer(request)
+    answer.headers["Allow"] = allowed
+    return answer

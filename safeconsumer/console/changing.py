@@ -28,6 +28,7 @@ from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
@@ -229,9 +230,9 @@ def place(sent: Submission, shown: Preview) -> Outcome:
 def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
     state, snapshot = sent.state, sent.state.snapshot()
     picture = evolve(shown.placing.picture, now=_time_of(snapshot))
-    picture = _with_standing(state, operator, picture)
-    cluster = _Asked(state, snapshot, picture)
-    wanted = _laid(state, picture, shown.placing.wish)
+    known = _with_standing(state, operator, picture)
+    cluster = _Asked(state, snapshot, known.picture)
+    wanted = _laid(state, known.picture, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
     agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
@@ -241,7 +242,7 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(source=OPERATOR, todo=todo, plan=plan)
+    return _Decided(source=OPERATOR, todo=todo, plan=plan, seen=known)
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
@@ -321,8 +322,8 @@ def _lifting(
     sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
 ) -> "_Decided":
     picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
-    picture = _with_standing(sent.state, operator, picture)
-    seen, lacking = _lifted(picture, wanted)
+    known = _with_standing(sent.state, operator, picture)
+    seen, lacking = _lifted(known.picture, wanted)
     if lacking is not None:
         said: tuple[str, str] | None = (
             f"Nothing was lifted; {lacking.title}",
@@ -334,7 +335,8 @@ def _lifting(
         plan = {**seen.document(), "holds": list(map(standing_document, seen.holds))}
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
-    return _Decided(source=seen.holds[0].source, todo=todo, plan=seen.document())
+    source, plan = seen.holds[0].source, seen.document()
+    return _Decided(source=source, todo=todo, plan=plan, seen=known)
 
 
 def _against(
@@ -390,11 +392,20 @@ class Refused(Problem):
 
 @frozen(kw_only=True)
 class _Decided:
-    """The changes to write, their topic, and their preview as plain JSON values."""
+    """
+    The changes to write.
+
+    Attributes:
+        source: ``operator`` or ``group``, for the control topic.
+        todo: the changes.
+        plan: their preview as plain JSON values.
+        seen: what was read before.
+    """
 
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
+    seen: "_Seen"
 
 
 def earlier(sent: Submission) -> Outcome | None:
@@ -431,13 +442,17 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
             if not sent.is_wanted():
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
+            warning = ""
             if decided.todo:
                 operator.unwritten = ""
                 try:
                     done = operator.write(decided.source, decided.todo)
                 finally:
                     unwritten = operator.unwritten
-            outcome = Outcome(done=done, plan=decided.plan, unwritten=unwritten)
+                warning = decided.seen.missed(operator, decided.source, done)
+            outcome = Outcome(
+                done=done, plan=decided.plan, unwritten=unwritten, warning=warning
+            )
             state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
     except JournalError as error:
@@ -460,13 +475,41 @@ def _journaled(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _with_standing(state: State, operator: Operator, picture: Picture) -> Picture:
+@frozen(kw_only=True)
+class _Seen:
+    """
+    The holds as they were read, and up to where.
+
+    Attributes:
+        picture: the picture of the group, with these holds.
+        ends: the end offsets of the control topics before that.
+        standing: the holds that are on the topics, also those that have ended.
+    """
+
+    picture: Picture
+    ends: Mapping[str, int]
+    standing: tuple[Standing, ...]
+
+    def missed(
+        self, operator: Operator, source: str, done: Sequence[Acknowledged]
+    ) -> str:
+        """Tell what was overwritten that somebody wrote since; "" if nothing was."""
+        since = self.ends[operator.topic_of(source)]
+        try:
+            found = overwritten(operator, source, done, since)
+        except (ControlTopicError, KafkaError, OSError) as error:
+            return f"whether you overwrote what others wrote is unknown: {said(error)}"
+        return overwrote([one for one in found if one not in self.standing])
+
+
+def _with_standing(state: State, operator: Operator, picture: Picture) -> _Seen:
     # Read the holds now: the follower may be behind, or be cut off and not know it yet.
+    ends = operator.ends()
     found = operator.standing(picture.group)
     now = evolve(picture, standing=found).best
     skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))
-    return evolve(picture, standing=standing)
+    return _Seen(picture=evolve(picture, standing=standing), ends=ends, standing=found)
 
 
 def _http(error: BaseException | None) -> int:

@@ -44,11 +44,13 @@ class Outcome:
         done: the changes that were written; empty if all holds existed already.
         plan: the preview, as plain JSON values.
         unwritten: why the journal lacks it; "" if the journal has it.
+        warning: what it replaced that somebody wrote at the same moment; "" for nothing.
     """
 
     done: tuple[Acknowledged, ...]
     plan: Mapping[str, Any]
     unwritten: str = ""
+    warning: str = ""
 
 
 class Once:

@@ -115,6 +115,9 @@ class Auth:
             return None
         is_bearer = self._is_bearer(request)
         if not is_bearer and not self._has_session(request):
+            said = request.headers.get("authorization", "")
+            if said.lower().startswith("bearer "):
+                return self._unknown_token()
             return Problem(
                 401,
                 "you are not logged in",
@@ -124,6 +127,15 @@ class Auth:
         if request.method not in _SAFE and not is_bearer:
             return _foreign(request, host)
         return None
+
+    def _unknown_token(self) -> Problem:
+        if self._lasting is None:
+            why = "start the console with --token-file, and send the token of that file"
+        else:
+            why = (
+                "send Authorization: Bearer with the token of the file of --token-file"
+            )
+        return Problem(401, "that token is not this console's", why)
 
     def let_in(self, request: Request) -> Response | None:
         """

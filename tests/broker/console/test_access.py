@@ -38,6 +38,22 @@ def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
     assert is_problem == path.startswith("/api/")
 
 
+def test_a_wrong_token_is_told_as_one(still: Served) -> None:
+    with still.stranger(authorization="Bearer wrong") as stranger:
+        answer = stranger.get("/api/v1/groups")
+    assert answer.status_code == 401
+    assert answer.json()["title"] == "that token is not this console's"
+    assert "--token-file" in answer.json()["detail"]
+
+
+def test_a_method_that_a_call_does_not_take(still: Served) -> None:
+    with still.client() as client:
+        answer = client.get("/api/v1/pause")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"] == "it takes POST"
+
+
 def test_the_link_works_once(fresh: Served) -> None:
     """Whoever finds it in a terminal later does not come in."""
     with fresh.stranger() as first:

@@ -75,6 +75,10 @@ def check_readable(page: Page, name: str) -> None:
             check_accessible(page)
             shoot(page, f"{name}-{width}-{scheme}")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            for one in page.locator(".holds td").all():
+                box = one.bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] <= width
             long = page.locator("tbody .long").all()
             assert min(one.bounding_box()["width"] for one in long) >= 200  # type: ignore[index]  # it is shown
     assert size is not None

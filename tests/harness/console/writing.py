@@ -24,6 +24,7 @@ class Writer:
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
     unwritten: str = ""
+    meanwhile: tuple[Standing, ...] = ()  # what others wrote between a look and a write
     before: Callable[[], object] = lambda: None  # called before it says what stands
 
     def __enter__(self) -> Self:
@@ -44,6 +45,12 @@ class Writer:
     def standing(self, group: str) -> tuple[Standing, ...]:
         self.before()
         return self.still.known.pictures[group].standing
+
+    def ends(self) -> dict[str, int]:
+        return {self.settings.operator_topic: 10}
+
+    def records_between(self, *_: object) -> tuple[Standing, ...]:
+        return self.meanwhile
 
     def written_since(
         self, moments: Mapping[TopicPartition, float]
