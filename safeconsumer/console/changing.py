@@ -12,6 +12,7 @@ from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.seen import Seen, read
 from safeconsumer.console.state import State, state_of
 from safeconsumer.errors import (
     ControlTopicError,
@@ -28,8 +29,7 @@ from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.overtaking import overwritten, overwrote
-from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -230,7 +230,7 @@ def place(sent: Submission, shown: Preview) -> Outcome:
 def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
     state, snapshot = sent.state, sent.state.snapshot()
     picture = evolve(shown.placing.picture, now=_time_of(snapshot))
-    known = _with_standing(state, operator, picture)
+    known = read(state, operator, picture)
     cluster = _Asked(state, snapshot, known.picture)
     wanted = _laid(state, known.picture, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
@@ -322,7 +322,7 @@ def _lifting(
     sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
 ) -> "_Decided":
     picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
-    known = _with_standing(sent.state, operator, picture)
+    known = read(sent.state, operator, picture)
     seen, lacking = _lifted(known.picture, wanted)
     if lacking is not None:
         said: tuple[str, str] | None = (
@@ -405,7 +405,7 @@ class _Decided:
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
-    seen: "_Seen"
+    seen: Seen
 
 
 def earlier(sent: Submission) -> Outcome | None:
@@ -473,43 +473,6 @@ def _journaled(outcome: Outcome) -> Outcome:
         title = "It was written and acknowledged, but could not be journaled."
         raise Problem(500, title, outcome.unwritten)
     return outcome
-
-
-@frozen(kw_only=True)
-class _Seen:
-    """
-    The holds as they were read, and up to where.
-
-    Attributes:
-        picture: the picture of the group, with these holds.
-        ends: the end offsets of the control topics before that.
-        standing: the holds that are on the topics, also those that have ended.
-    """
-
-    picture: Picture
-    ends: Mapping[str, int]
-    standing: tuple[Standing, ...]
-
-    def missed(
-        self, operator: Operator, source: str, done: Sequence[Acknowledged]
-    ) -> str:
-        """Tell what was overwritten that somebody wrote since; "" if nothing was."""
-        since = self.ends[operator.topic_of(source)]
-        try:
-            found = overwritten(operator, source, done, since)
-        except (ControlTopicError, KafkaError, OSError) as error:
-            return f"whether you overwrote what others wrote is unknown: {said(error)}"
-        return overwrote([one for one in found if one not in self.standing])
-
-
-def _with_standing(state: State, operator: Operator, picture: Picture) -> _Seen:
-    # Read the holds now: the follower may be behind, or be cut off and not know it yet.
-    ends = operator.ends()
-    found = operator.standing(picture.group)
-    now = evolve(picture, standing=found).best
-    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
-    standing = tuple(one for one in found if one.in_force(now, skew))
-    return _Seen(picture=evolve(picture, standing=standing), ends=ends, standing=found)
 
 
 def _http(error: BaseException | None) -> int:
