@@ -24,6 +24,7 @@ from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.overtaking import overwritten, overwrote
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.group.wire import ControlKey
@@ -120,13 +121,12 @@ def resume(  # noqa: PLR0913 - one parameter per option
             operator.check()
             seen = _look(operator, asked)
             if seen is not None and not seen.holds and not asked.scopes:
-                refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
+                _refuse_unnamed(operator, operator.look(group, has_lags=False))
             todo = _todo(asked, seen)
-            if seen is not None:
-                _refuse_typos(operator, asked, seen)
+            kept = () if seen is None else _refuse_typos(operator, asked, seen)
             done = operator.write(asked.source, todo)
             with written("lifted", done):
-                lifted = _lifted(operator, asked, seen, done)
+                lifted = _lifted(operator, asked, seen, done, kept)
                 if output.is_json:
                     output.document(lifted.document())
                 else:
@@ -152,6 +152,15 @@ def _look(operator: Operator, asked: _Asked) -> _Seen | None:
     except (KafkaError, OSError, ControlTopicError):
         return None
     return _Seen(holds, ends[operator.topic_of(asked.source)])
+
+
+def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
+    # Nothing is held, as far as the topics tell.
+    refusing.refuse_unknown(operator, picture)
+    if picture.kept:
+        kept = "; ".join(picture.kept)
+        message = f"nothing is on the topics; name the scopes that members keep: {kept}"
+        raise CommandError(message, Status.FAILED)
 
 
 def _todo(asked: _Asked, seen: _Seen | None) -> tuple[Change, ...]:
@@ -188,17 +197,19 @@ def _holders(seen: _Seen) -> str:
     return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
 
 
-def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> None:
+def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> tuple[str, ...]:
+    # Returns what members keep although the topics have lost it.
     held = {one.key.scope for one in seen.holds}
     unheld = [one for one in asked.scopes if str(one) not in held]
     if not unheld:
-        return
+        return ()
     try:
         picture = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
-        return  # write first; report afterwards what could not be read
+        return ()  # write first; report afterwards what could not be read
     refusing.refuse_unknown(operator, picture)
     refusing.refuse_nothing(operator, picture, unheld, unless="")
+    return picture.kept
 
 
 @frozen(kw_only=True)
@@ -268,11 +279,17 @@ class _Lifted:
         return lines
 
 
+def _is_kept(key: ControlKey, source: str, kept: Sequence[str]) -> bool:
+    told = f"{key.scope} held by {source}:{key.owner},"
+    return any(one.startswith(told) for one in kept)
+
+
 def _lifted(
     operator: Operator,
     asked: _Asked,
     seen: _Seen | None,
     done: Sequence[Acknowledged],
+    kept: Sequence[str],
 ) -> _Lifted:
     unseen: tuple[Standing, ...] = ()
     if seen is not None:
@@ -287,7 +304,7 @@ def _lifted(
         last = {one.key: one for one in before if one.key in keys}
         held = frozenset(
             key for key, one in last.items() if one.in_force(at, after.skew)
-        )
+        ) | frozenset(one for one in keys if _is_kept(one, asked.source, kept))
     reads = [one for key in keys if (one := patterns.read(key.scope)) is not None]
     scopes = [one.scope for one in reads]
     covers = covered(scopes, partitions_of(after))

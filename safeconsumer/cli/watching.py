@@ -280,6 +280,8 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
+        if picture.kept:
+            message += f". Kept by members: {'; '.join(picture.kept)}"
         raise CommandError(message, Status.FAILED)
     reached, sentence = waiting.is_quiet(picture, found or held)
     loose = [

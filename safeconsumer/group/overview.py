@@ -165,9 +165,7 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
     elif picture.ends is None:
         verdict = verdicts.HOLDS_UNKNOWN
     elif delivery.answer is Answer.QUIET:
-        is_starting = member is not None and member.report and member.report.gated
-        row = verdicts.STARTING if is_starting else verdicts.PAUSED
-        verdict = row.of(member=delivery.owner)
+        verdict = _of_unheld(member)
     else:
         verdict = _of_flowing(delivery, lag, stands_for(tp))
     return PartitionRow(
@@ -178,6 +176,19 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
         committed=picture.facts.committed.get(tp),
         holds=holds,
     )
+
+
+def _of_unheld(member: Member | None) -> Verdict:
+    # It is quiet, and no hold on the topics covers it.
+    report = None if member is None else member.report
+    if member is None or report is None:
+        return verdicts.PAUSED.of(member="")
+    if report.gated:
+        return verdicts.STARTING.of(member=member.name)
+    if report.kept:
+        kept = "; ".join(report.kept)
+        return verdicts.KEPT_BY_MEMBER.of(member=member.name, kept=kept)
+    return verdicts.PAUSED.of(member=member.name)
 
 
 def _of_held(delivery: Delivery, holds: Sequence[Standing]) -> Verdict:
@@ -220,7 +231,11 @@ def _of_group(judge: Judge) -> Verdict:
 
 
 def _without_holds(picture: Picture) -> Verdict:
-    return verdicts.HOLDS_UNKNOWN if picture.ends is None else verdicts.NOTHING_HELD
+    if picture.ends is None:
+        return verdicts.HOLDS_UNKNOWN
+    if picture.kept:
+        return verdicts.KEPT_BY_MEMBERS.of(kept="; ".join(picture.kept))
+    return verdicts.NOTHING_HELD
 
 
 def headline(rows: Sequence[View]) -> tuple[Level, str]:

@@ -90,6 +90,11 @@ class Picture:
         return self.facts.is_known or bool(self.standing or self.reports or self.late)
 
     @property
+    def kept(self) -> tuple[str, ...]:
+        """The holds that members obey though the control topics lost them, in words."""
+        return tuple(sorted({line for one in self.reports for line in one.kept}))
+
+    @property
     def lasting(self) -> tuple[Standing, ...]:
         """The holds that have not expired; members lift others late by the allowed skew."""
         now = self.now

@@ -84,6 +84,11 @@ PAUSED = Verdict(
     "paused by its member",
     "{member} paused it by itself; no hold covers it",
 )
+KEPT_BY_MEMBER = Verdict(
+    Level.WAITING,
+    "kept by its member",
+    "{member} keeps what its control topic has lost, until resume lifts it: {kept}",
+)
 STANDS_STILL = Verdict(
     Level.WAITING,
     "stands still",
@@ -192,6 +197,12 @@ GROUP_QUIET = Verdict(Level.QUIET, "quiet", "{why}")
 NO_MEMBERS = Verdict(Level.QUIET, "no members", "{why}")
 COVERS_NOTHING = Verdict(Level.WAITING, "covers nothing", "{why}")
 NOTHING_HELD = Verdict(Level.FLOWS, "nothing held")
+KEPT_BY_MEMBERS = Verdict(
+    Level.WAITING,
+    "kept by members",
+    "the control topic was lost; place it again, or resume it, by scope and owner: "
+    "{kept}",
+)
 HOLDS_UNKNOWN = Verdict(
     Level.UNKNOWN,
     "unknown",

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.cli import group_text, waiting, watching
+from safeconsumer.cli import group_text, lifting, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
 from safeconsumer.group.backlog import Backlog, Pace, backlog_of
@@ -63,10 +63,47 @@ def status(seen: Picture) -> list[str]:
 BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
 
 
+KEEPS = report("a", 0, kept=("t held by operator:alice, since x",), holds=1)
+
+
+@each(
+    ("owner", "scope", "source", "is_kept"),
+    [
+        ("alice", "t", "operator", True),
+        ("alice", "t:0", "operator", False),
+        ("ali", "t", "operator", False),
+        ("alice", "t", "group", False),
+    ],
+)
+def test_what_members_keep_is_lifted(
+    owner: str,
+    scope: str,
+    source: str,
+    *,
+    is_kept: bool,
+) -> None:
+    """``resume`` said that it was not held, and lifted it."""
+    key = ControlKey("g", owner, scope)
+    assert lifting._is_kept(key, source, KEEPS.kept) is is_kept
+
+
+def test_what_a_member_keeps_is_not_paused_by_itself() -> None:
+    """Its control topic was lost and made again; resume lifts it."""
+    (row,) = view_of(picture(A, KEEPS)).partitions
+    assert row.verdict.words == "kept by its member"
+    is_flowing, said = waiting.is_flowing(picture(A, KEEPS), [])
+    assert (is_flowing, "t held by operator:alice" in said) == (False, True)
+    assert "paused it by itself" not in said
+    (row,) = view_of(picture(A, report("a", 0))).partitions
+    assert row.verdict.sentence == "a paused it by itself; no hold covers it"
+
+
 @each(
     ("seen", "level", "said"),
     [
         (picture(A), Level.FLOWS, "nothing held"),
+        (picture(A, KEEPS), Level.WAITING, "kept by members: the control topic was"),
+        (picture(A, KEEPS), Level.WAITING, "by scope and owner: t held by operator:al"),
         (held(A, report("a", 0)), Level.QUIET, "quiet: 1 of 1 members quiet"),
         (held(A, BEHIND), Level.WAITING, "a is 1 record behind"),
         (held(state="Dead"), Level.QUIET, "no members: the group has no members"),
