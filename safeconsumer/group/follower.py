@@ -121,12 +121,13 @@ class Snapshot:
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, when it was begun, and where the control topics ended then."""
+    """A survey, when it was begun, where the control topics ended then, what it lacks."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
     at: float | None = None
     ends: Mapping[TopicPartition, int] = field(factory=dict)
+    unread: tuple[str, ...] = ()
     trouble: Trouble | None = None
 
 
@@ -289,7 +290,7 @@ class Follower:
             viewed = self._viewed.items()
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
             wanted = {*self._viewed, *(one.key.group for one in told.standing)}
-        listed = listed_groups(admin)
+        listed, unlisted = listed_groups(admin)
         survey = survey_of(admin, {*listed, *told.groups}, listed)
         control = [TopicPartition(name, 0) for name in self.settings.topics]
         ends = ends_of(control, admin, asker)
@@ -301,6 +302,7 @@ class Follower:
                 moves=told.moves(self._commits, survey.facts, is_heard=self._is_heard),
                 at=began,
                 ends=ends,
+                unread=unlisted,
             )
             self._publish()
 
@@ -342,7 +344,7 @@ class Follower:
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
-            unread=self._unread,
+            unread=(*self._unread, *asked.unread),
             remade=self._known.remade(told),
         )
         self._is_changed = False

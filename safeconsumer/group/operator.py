@@ -433,7 +433,8 @@ class Operator:
         Lags are not included.
         """
         seen, told = self._told(is_strict=False)
-        listed = listed_groups(self.admin)
+        listed, unlisted = listed_groups(self.admin)
+        seen = evolve(seen, unread=[*seen.unread, *unlisted])
         survey = survey_of(self.admin, {*listed, *told.groups}, listed)
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())

@@ -60,13 +60,37 @@ class Survey:
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
 
 
-def listed_groups(admin: KafkaAdminClient) -> list[str]:
-    """Return the names of all consumer groups that this principal may see."""
-    return [
-        one["group_id"]
-        for one in admin.list_groups()
-        if one["protocol_type"] in {"", "consumer", None}
+def listed_groups(admin: KafkaAdminClient) -> tuple[list[str], tuple[str, ...]]:
+    """
+    Return the names of all consumer groups that this principal may see.
+
+    Each broker lists its own; also returns which ones do not answer, as text.
+
+    Raises:
+        KafkaError: no broker answers, or one refuses.
+    """
+    found: list[str] = []
+    away: list[Exception] = []
+    unread: list[str] = []
+    brokers = [
+        one["broker_id"]
+        for one in admin.describe_cluster()["brokers"]
+        if not one.get("is_fenced")
     ]
+    for broker in brokers:
+        try:
+            listed = admin.list_groups(broker_ids=[broker])
+        except (*AWAY, kafka_errors.UnknownBrokerIdError) as error:
+            away.append(error)
+            unread.append(f"the groups of broker {broker} are not known: {error}"[:200])
+        else:
+            kinds = {"", "consumer", None}
+            found += [
+                one["group_id"] for one in listed if one["protocol_type"] in kinds
+            ]
+    if away and len(away) == len(brokers):
+        raise away[0]
+    return found, tuple(unread)
 
 
 def survey_of(
@@ -103,7 +127,7 @@ def facts_of_one(admin: KafkaAdminClient, group: str) -> GroupFacts:
     # A coordinator may move, and a cluster's first is created only on demand.
     deadline = time.monotonic() + _COORDINATOR_SECONDS
     while True:
-        facts, missing = _asked(admin, [group], lambda: listed_groups(admin))
+        facts, missing = _asked(admin, [group], lambda: listed_groups(admin)[0])
         if not missing:
             return facts[group]
         error = missing[group][0][1]

@@ -23,6 +23,7 @@ from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.survey import (
     ends_of,
     facts_of_one,
+    listed_groups,
     survey_of,
     with_lags,
     written_since,
@@ -46,7 +47,16 @@ class Cluster:
     away: KafkaError | None = None
     asked: list[tuple[str, ...]] = field(factory=list)
 
-    def list_groups(self) -> list[dict[str, Any]]:
+    def describe_cluster(self) -> dict[str, Any]:
+        fenced = {"broker_id": 3, "is_fenced": True}
+        return {"brokers": [{"broker_id": _OF_AWAY}, {"broker_id": 2}, fenced]}
+
+    def list_groups(self, broker_ids: Sequence[int]) -> list[dict[str, Any]]:
+        assert broker_ids != [3]
+        if broker_ids == [_OF_AWAY]:
+            if self.away:
+                raise self.away
+            return []
         return [{"group_id": name, "protocol_type": "consumer"} for name in self.states]
 
     def describe_groups(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -154,6 +164,19 @@ def test_lags_are_of_partitions_that_answer(error: KafkaError | None) -> None:
     assert found.lags == {"a": there}
     moments = dict.fromkeys(committed, 5.0)
     assert written_since(moments, cluster, cluster) == there
+
+
+def test_groups_are_listed_by_the_brokers_that_answer() -> None:
+    """One that was down hid all groups; the rest is named as not known."""
+    cluster: Any = Cluster({"a": "Empty"})
+    assert listed_groups(cluster) == (["a"], ())
+    cluster.away = KafkaConnectionError("x")
+    groups, (unread,) = listed_groups(cluster)
+    assert groups == ["a"]
+    assert unread == "the groups of broker 1 are not known: KafkaConnectionError: x"
+    cluster.away = GroupAuthorizationFailedError()
+    with pytest.raises(GroupAuthorizationFailedError):
+        listed_groups(cluster)
 
 
 def test_the_ends_of_control_topics_are_needed() -> None:
