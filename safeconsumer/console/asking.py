@@ -52,7 +52,9 @@ async def answer(
     try:
         while not call.is_over:
             if state.is_closing or await request.is_disconnected():
-                raise Problem(503, "the request was abandoned")
+                unknown = "whether it was written is unknown: it may still be written"
+                detail = "" if request.method == "GET" else unknown
+                raise Problem(503, "the request was abandoned", detail)
             await asyncio.sleep(_LOOK_EVERY)
     finally:
         gone.set()

@@ -34,6 +34,8 @@ SILENT_AFTER = 15.0
 # that did not say that it stops, may be frozen and go on: for as long its partitions are
 # not quiet. A process may be frozen for longer, and nothing shows that.
 NAMED_FOR = 4 * SILENT_AFTER
+# Seconds after which a report is forgotten though nobody has asked since.
+_KEPT_FOR = 10 * NAMED_FOR
 
 T = TypeVar("T", Standing, Report)
 
@@ -250,7 +252,14 @@ class Known:
         # Reports go by offset: a broker's clock may have gone back.
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
+        self._heard.pop(record.key, None)  # the one that was heard last comes last
         self._heard[record.key] = _Heard(at or 0.0, record.value, self._clock.passed)
+        # Whoever looks at holds alone asks for no pictures, in which old ones are left out.
+        while self._heard and self.reported_at - self._oldest_at() > _KEPT_FOR:
+            del self._heard[next(iter(self._heard))]
+
+    def _oldest_at(self) -> float:
+        return next(iter(self._heard.values())).at
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return the holds that are not lifted, of one group or of all."""

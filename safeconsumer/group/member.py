@@ -56,7 +56,12 @@ class GroupControl:
         self._is_closed = False
         self._group = str(group)
         base = clients.connection(configs, settings.client_configs, "control")
-        self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
+        # Reports have a client of their own, which is dropped where their topic is
+        # missing: a hold may be on its way on the other one.
+        self._producer, self._reporting = (
+            LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
+            for _ in range(2)
+        )
         sources = ControlState.sources(*settings.topics)
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
         self._state = ControlState(
@@ -103,6 +108,7 @@ class GroupControl:
         if self._reporter is not None:
             self._reporter.stop(until)
         self._producer.close(until)
+        self._reporting.close(until)
 
     # ------------------------------------------------------------ group holds
 
@@ -227,7 +233,7 @@ class GroupControl:
         return Reporter(
             topic=self._settings.status_topic,
             interval=self._settings.status_interval,
-            producer=self._producer,
+            producer=self._reporting,
             tell=told.tell,
             clock=self._clock,
         )

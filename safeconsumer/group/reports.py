@@ -31,6 +31,8 @@ log = logging.getLogger("safeconsumer.group")
 # Seconds; changes within this time make one report, so that an application that pauses
 # in a loop does not flood the topic.
 _SETTLE = 0.05
+# Seconds between two tries where the status topic was not found.
+_REST = 20.0
 # Errors after which the next report is not expected to succeed.
 _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
@@ -73,7 +75,8 @@ class Reporter:
     Args:
         topic: the status topic.
         interval: seconds between reports while nothing changes.
-        producer: makes or returns the client to write with.
+        producer: makes the client to write with; where the topic is missing, that is
+            closed, since it would ask for the topic ten times a second.
         tell: returns the reports; called with ``stopped`` at the end, otherwise None.
         clock: gets the times that the broker puts into reports.
     """
@@ -83,7 +86,7 @@ class Reporter:
         *,
         topic: str,
         interval: float,
-        producer: Callable[[], KafkaProducer],
+        producer: "LazyProducer",
         tell: Callable[[str | None], Iterable[Report]],
         clock: BrokerClock,
     ) -> None:
@@ -96,6 +99,7 @@ class Reporter:
         # Unlike an Event's, its put() may interrupt itself: signal handlers pause, too.
         self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = threading.Event()
+        self._is_missing = False
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True
         )
@@ -124,7 +128,7 @@ class Reporter:
             is_settled = self._clock.is_settled
             with suppress(Empty):
                 self._changes.get(timeout=self._interval if is_settled else self._soon)
-            self._stopping.wait(_SETTLE)
+            self._stopping.wait(_REST if self._is_missing else _SETTLE)
             with suppress(Empty):
                 while True:
                     self._changes.get_nowait()
@@ -134,8 +138,12 @@ class Reporter:
         try:
             for report in self._tell(state):
                 self._send(report)
+            self._is_missing = False
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
+            self._is_missing = isinstance(error, kafka_errors.KafkaTimeoutError)
+            if self._is_missing:
+                self._producer.drop()
             self._failed(error)
 
     def _send(self, report: Report) -> None:
@@ -273,6 +281,13 @@ class LazyProducer:
             producers.end(made, 0.0)
         message = "this consumer's control clients are closed"
         raise KafkaError(message)
+
+    def drop(self) -> None:
+        """Give up the producer, if there is one; the next call makes another."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            producers.end(made, 0.0)
 
     def close(self, until: float = math.inf) -> None:
         """

@@ -306,3 +306,20 @@ def test_closing_takes_no_longer_than_it_was_given(
     assert lab.now - began <= 0.6
     lab.sleep(60)
     assert lab.running() == []
+
+
+@simulated(seeds=1)
+def test_a_missing_status_topic_is_asked_for_seldom(lab: Lab) -> None:
+    """A member that begins before it is made; once it is there, it reports."""
+    lab.topic("t", 1)
+    for name in ("ops", "own"):
+        lab.cluster.create_topic(name, 1, topics.HOLDS_SETTINGS)
+    a = member(lab, "a")
+    a.owns(1)
+    since = len(lab.cluster.requests)
+    lab.sleep(120)
+    assert lab.kinds(since).count("Metadata") < 480  # 1,180 without a rest
+    lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
+    since = len(lab.cluster.requests)
+    lab.until(lambda: "Produce" in lab.kinds(since))
+    a.stop()

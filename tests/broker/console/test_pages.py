@@ -1,14 +1,20 @@
 """What pages show of a cluster that is not there, without a broker."""
 
+import asyncio
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
+from threading import BoundedSemaphore
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from attrs import evolve
+from starlette.responses import Response
 
+from safeconsumer.console import asking
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.follower import Trouble
@@ -470,3 +476,20 @@ def test_a_group_s_name_may_end_with_a_blank() -> None:
     wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
     with writing(groups()) as (served, _):
         assert f'value="{FREE} "' in page(served, "/place", **wish)
+
+
+@pytest.mark.parametrize(("method", "is_unknown"), [("GET", False), ("POST", True)])
+def test_an_abandoned_write_is_not_said_to_be_undone(
+    method: str, *, is_unknown: bool
+) -> None:
+    """The console closes meanwhile, and the broker may answer later."""
+
+    def ask(is_wanted: Callable[[], bool]) -> Response:
+        wait_for(lambda: not is_wanted(), "nobody to wait any more")
+        return Response()
+
+    state = SimpleNamespace(console=SimpleNamespace(is_closing=True))
+    request: Any = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
+    with pytest.raises(Problem) as raised:
+        asyncio.run(asking.answer(request, BoundedSemaphore(1), ask))
+    assert ("unknown" in raised.value.detail) is is_unknown

@@ -118,6 +118,15 @@ def test_the_last_that_reported_is_named_as_long(ahead: float) -> None:
     assert (told.groups, topics.picture(told=told).late) == (set(), ())
 
 
+def test_members_of_long_ago_are_forgotten_though_nobody_asks() -> None:
+    """A console that only writes reads reports, too, and each start is another member."""
+    topics = Topics()
+    for number in range(2_000):
+        topics.at += 1
+        topics.report(f"m{number}")
+    assert len(topics.known._heard) < 700
+
+
 def test_a_member_that_stopped_is_named_while_kafka_lists_it() -> None:
     """A static member leaves no group when it is closed."""
     topics = Topics()
