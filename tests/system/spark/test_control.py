@@ -195,7 +195,7 @@ class TestOnSpark:
         options["holds.controlTimeoutMs"] = "1000"
         lake.produce(lake.orders, 10)
         query = lake.start(trigger={"processingTime": "200 milliseconds"}, **options)
-        until(lambda: "late-ops" in str(query.lastProgress), query)
+        until(lambda: names[0] in str(query.lastProgress), query)
         assert lake.rows() == Counter()
         for name in names:
             operator.team.create(name, {"cleanup.policy": "compact"})
