@@ -1,6 +1,7 @@
 """The world itself: its clock, its turns, its threads, and that a seed is a history."""
 
 import gc
+import random
 import threading
 import time
 import uuid
@@ -239,6 +240,24 @@ def test_the_same_seed_is_the_same_history(seed: int, preempt: float) -> None:
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
+
+
+def test_a_thread_outside_draws_from_another_source() -> None:
+    """Another test's client, say, which nobody has closed, and which tries to connect."""
+    stop: list[bool] = []
+
+    def draw() -> None:
+        while not stop:
+            random.uniform(0.8, 1.2)  # noqa: S311 - as the client does
+
+    thread = threading.Thread(target=draw, daemon=True)
+    thread.start()
+    try:
+        first = play(_life_of_a_group, 2, nodes=3)
+        assert first == play(_life_of_a_group, 2, nodes=3)
+    finally:
+        stop.append(True)
+        thread.join()
 
 
 def test_another_seed_is_another_history() -> None:

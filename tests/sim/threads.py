@@ -16,6 +16,7 @@ import asyncio
 import asyncio.events
 import multiprocessing  # noqa: F401 - it takes what it needs of the real names first
 import queue
+import random
 import ssl  # noqa: F401 - so does this
 import threading
 import time
@@ -251,6 +252,16 @@ def _uuid4() -> uuid.UUID:
     return uuid.UUID(int=one.rng.getrandbits(128), version=4)
 
 
+def _drawing(name: str) -> Callable[..., Any]:
+    real = getattr(random, name)
+
+    def draw(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - as random's own
+        one = world()
+        return (real if one is None else getattr(one.chance, name))(*args, **more)
+
+    return draw
+
+
 def _sleep(seconds: float) -> None:
     one = world()
     if one is None:
@@ -311,3 +322,5 @@ def _install_threads() -> None:
     threading.active_count = lambda: len(enumerate_threads())
     queue.SimpleQueue = SimpleQueue
     uuid.uuid4 = _uuid4
+    for name in ("choice", "randint", "random", "sample", "shuffle", "uniform"):
+        setattr(random, name, _drawing(name))

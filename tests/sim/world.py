@@ -132,6 +132,8 @@ class World:
     ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
+        # What the client draws: a real thread that another test has left may draw, too.
+        self.chance = random.Random(seed)  # noqa: S311 - as above
         self.preempt = preempt
         self.limit = limit
         self.clock = _BEGIN
