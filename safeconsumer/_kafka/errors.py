@@ -76,14 +76,22 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     Attributes:
         partition: where.
         offset: the first offset that cannot be read.
+        is_of_broker: whether the broker says so of its log, which it may read again
+            later; otherwise its answer is what cannot be read.
     """
 
     partition: TopicPartition
     offset: int
+    is_of_broker: bool
 
     @classmethod
     def of(
-        cls, error: CorruptRecordError, partition: TopicPartition, offset: int
+        cls,
+        error: CorruptRecordError,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        is_of_broker: bool,
     ) -> "CorruptBatchError":
         """Return what says of kafka-python's error where it is."""
         topic, number = partition
@@ -94,4 +102,5 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
         )
         told = cls(message)
         told.partition, told.offset, told.__cause__ = partition, offset, error
+        told.is_of_broker = is_of_broker
         return told

@@ -274,7 +274,8 @@ class BatchUnreadable(WorkerEvent):
         offset: the first offset that cannot be read.
         error: what is wrong with it.
         then: ``retry`` when it was first found: it is fetched again; afterwards what
-            happens to it for good: ``stop``, ``skip`` or ``block``.
+            happens to it for good: ``stop``, ``skip`` or ``block``; it is ``block``
+            instead of ``skip`` where the broker cannot read its log.
     """
 
     __match_args__ = ("partition", "offset", "then")

@@ -43,8 +43,9 @@ class Unreadable:
     A batch is fetched again as often as a failed record is tried; then ``on_exhausted``
     applies. ``stop`` stops the worker once all before the batch is done. ``skip``
     passes over its offsets one by one: how many there are only the batch's own header
-    could say. ``block`` looks again every ``Retry.most`` seconds. Meanwhile the
-    partition is held, and others go on.
+    could say. ``block`` looks again every ``Retry.most`` seconds, and so it is whatever
+    the policy but ``stop`` where the broker cannot read its log: what it cannot read
+    now is not known to be corrupt. Meanwhile the partition is held, and others go on.
     """
 
     work: Schedule
@@ -80,6 +81,8 @@ class Unreadable:
         policy, now = self.work.queue.policy, self._clock()
         if batch.then is None and policy.retry.is_final(batch.failures, error):
             batch.then = policy.on_exhausted
+            if batch.then == "skip" and error.is_of_broker:
+                batch.then = "block"
             self._tell(tp, batch, batch.then)
         elif batch.then is None and batch.failures == 1:
             self._tell(tp, batch, "retry")
@@ -94,13 +97,15 @@ class Unreadable:
             batch.until = now + max(1.0, policy.retry.most)
 
     def _new(self, tp: TopicPartition, number: int, error: CorruptBatchError) -> _Batch:
-        # The offset behind one that was passed over is of the same batch.
+        # The offset behind one that was passed over is of the same batch if the words
+        # are the same: they name where a batch begins whose checksum is wrong. Another
+        # batch is tried anew: that several in a row are wrong may be our network's fault.
         before = self._batches.get(tp)
-        is_same = before is not None and (before.number, before.error.offset + 1) == (
-            number,
-            error.offset,
-        )
-        then = before.then if before is not None and is_same else None
+        then = None
+        if before is not None and before.number == number:
+            is_next = before.error.offset + 1 == error.offset
+            is_same = str(before.error.__cause__) == str(error.__cause__)
+            then = before.then if is_next and is_same else None
         return _Batch(number, error, self._clock(), then=then)
 
     def turn(self) -> list[TopicPartition]:

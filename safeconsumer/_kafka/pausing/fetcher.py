@@ -241,12 +241,14 @@ class PauseSafeFetcher(Fetcher):
         later: list[CompletedFetch] = []
         self.drained_from.clear()
         source: tuple[TopicPartition, int]
+        is_refused = False
         self._unpark_answers()
         try:
             while max_records > 0:
                 part = self._next_part()
                 if part is not None:
                     source = part.topic_partition, part.next_fetch_offset
+                    is_refused = False
                     max_records -= self._append(
                         drained, part, max_records, update_offsets
                     )
@@ -256,13 +258,14 @@ class PauseSafeFetcher(Fetcher):
                     later.append(completion)  # without a position nothing could go back
                 else:
                     source = completion.topic_partition, completion.fetched_offset
+                    is_refused = bool(completion.partition_data.error_code)
                     self._next_partition_records = self._parse_fetched_data(completion)
         except Exception as error:
             if is_of_handler(error):
                 raise
             told = error
             if isinstance(error, kafka_errors.CorruptRecordError):
-                told = CorruptBatchError.of(error, *source)
+                told = CorruptBatchError.of(error, *source, is_of_broker=is_refused)
             if not drained:
                 raise told  # noqa: B904 - it has its cause
             # to be raised by the next call, as upstream does

@@ -124,3 +124,34 @@ def test_a_pump_ends_with_it(lab: Lab) -> None:
     with pytest.raises(RecordFailedError, match="t:0 offset 2 cannot be read"):
         pumps()
     assert found == [0, 1]
+
+
+@simulated(seeds=2)
+def test_what_the_broker_cannot_read_now_is_not_passed_over(lab: Lab) -> None:
+    """It says so of its log, whose records may be good: it is asked again and again."""
+    (tp,) = lab.topic("t", 1, records=5)
+    away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno)
+    handler = Handler(lab)
+    run = Working(lab, handler, on_exhausted="skip", **TWICE)
+    lab.sleep(60)
+    assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "block"]
+    away.end()
+    run.done(5)
+    assert handler.offsets() == [*range(5)]
+    assert run.stop().skipped == 0
+    assert lab.committed(tp) == 5
+
+
+@simulated(seeds=2)
+def test_another_batch_behind_it_is_tried_anew(lab: Lab) -> None:
+    """That both are wrong may be the fault of what is between us and the broker."""
+    (tp,) = lab.topic("t", 1, records=2)
+    corrupt(lab, tp, 3)
+    corrupt(lab, tp, 2)
+    lab.append(tp, 2, first=7)
+    handler = Handler(lab)
+    run = Working(lab, handler, on_exhausted="skip", **TWICE)
+    run.done(9)
+    told = [(one.offset, one.then) for one in run.told(events.BatchUnreadable)]
+    assert told == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
+    assert (handler.offsets(), run.stop().skipped) == ([0, 1, 7, 8], 5)
