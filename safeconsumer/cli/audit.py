@@ -15,7 +15,7 @@ from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packed, pack
-from safeconsumer.audit.reading import TopicPartition, partition_of, tp_text
+from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
@@ -24,6 +24,7 @@ from safeconsumer.cli.journals import Papers, papers, settings_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
+from safeconsumer.journal.format import tp_text
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Shown = Mapping[Row, Sequence[str]]

@@ -14,9 +14,9 @@ from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import Joined, Lines, sources
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
