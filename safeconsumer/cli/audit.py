@@ -13,7 +13,7 @@ from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.loading import Journals, load
-from safeconsumer.audit.reading import TopicPartition, partition_of, tp_text
+from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
@@ -22,6 +22,7 @@ from safeconsumer.cli.journals import settings_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
+from safeconsumer.journal.format import tp_text
 
 Shown = Mapping[Row, Sequence[str]]
 

@@ -12,9 +12,9 @@ from safeconsumer.audit import fleet
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
-from safeconsumer.audit.journal import EXPIRED, Entry, Source
+from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import is_partition, tp_text
+from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
     Fault,
@@ -28,6 +28,7 @@ from safeconsumer.audit.timeline.story import (
     Timeline,
 )
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import EXPIRED, tp_text
 
 # JournalWriter adds this to a member's name: its process id, and a random part.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")

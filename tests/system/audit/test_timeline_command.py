@@ -1,7 +1,6 @@
 """The command ``safeconsumer timeline``."""
 
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -111,21 +110,21 @@ def test_where_it_cannot_be_written_is_said_before_journals_are_read(
 ) -> None:
     """That may take minutes."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "x.journal").write_text('{"journal": 2}\n')
+    (folder / "x.journal").write_text('{"journal": 3}\n')
     done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
     assert done.exit_code == 2
     said = f"cannot be written: No such file or directory: {tmp_path / 'nowhere'}\n"
     assert done.output.endswith(said)
-    assert "version 2" not in done.output
+    assert "version 3" not in done.output
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "x.journal").write_text('{"journal": 2}\n')
+    (folder / "x.journal").write_text('{"journal": 3}\n')
     done = run(folder, "-o", tmp_path / "out.svg")
     assert done.exit_code == 2
-    assert "version 2" in done.output
+    assert "version 3" in done.output
     picture = (tmp_path / "out.svg").read_text("utf-8")
     assert "not complete: 1 journal cannot be read" in picture
     (folder / "x.journal").unlink()
