@@ -65,7 +65,7 @@ Each value of a consumer or a worker also has the labels {" and ".join(f"`{name}
 *Series* is the largest number of series that a metric can have: a member has fewer than 100 in all, whatever is assigned to it; a console shows at most {MOST_CONSOLE_SERIES:,}, and counts those that it leaves out.
 *kafka-python* is the name of the sum in `consumer.metrics()`, group `safeconsumer-metrics`.
 *OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there.
-Spans, which `Worker(trace=True)` creates for each attempt at a record, are described in [0071](0071-traces.md).
+Spans, which `Worker(trace=True)` creates for each attempt at a record, are described in [worker](worker.md#traces).
 """  # noqa: E501 - one sentence, one line
 
 
