@@ -92,7 +92,7 @@ _BESIDE = {
         [name for name in metrics.__all__ if name != "METRICS"],
     ),
     "OpenTelemetry": ("safeconsumer.metrics.otel", ["Instruments"]),
-    "Journals": ("safeconsumer.audit.writer", ["JournalWriter"]),
+    "Journals": ("safeconsumer.journal.writer", ["JournalWriter"]),
 }
 
 

@@ -5,7 +5,7 @@ Headers, checksums, control batches and aborted transactions stay upstream's cod
 the records inside a batch of format 2 are read by compiled code (``_batches.c``): the
 batch is checked as a whole, and records are made as they are taken. If anything is not
 as a producer writes it, upstream's decoder reads that batch from its start, so that
-records and errors are upstream's (design/0090).
+records and errors are upstream's (design/decoding.md).
 """
 
 import itertools

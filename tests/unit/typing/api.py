@@ -71,8 +71,8 @@ from safeconsumer import (
     WorkerSettingError,
     metrics,
 )
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events import Event
+from safeconsumer.journal.writer import JournalWriter
 
 TP = TopicPartition("orders", 3)
 
