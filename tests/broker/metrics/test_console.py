@@ -218,20 +218,6 @@ def test_groups_that_are_gone_are_forgotten() -> None:
         assert not served.state._views
 
 
-def test_retention_is_asked_once_for_all() -> None:
-    """And counted from when a hold was placed."""
-    cluster = Limited()
-    with served_still(big(), connect=lambda: cluster) as (still, served):
-        for _ in range(2):
-            figures = list(_all(served.state, still.snapshot()))
-    assert [len(one) for one in cluster.asked] == [40]
-    margins = [
-        one.value for one in figures if one.name == "group_retention_margin_seconds"
-    ]
-    assert len(margins) == 40
-    assert all(3500 < one <= 3600 for one in margins)
-
-
 def figures_of(seen: Picture) -> dict[str, float]:
     """Return figures by name and state."""
     with served_still(alone(seen)) as (still, served):

@@ -48,21 +48,12 @@ def test_partitions_and_holds(safe: Maker) -> None:
     assert found['holds{kind="operator"}'] == 0
 
 
-def test_when_it_polled_last(safe: Maker) -> None:
-    """The beginning of the last poll; nothing before the first."""
-    consumer, name = safe(), "consumer_last_poll_timestamp_seconds"
-    assigned(consumer, A)
-    assert name not in values(consumer)
-    before = time.time()
-    consumer.poll(0)
-    assert before - 0.01 <= values(consumer)[name] <= time.time() + 0.01
-
-
 def test_a_poll_that_waits_is_well(
     safe: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time that it looks after its group counts, as for the coordinator."""
     consumer, clock = safe(), Clock()
+    assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
     monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
     assigned(consumer, A)
