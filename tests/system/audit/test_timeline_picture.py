@@ -13,6 +13,7 @@ from attrs import evolve
 from playwright.sync_api import Page, sync_playwright
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.control import Control
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.journal import Journal, parse
 from safeconsumer.audit.timeline.collect import Collector, Part
@@ -22,6 +23,7 @@ from safeconsumer.audit.timeline.page import drawn
 from safeconsumer.audit.timeline.words import description_of
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
+from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
@@ -30,15 +32,17 @@ EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def story(*journals: Journal, part: Part | None = None) -> Timeline:
-    collector = Collector(Settings())
+def story(
+    *journals: Journal, part: Part | None = None, control: Control | None = None
+) -> Timeline:
+    collector = Collector(Settings(control=control))
     for journal in journals:
         collector.read(journal)
     return collector.timeline(part)
 
 
 def of_fleet(*fleet: Telling) -> Timeline:
-    return story(*(one.journal() for one in fleet))
+    return story(*(one.journal() for one in fleet), control=control_in(fleet))
 
 
 def svg(timeline: Timeline, title: str | None = None, trouble: str = "") -> ET.Element:
@@ -89,7 +93,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
     assert "\u2713" not in said
     assert "no promise broken, not judged: A7, G2" in said
     assert "\nnot judged: A7, G2" in said
-    assert "Not judged: G2 on 1 partition, for no journal says when" in said
+    assert "Not judged: G2 on 1 partition, for members read that operator:eve held" in said
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
