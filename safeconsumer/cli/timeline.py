@@ -112,7 +112,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     Draw what consumers did, by their delivery journals.
 
     One lane for each partition of each group: its holds, its deliveries, its owners,
-    and in red what the audit finds wrong. Needs the extra timeline.
+    and in red what the audit finds wrong. Needs the extra audit.
 
     JOURNAL is a file, or a folder of *.journal files; give those of all members,
     producers and operators together. Status 0: the picture was drawn,
@@ -166,7 +166,7 @@ def _drawing(output: Path) -> Callable[[Timeline, str], bytes]:
     except ModuleNotFoundError as error:
         if error.name != "vl_convert":
             raise
-        message = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+        message = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
         raise CommandError(message) from None
     kind = output.suffix.lower()[1:]
     return lambda story, why: picture.drawn(story, kind, trouble=why)

@@ -58,7 +58,7 @@ def test_without_the_extra_the_install_line_is_said(
     folder = written(tmp_path / "fleet", bad.a1())
     (folder / "0.journal").write_text("broken")
     done = run(folder, "-o", tmp_path / "out.svg")
-    said = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+    said = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
     assert (done.exit_code, said in done.output) == (2, True)
     assert "broken" not in done.output
     assert not (tmp_path / "out.svg").exists()
