@@ -8,14 +8,13 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit import fleet
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import is_partition
-from safeconsumer.audit.replay import Let, Replay
+from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.timeline.story import (
     Fault,
     Held,
@@ -85,7 +84,6 @@ class _Seen:
         self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
         self._is_owned = False
         self.owned: list[tuple[Epoch, float]] = []
-        self.let: list[tuple[Let, float]] = []
         self.runs: list[tuple[int, Run]] = []
         self.points: list[Point] = []
 
@@ -106,8 +104,6 @@ class _Seen:
         self._look_at_holds(fact, {one.key: one for one in standing})
         if fact.event == "lift":
             self._cut(fact)
-            known = {id(let) for let, _ in self.let}
-            self.let += ((let, fact.at) for let in replay.let if id(let) not in known)
 
     def _point(self, fact: Fact, count: int, said: str = "") -> None:
         self.points.append(Point(at=fact.at, kind=fact.event, count=count, said=said))
@@ -203,7 +199,6 @@ class Watching:
     def __init__(self, settings: Settings) -> None:
         self._court = Court(settings, self._look)
         self._skew = settings.clock_skew
-        self._is_packed = False
         self._cases: tuple[Address, ...] = ()  # those of the picture told last
         self._seen: dict[Address, dict[str, _Seen]] = {}
         self._processes: dict[str, _Process] = {}
@@ -217,17 +212,6 @@ class Watching:
             JournalError: it is broken somewhere.
         """
         for address, fact in facts(_Noted(journal, self._note)):
-            self._take(address, fact)
-
-    def hear_packed(self, told: Iterable[tuple[Address, Fact]]) -> None:
-        """
-        Take facts from packs, which do not have faults.
-
-        Raises:
-            JournalError: a pack is broken.
-        """
-        for address, fact in told:
-            self._is_packed = True
             self._take(address, fact)
 
     def _take(self, address: Address, fact: Fact) -> None:
@@ -294,7 +278,6 @@ class Watching:
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
-            is_packed=self._is_packed,
         )
 
     def unnamed(self, wanted: Wanted) -> str:
@@ -345,11 +328,11 @@ class Watching:
             for epoch, end in seen.owned
         ]
         held = [one for name, seen in members.items() for one in seen.held(name)]
-        held += _of_the_group(verdict, members, self._skew)
+        held += _of_the_group(verdict, members)
         wrong = {
             (one.member, one.entry) for one in verdict.findings if one.check == "A1"
         }
-        wrong.update(_against_the_group(verdict, members, self._skew))
+        wrong.update(_against_the_group(verdict, members))
         runs = [
             evolve(run, is_wrong=(name, number) in wrong)
             for name, seen in members.items()
@@ -423,44 +406,34 @@ def _fault(entry: Entry) -> Fault:
     )
 
 
-def _of_the_group(
-    verdict: Verdict, members: Mapping[str, _Seen], skew: float
-) -> Iterator[Held]:
-    # The judge decides which holds bind an ownership (G2), and which ones a member
-    # dropped too early (A1). A member that had the partition before the hold obeys as
-    # soon as it has read the hold, which its own journal shows.
-    for span in verdict.group_holds:
+def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[Held]:
+    # A member that had the partition before the hold obeys as soon as it has read the
+    # hold, which its own journal shows.
+    for bounds in verdict.group_holds:
         for name, seen in members.items():
-            since = [
-                told for let, told in seen.let if fleet.was_in_force(span, let, skew)
-            ]
             for epoch, end in seen.owned:
-                starts = [max(told, epoch.at) for told in since]
-                if fleet.binds(span, epoch, skew):
-                    starts.append(epoch.at)
-                until = min(end, span.end - skew)
-                if starts and min(starts) < until:
+                start, until = bounds.begins(epoch), min(end, bounds.end)
+                if start < until:
                     yield Held(
                         member=name,
-                        scope=span.scope,
-                        owner=span.owner,
+                        scope=bounds.span.scope,
+                        owner=bounds.span.holder,
                         level=Level.GROUP,
-                        start=min(starts),
+                        start=start,
                         end=until,
                     )
 
 
 def _against_the_group(
-    verdict: Verdict, members: Mapping[str, _Seen], skew: float
+    verdict: Verdict, members: Mapping[str, _Seen]
 ) -> Iterator[tuple[str, int]]:
     # The deliveries that G2 is about: it reports only the first one of an ownership.
     names = {one.member for one in verdict.findings if one.check == "G2"}
     for name in names & members.keys():
         bound = [
-            (epoch.at, min(end, span.end - skew))
-            for span in verdict.group_holds
+            (bounds.begins(epoch), min(end, bounds.end))
+            for bounds in verdict.group_holds
             for epoch, end in members[name].owned
-            if fleet.binds(span, epoch, skew)
         ]
         for number, run in members[name].runs:
             if any(start <= run.at < end for start, end in bound):
