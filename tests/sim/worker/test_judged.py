@@ -112,7 +112,7 @@ class InBatches:
         for at, record in enumerate(records):
             try:
                 self._handler(record, context)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the record's
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)
@@ -123,7 +123,7 @@ class InBatches:
         for at, record in enumerate(records):
             try:
                 await self._handler.wait(record, context)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the record's
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)
@@ -281,7 +281,7 @@ def test_what_a_worker_gives_back_comes_again(
         lab.sleep(0.5)
     lab.until(lambda: committed(lab) == [60, 60], 300.0)
     run.stop()
-    assert len([one for one in entries(tmp_path, "call") if one["op"] == "seek"])
+    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
     assert broken(tmp_path) == set()
 
 
