@@ -134,6 +134,7 @@ class _Apart:
         self._cases: dict[str, Address] = {}
         self._last: Entry | None = None
         self._poll: tuple[object, int] = (None, 0)
+        self._step: tuple[object, int] = (None, 0)
         self._delivered = 0
         self._polling: int | None = None
         self._polls = 0
@@ -220,9 +221,11 @@ class _Apart:
             yield from self._everywhere(one, [name], [scope])
 
     def _called(self, entry: Entry) -> int:
-        after = entry["after"]  # a step of an iteration, which writes no call
+        after = entry["after"]
         if after is not None:
-            return max(int(after), self._delivered) + 1
+            if after != self._step[0]:  # another poll: the one before has returned
+                self._step = after, max(int(after), self._delivered) + 1
+            return self._step[1]
         call, number = self._poll
         is_its = call is not None and call == entry["poll"]
         return number if is_its else entry.number
