@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.facts import Address
 from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.story import Lane
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.data import Lane
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling
 
@@ -130,10 +131,14 @@ def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
 
 
 def lane_of(journals: Sequence[Journal], assumed: Settings) -> Lane | None:
-    watching = Watching(assumed)
+    collector = Collector(assumed)
     for journal in journals:
-        watching.hear(journal)
-    lanes = [one for one in watching.told().lanes if one.place == ("g", "orders", 0)]
+        collector.read(journal)
+    lanes = [
+        one
+        for one in collector.timeline().lanes
+        if one.case == Address("g", "orders", 0)
+    ]
     return lanes[0] if lanes else None
 
 

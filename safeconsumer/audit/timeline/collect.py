@@ -1,46 +1,45 @@
-"""Reads journals for a picture from the judge's replay, after each entry."""
+"""
+Collects a timeline's data while the judge reads journals.
+
+When a partition is owned or held is never worked out here: these times are read from
+the judge's own replay after each entry, so that timeline and verdict cannot disagree.
+"""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
+from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.replay import Replay
-from safeconsumer.audit.timeline.story import (
+from safeconsumer.audit.timeline.data import (
     Fault,
     Held,
     Lane,
     Level,
-    MemberLane,
     Owned,
-    Point,
+    Process,
     Run,
     Timeline,
 )
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import EXPIRED, tp_text
 
-# JournalWriter adds this to a member's name: its process id, and a random part.
-_OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
-_BY_CHANCE = re.compile(r"-[0-9a-f]{8}$")
-
-_MOVES = frozenset({"assigned", "revoked", "lost"})
-
 # 1900-01-01 and 9000-01-01, well within what calendars can represent.
 _FIRST_MOMENT, _LAST_MOMENT = -2_208_988_800, 221_845_392_000
 
 
 @frozen(kw_only=True)
-class Wanted:
+class Part:
     """
     The part of the journals that is shown.
 
@@ -68,6 +67,23 @@ class Wanted:
             (case.topic, case.partition) in self.partitions
         )
 
+    def unknown(self, cases: Iterable[Address]) -> list[str]:
+        """Return which of its names are not those of a case."""
+        groups, topics, partitions = (
+            set(self.groups),
+            set(self.topics),
+            set(self.partitions),
+        )
+        for one in cases:
+            groups.discard(one.group or "")
+            topics.discard(one.topic)
+            partitions.discard((one.topic, one.partition))
+        return [
+            *(f"the group {one}" for one in sorted(groups)),
+            *(f"the topic {one}" for one in sorted(topics)),
+            *map(tp_text, sorted(partitions)),
+        ]
+
 
 class _Seen:
     """
@@ -85,18 +101,12 @@ class _Seen:
         self._is_owned = False
         self.owned: list[tuple[Epoch, float]] = []
         self.runs: list[tuple[int, Run]] = []
-        self.points: list[Point] = []
 
     def look(self, replay: Replay, fact: Fact) -> None:
-        match fact.event:
-            case "deliver":
-                count, first, last = (fact[name] for name in ("count", "first", "last"))
-                run = Run(at=fact.at, count=count, first=first, last=last)
-                self.runs.append((fact.number, run))
-            case "parked":
-                self._point(fact, fact["bytes"])
-            case "purged":
-                self._point(fact, fact["count"] or 0, fact["why"] or "")
+        if fact.event == "deliver":
+            count, first, last = (fact[name] for name in ("count", "first", "last"))
+            run = Run(at=fact.at, count=count, first=first, last=last)
+            self.runs.append((fact.number, run))
         is_owned = replay.is_owned and fact.event != OVER
         self._look_at_owner(replay, fact, is_owned=is_owned)
         # The expiry is applied when it is drawn, since no entry reports it.
@@ -104,9 +114,6 @@ class _Seen:
         self._look_at_holds(fact, {one.key: one for one in standing})
         if fact.event == "lift":
             self._cut(fact)
-
-    def _point(self, fact: Fact, count: int, said: str = "") -> None:
-        self.points.append(Point(at=fact.at, kind=fact.event, count=count, said=said))
 
     def _look_at_owner(self, replay: Replay, fact: Fact, *, is_owned: bool) -> None:
         if is_owned == self._is_owned:
@@ -165,32 +172,9 @@ def _level_of(placed: Placed) -> Level:
     return Level.PATTERN if placed.scope.startswith("re:") else Level.TOPIC
 
 
-@define(kw_only=True)
-class _Process:
-    """The entries of one journal about its process as a whole."""
-
-    group: str | None
-    began: float = math.inf
-    ended: float = -math.inf
-    is_consumer: bool = False
-    moves: dict[int, Point] = field(factory=dict)
-
-    def move(self, case: Address, fact: Fact) -> None:
-        """Note that it got or gave up a partition; one entry may be about several."""
-        self.is_consumer = True
-        name = f"{case.topic}:{case.partition}"
-        known = self.moves.get(fact.number)
-        if known is None:
-            point = Point(at=fact.at, kind=fact.event, count=1, said=name)
-        else:
-            said = f"{known.said}, {name}"
-            point = evolve(known, count=known.count + 1, said=said)
-        self.moves[fact.number] = point
-
-
-class Watching:
+class Collector:
     """
-    Reads journals with the judge, and collects for a picture what the judge saw.
+    Reads journals with the judge, and collects what the judge saw.
 
     Args:
         settings: the assumptions of the judge.
@@ -198,27 +182,22 @@ class Watching:
 
     def __init__(self, settings: Settings) -> None:
         self._court = Court(settings, self._look)
-        self._skew = settings.clock_skew
-        self._cases: tuple[Address, ...] = ()  # those of the picture told last
         self._seen: dict[Address, dict[str, _Seen]] = {}
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, Process] = {}
+        self._members: set[str] = set()
         self._faults: dict[object, Fault] = {}
 
-    def hear(self, journal: Source) -> None:
+    def read(self, journal: Source) -> None:
         """
-        Take a whole journal.
+        Read a whole journal.
 
         Raises:
             JournalError: it is broken somewhere.
         """
-        for address, fact in facts(_Noted(journal, self._note)):
-            self._take(address, fact)
-
-    def _take(self, address: Address, fact: Fact) -> None:
-        process = self._process(fact.member, address.group, fact.at)
-        if fact.event in _MOVES:
-            process.move(address, fact)
-        self._court.take(address, fact)
+        for address, fact in facts(_Noted(journal, self)):
+            if fact.event in {"assigned", "revoked", "lost"}:
+                self._members.add(fact.member)
+            self._court.take(address, fact)
 
     def _look(self, case: Address, replay: Replay, fact: Fact) -> None:
         members = self._seen.setdefault(case, {})
@@ -227,101 +206,86 @@ class Watching:
             seen = members[fact.member] = _Seen()
         seen.look(replay, fact)
 
-    def _process(self, member: str, group: str | None, at: float) -> _Process:
-        process = self._processes.get(member)
-        if process is None:
-            process = self._processes[member] = _Process(group=group)
-        if not process.group and group is not None:  # produced records have no group
-            process.group = group
-        process.began, process.ended = min(process.began, at), max(process.ended, at)
-        return process
-
-    def _note(self, group: str, entry: Entry) -> None:
-        # Without a partition: that a process lived, and its faults.
-        process = self._process(entry.member, group, entry.at)
-        key = entry.member, entry["id"]
+    def note(self, group: str, entry: Entry) -> None:
+        """See an entry that need not be about a partition: processes live, and fail."""
+        name, key = entry.member, (entry.member, entry["id"])
+        known = self._processes.get(name)
+        if known is None:
+            known = Process(group=group, name=name, start=entry.at, end=entry.at)
+        self._processes[name] = evolve(
+            known,
+            group=known.group or group,
+            start=min(known.start, entry.at),
+            end=max(known.end, entry.at),
+        )
         match entry.event:
             case "call":
-                process.is_consumer = True
+                self._members.add(name)
             case "fault":
-                self._faults[key] = _fault(entry)
+                self._faults[key] = Fault(
+                    kind=entry["kind"],
+                    targets=tuple(entry["targets"]),
+                    start=entry.at,
+                    end=entry.at + max(0.0, entry["seconds"]),
+                )
             case "heal" if key in self._faults:
                 self._faults[key] = evolve(self._faults[key], end=entry.at)
 
-    # ------------------------------------------------------------ telling
-
-    def told(self, wanted: Wanted | None = None) -> Timeline:
+    def timeline(self, part: Part | None = None) -> Timeline:
         """
-        Return the timeline, once all journals were taken.
+        Return the timeline, once all journals were read.
 
         Raises:
-            JournalError: they have no entries about the wanted part.
+            JournalError: they have no entries about the part, or not about all of it.
         """
-        wanted = wanted or Wanted()
+        part = part or Part()
         origin, until = self._moments()
-        start, end = _window(origin, until, wanted)
+        window = _window(origin, until, part)
         verdicts = self._court.verdicts()
-        self._cases = tuple(verdicts)
-        chosen = [case for case in sorted(verdicts, key=_order) if wanted.covers(case)]
+        if unknown := part.unknown(verdicts):
+            known = _named(verdicts)
+            message = f"no journal names {', '.join(unknown)}; they name {known}"
+            raise JournalError(message)
+        chosen = [case for case in sorted(verdicts, key=_order) if part.covers(case)]
         if not chosen:
-            raise _nothing(verdicts)
-        window = _Window(start, end)
+            message = (
+                f"no such partition in such a group; journals name {_named(verdicts)}"
+            )
+            raise JournalError(message)
         lanes = [self._lane(verdicts[case], window) for case in chosen]
         found = sum(len(one.findings) for one in verdicts.values())
+        groups = {case.group for case in chosen}
+        members = [
+            one
+            for name, one in self._processes.items()
+            if name in self._members and one.group in groups
+        ]
         return Timeline(
-            start=start,
-            end=end,
+            start=window.start,
+            end=window.end,
             origin=origin,
             until=until,
             lanes=lanes,
-            members=self._members({case.group for case in chosen}, window),
+            members=window.clipped(sorted(members, key=_by_name)),
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
         )
-
-    def unnamed(self, wanted: Wanted) -> str:
-        """
-        Return which of the wanted names no journal has, beside those that one has; "".
-
-        Call it after :meth:`told`, which finds out which there are.
-        """
-        cases = self._cases
-        unknown = [
-            *(
-                f"the group {name}"
-                for name in sorted(wanted.groups - {case.group for case in cases})
-            ),
-            *(
-                f"the topic {name}"
-                for name in sorted(wanted.topics - {case.topic for case in cases})
-            ),
-            *map(
-                tp_text,
-                sorted(
-                    wanted.partitions - {(case.topic, case.partition) for case in cases}
-                ),
-            ),
-        ]
-        if not unknown:
-            return ""
-        return f"no journal names {', '.join(unknown)}; they name {_named(cases)}"
 
     def _moments(self) -> tuple[float, float]:
         processes = self._processes.values()
         if not processes:
             message = "nothing to draw: the journals have no entries"
             raise JournalError(message)
-        origin = min(one.began for one in processes)
-        until = max(one.ended for one in processes)
+        origin = min(one.start for one in processes)
+        until = max(one.end for one in processes)
         if origin < _FIRST_MOMENT or until > _LAST_MOMENT:
             message = "nothing to draw: times lie outside the years 1900 to 9000"
             raise JournalError(message)
         return origin, until
 
     def _lane(self, verdict: Verdict, window: "_Window") -> Lane:
-        case = verdict.case
-        members = self._seen.get(case, {})
+        members = self._seen.get(verdict.case, {})
         owned = [
             Owned(member=name, start=epoch.at, end=end, is_lost=epoch.was_lost)
             for name, seen in members.items()
@@ -338,46 +302,22 @@ class Watching:
             for name, seen in members.items()
             for number, run in seen.runs
         ]
-        points = [point for seen in members.values() for point in seen.points]
         return Lane(
-            place=(case.group or "", case.topic, case.partition),
+            case=verdict.case,
             owned=window.clipped(sorted(owned, key=lambda one: one.start)),
             held=window.clipped(_merged(held)),
             runs=window.inside(runs),
-            parked=window.inside(one for one in points if one.kind == "parked"),
-            purged=window.inside(one for one in points if one.kind == "purged"),
-            findings=[one for one in verdict.findings if window.is_inside(one.at)],
+            findings=window.inside(verdict.findings),
             unjudged=verdict.unjudged,
         )
 
-    def _members(self, groups: set[str | None], window: "_Window") -> list[MemberLane]:
-        found: dict[tuple[str, str], dict[str, _Process]] = {}
-        for name, one in self._processes.items():
-            is_there = one.began <= window.end and one.ended >= window.start
-            if one.is_consumer and one.group in groups and is_there:
-                key = one.group or "", _OF_A_PROCESS.sub("", name)
-                found.setdefault(key, {})[name] = one
-        return [
-            MemberLane(
-                group=group,
-                name=name,
-                processes=frozenset(own),
-                lives=[window.of(one.began, one.ended) for one in own.values()],
-                points=window.inside(
-                    point for one in own.values() for point in one.moves.values()
-                ),
-            )
-            for (group, _), known in sorted(
-                found.items(), key=lambda item: (item[0][0], _counted(item[0][1]))
-            )
-            for name, own in _one_after_the_other(known)
-        ]
 
-
-@define
+@frozen
 class _Noted:
+    """A journal whose entries are noted before the judge gets them."""
+
     source: Source
-    note: Callable[[str, Entry], None]
+    collector: Collector
 
     @property
     def member(self) -> str:
@@ -393,17 +333,8 @@ class _Noted:
         for entry in self.source.entries:
             if entry.event == "group":
                 group = entry["group"]
-            self.note(group, entry)
+            self.collector.note(group, entry)
             yield entry
-
-
-def _fault(entry: Entry) -> Fault:
-    return Fault(
-        kind=entry["kind"],
-        targets=tuple(entry["targets"]),
-        start=entry.at,
-        end=entry.at + max(0.0, entry["seconds"]),
-    )
 
 
 def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[Held]:
@@ -441,8 +372,8 @@ def _against_the_group(
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
-    # A hold that is placed again while in force continues; an operator's journal and a
-    # member's may both have the same hold.
+    # A hold that is placed again while in force continues; the control topics and a
+    # member's journal may both have the same hold.
     found: dict[tuple[str, str, str], list[Held]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.scope, one.owner), [])
@@ -454,87 +385,60 @@ def _merged(held: Iterable[Held]) -> list[Held]:
     return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
 
 
-def _one_after_the_other(
-    processes: Mapping[str, _Process],
-) -> Iterator[tuple[str, dict[str, _Process]]]:
-    # A member that was restarted has one lane; members that live at the same time have
-    # separate lanes, even with the same name, as kafka-python names clients.
-    lanes: list[dict[str, _Process]] = []
-    for name, one in sorted(processes.items(), key=lambda item: item[1].began):
-        free = (
-            lane
-            for lane in lanes
-            if all(other.ended <= one.began for other in lane.values())
-        )
-        lane = next(free, None)
-        if lane is None:
-            lanes.append(lane := {})
-        lane[name] = one
-    short = _OF_A_PROCESS if len(lanes) == 1 else _BY_CHANCE
-    for own in lanes:
-        yield short.sub("", next(iter(own))), own
-
-
 def _order(case: Address) -> tuple[str, str, int]:
     return case.group or "", case.topic, case.partition
 
 
-def _counted(name: str) -> list[str | int]:
+def _by_name(one: Process) -> list[str | int]:
     # Natural order, with text and numbers by turns: m2 comes before m10.
-    parts = re.split("([0-9]{1,9})", name)
-    return [int(part) if n % 2 else part for n, part in enumerate(parts)]
-
-
-def _nothing(cases: Iterable[Address]) -> JournalError:
-    return JournalError(
-        f"nothing to draw: no such partition; the journals name {_named(cases)}"
-    )
+    parts = re.split("([0-9]{1,9})", one.name)
+    return [one.group, *(int(part) if n % 2 else part for n, part in enumerate(parts))]
 
 
 def _named(cases: Iterable[Address]) -> str:
-    names = [f"{one.topic}:{one.partition} of group {one.group}" for one in cases]
+    names = sorted(
+        f"{tp_text((one.topic, one.partition))} of group {one.group}" for one in cases
+    )
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""  # noqa: PLR2004 - as many as fit
-    return (", ".join(sorted(names)[:5]) or "none") + more
+    return (", ".join(names[:5]) or "none") + more
 
 
-def _window(origin: float, until: float, wanted: Wanted) -> tuple[float, float]:
-    start = origin + wanted.start
-    end = until if wanted.end is None else min(until, origin + wanted.end)
+def _window(origin: float, until: float, part: Part) -> "_Window":
+    start = origin + part.start
+    end = until if part.end is None else min(until, origin + part.end)
     if start > until or end < start:
-        asked = "the end" if wanted.end is None else f"{wanted.end:.1f} s"
+        asked = "the end" if part.end is None else f"{part.end:.1f} s"
         message = (
             f"nothing to draw: the journals last {until - origin:.1f} s, "
-            f"from {wanted.start:.1f} s to {asked} is asked for"
+            f"from {part.start:.1f} s to {asked} is asked for"
         )
         raise JournalError(message)
-    return start, max(end, start + 0.001)
+    return _Window(start, max(end, start + 0.001))
 
 
-_Spanned = TypeVar("_Spanned", Held, Owned, Fault)
-_Dated = TypeVar("_Dated", Run, Point)
+_Spanned = TypeVar("_Spanned", Held, Owned, Fault, Process)
+_Dated = TypeVar("_Dated", Run, Finding)
 
 
 @frozen
 class _Window:
-    """The period of time that is drawn."""
+    """The period of time that is shown."""
 
     start: float
     end: float
 
-    def of(self, start: float, end: float) -> tuple[float, float]:
-        return max(start, self.start), min(end, self.end)
-
     def clipped(self, spans: Iterable[_Spanned]) -> list[_Spanned]:
         found = []
         for one in spans:
-            start, end = self.of(one.start, one.end)
+            start, end = max(one.start, self.start), min(one.end, self.end)
             if start <= end:
                 found.append(evolve(one, start=start, end=end))
         return found
 
     def inside(self, dated: Iterable[_Dated]) -> list[_Dated]:
-        found = [one for one in dated if self.is_inside(one.at)]
-        return sorted(found, key=lambda one: one.at)
+        """Return what is in the window, or has no moment, in the order of time."""
+        found = [one for one in dated if one.at is None or self._has(one.at)]
+        return sorted(found, key=lambda one: one.at or 0.0)
 
-    def is_inside(self, at: float | None) -> bool:
-        return at is None or self.start <= at <= self.end
+    def _has(self, at: float) -> bool:
+        return self.start <= at <= self.end
