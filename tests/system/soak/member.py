@@ -19,7 +19,6 @@ from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import Control, SafeConsumer, Worker
-from safeconsumer.audit.handling import Handling
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
 from tests.harness.audit.recorded import Recorded
@@ -121,15 +120,13 @@ class SoakMember:
     # ------------------------------------------------------------ a worker
 
     def _work(self) -> None:
-        handling = Handling(self._journal, order="partition")
         worker = Worker(
             self.consumer,
-            handling.around(self._handle),
+            self._handle,
             concurrency=2,
             drain=Drain(revoke=1.0),
             commit=Commit(every=0.5),
         )
-        handling.watch(worker.running)
         holding = threading.Thread(target=self._hold_beside, args=(worker,))
         holding.start()
         try:
