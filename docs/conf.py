@@ -67,10 +67,13 @@ copybutton_prompt_text = "$ "
 _INSIDE = frozenset({"attach", "bridge"})
 _ROOMS = (
     "safeconsumer",
+    "safeconsumer.errors",
     "safeconsumer.events",
+    "safeconsumer.holds",
     "safeconsumer.metrics",
     "safeconsumer.spark",
     "safeconsumer.testing",
+    "safeconsumer.worker",
 )
 
 

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer import Control, ControlTopicError, SafeConsumer
+from safeconsumer import Control, SafeConsumer
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group import operator as operators
 from safeconsumer.group.judging import Judge, Quietness

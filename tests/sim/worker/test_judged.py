@@ -14,18 +14,17 @@ from safeconsumer import (
     Commit,
     DeadLetter,
     Drain,
-    JournalError,
     Limits,
     Pause,
     Pump,
     Reject,
     Retry,
     RetryLater,
-    WorkerStateError,
     events,
 )
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, read
+from safeconsumer.errors import JournalError, WorkerStateError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch

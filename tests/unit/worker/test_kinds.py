@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 import safeconsumer
-from safeconsumer import (
-    Pump,
-    SafeConsumer,
-    Worker,
-    WorkerSettingError,
-)
+from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.executors.lifespan import check_lifespan
 from tests.harness.kafka.offline import offline
 
@@ -59,7 +55,7 @@ def test_every_error_of_a_worker_is_at_the_root() -> None:
         assert getattr(safeconsumer, name) is getattr(room, name)
     with (
         offline(SafeConsumer, "orders", **CONFIG) as consumer,
-        pytest.raises(safeconsumer.HookTypeError),
+        pytest.raises(safeconsumer.errors.HookTypeError),
     ):
         Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it
 
