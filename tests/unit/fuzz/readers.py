@@ -15,9 +15,9 @@ from typing import Any
 from safeconsumer._kafka import handover
 from safeconsumer.audit import journal
 from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.timeline import plan
-from safeconsumer.audit.timeline.style import legal
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.layout import layout_of
+from safeconsumer.audit.timeline.words import description_of, legal
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -106,7 +106,7 @@ def journals(data: bytes) -> None:
     """A journal is refused with a reason, or judged, told of and laid out."""
     _told_of(_text(data))
     # The same with a head and numbers that are right, so that entries are reached.
-    lines = [b'{"journal":1,"member":"a","group":"g","at":1}']
+    lines = [b'{"journal":2,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
     _told_of("".join(f"{_text(line)}\n" for line in lines))
@@ -114,11 +114,11 @@ def journals(data: bytes) -> None:
 
 def _told_of(text: str) -> None:
     with suppress(JournalError):
-        watching = Watching(Settings())
-        watching.hear(journal.parse("fuzzed", text))
-        story = watching.told()
-        plan.planned(story)
-        assert legal(plan.spoken(story)).encode()
+        collector = Collector(Settings())
+        collector.read(journal.parse("fuzzed", text))
+        story = collector.timeline()
+        layout_of(story)
+        assert legal(description_of(story)).encode()
 
 
 def batches(data: bytes) -> None:

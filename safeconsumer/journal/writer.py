@@ -1,0 +1,379 @@
+"""
+Writes a journal by appending whole lines, so that a killed process leaves its entries.
+
+A long journal is split into parts, each in a separate file. A part that is continued
+ends with a line that names the next part, and the next part begins with a head that
+says the same: so a reader sees whether a part is missing, even the last one. The next
+part exists with its head before the old part names it and before entries are written
+into it, so a process may be killed at any point.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import VERSION, tp_text
+
+_LOOKS = 10
+
+PART_BYTES = 256 << 20
+
+log = logging.getLogger("safeconsumer.audit")
+
+Running = Callable[[], Mapping[tuple[str, int], Sequence[int]]]
+
+
+class JournalWriter:
+    """
+    Writes one member's journal into a folder; a forked child writes a separate one.
+
+    If a process has several members, each needs a writer.
+
+    When a call returns, the operating system has the entry: it survives the death of
+    the process, but not that of the machine.
+
+    Thread rules: any thread, and signal handlers.
+
+    Args:
+        folder: the folder of the journals; it is created if needed.
+        member: names the process for people; a random part is added.
+        group: its consumer group; a consumer that is given the writer sets its own.
+        clock: returns seconds that never go back.
+        wall: seconds since the epoch.
+        part_bytes: a part of this size or more is followed by the next one; None for no
+            limit.
+        part_seconds: a part of this age or more is followed by the next one when an
+            entry is written; None for no limit.
+
+    Attributes:
+        running: returns the offsets that a worker's handlers are working on, by
+            partition; None if there is no such function.
+
+    Raises:
+        JournalError: the folder cannot be written, or a limit is not above 0.
+    """
+
+    def __init__(  # noqa: PLR0913 - one parameter per setting
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        member: str = "consumer",
+        group: str = "",
+        clock: Callable[[], float] | None = None,
+        wall: Callable[[], float] | None = None,
+        part_bytes: int | None = PART_BYTES,
+        part_seconds: float | None = None,
+    ) -> None:
+        self._part_bytes = _checked("part_bytes", part_bytes)
+        self._part_seconds = _checked("part_seconds", part_seconds)
+        self._folder = Path(folder)
+        self._member = member
+        self._group = self._first_group = group
+        self._clock = clock or time.monotonic
+        self._wall = wall or time.time
+        self._offset = _offset(self._clock, self._wall)
+        self._is_closed = False
+        self._warning = ""
+        self.running: Running | None = None
+        self._is_unsure: bool
+        self._is_writing: bool
+        self._tried: tuple[int, float]  # the size and the time of a new part, or a try
+        self._end: _End
+        self.renew()
+        self._begin()
+        _alive.add(self)
+
+    @property
+    def path(self) -> Path:
+        """The file that this process writes now, which is the last part of its journal."""
+        return self._end.part.path
+
+    @property
+    def number(self) -> int:
+        """The number of the last entry; 0 before the first."""
+        return self._end.number
+
+    def belong_to(self, group: str) -> None:
+        """
+        Make all further entries count for a consumer group; "" means no group.
+
+        Raises:
+            JournalError: as :meth:`write`.
+        """
+        if group != self._group:
+            self.write("group", {"group": group})
+            self._group = group
+
+    def now(self) -> float:
+        """Return the time that an entry written now would have."""
+        return round(self._offset + self._clock(), 6)
+
+    def time_of(self, wall: float) -> float:
+        """
+        Return the time that an entry written at a given moment would have had.
+
+        Args:
+            wall: the moment, by the wall clock, which may have been set since then.
+        """
+        ago = max(0.0, self._wall() - wall)
+        return round(self.now() - ago, 6)
+
+    def write(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Append one entry.
+
+        Whatever it raises, unless it is closed, the entry is written before the next
+        one. Entries that a signal handler writes during this call are appended when the
+        call continues.
+
+        Raises:
+            JournalError: it could not be written yet, or the journal is closed; an
+                incomplete journal proves nothing.
+        """
+        if self._is_closed:
+            message = f"{self.path} is closed: {event} cannot be written"
+            raise JournalError(message)
+        self._waiting.append(_json({"e": event, **fields}).removeprefix("{"))
+        self.flush()
+
+    def flush(self) -> None:
+        """
+        Append the entries that could not be written before.
+
+        Raises:
+            JournalError: there are some, and they cannot be written now either.
+        """
+        with self._lock:
+            if (
+                self._is_writing
+            ):  # a signal handler's: the call that it interrupted does
+                return
+            self._is_writing = True
+            try:
+                while self._waiting:
+                    self._write(self._waiting[0])
+            finally:
+                self._is_writing = False
+            warning, self._warning = self._warning, ""
+        if warning:  # logging runs foreign code, so it is done without the lock
+            log.warning(warning)
+
+    def write_running(self) -> None:
+        """
+        Append the records that handlers are working on, if they are known.
+
+        Call it once a hold is in force, and before the entry that reports the hold.
+
+        Raises:
+            JournalError: as :meth:`write`.
+        """
+        if self.running is not None:
+            at = {tp_text(tp): list(found) for tp, found in self.running().items()}
+            self.write("running", {"records": at})
+
+    def close(self) -> None:
+        """
+        Close the file; a second call does nothing.
+
+        Entries that cannot be written by now are lost.
+        """
+        with self._lock:
+            if not self._is_closed:
+                with suppress(JournalError):
+                    self.flush()
+                self._is_closed = True
+                os.close(self._end.part.file)
+
+    def renew(self) -> None:
+        """Forget the calls of other threads, which a forked child does not have."""
+        # A signal handler may write while this thread does: it gets the lock, and its
+        # entry waits.
+        self._lock = threading.RLock()
+        self._is_writing = False
+        self._waiting: deque[str] = deque()
+
+    # ------------------------------------------------------------ inside
+
+    def _write(self, text: str) -> None:
+        # A signal handler may raise behind every step: what the entry's line leaves in
+        # the file is cut off then, and the line is written again. That it was written is
+        # noted in one step, with its number.
+        if os.getpid() != self._pid:
+            self._begin()
+        end = self._end
+        if self._is_unsure:
+            _cut(end)
+            self._is_unsure = False
+        if end.last is not text:
+            if self._is_full(end):
+                end = self._go_on(end)
+            line = f'{{"n":{end.number + 1},"at":{self.now()!r},{text}\n'
+            self._is_unsure = True
+            size = end.size + _append(end.part.file, end.part.path, line)
+            self._end = _End(end.part, end.number + 1, size, text)
+            self._is_unsure = False
+        self._waiting.popleft()
+
+    # ------------------------------------------------------------ parts
+
+    def _begin(self) -> None:
+        pid = os.getpid()
+        self._first_group = self._group
+        self._name = f"{self._member}-{pid}-{uuid.uuid4().hex[:8]}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._end = self._opened(1, _NOTHING)
+        except (OSError, JournalError) as error:
+            message = f"no journal can be written in {self._folder}: {error}"
+            raise JournalError(message) from error
+        self._is_unsure, self._pid = False, pid
+
+    def _is_full(self, end: "_End") -> bool:
+        limit, age = self._part_bytes, self._part_seconds
+        size, began = self._tried
+        is_long = limit is not None and end.size - size >= limit
+        return is_long or (age is not None and self._clock() - began >= age)
+
+    def _go_on(self, end: "_End") -> "_End":
+        old = end.part
+        try:
+            self._end = end = self._opened(old.number + 1, end)
+        except (OSError, JournalError) as error:
+            self._warning = (
+                f"{old.path} stays longer than it should: the next part cannot be "
+                f"written: {error}"
+            )
+            self._tried = end.size, self._clock()  # tried again as much later
+            return end
+        try:
+            append(old.file, old.path, {"part": end.part.number, "after": end.number})
+        finally:
+            os.close(old.file)
+        return end
+
+    def _opened(self, number: int, end: "_End") -> "_End":
+        name = self._name if number == 1 else f"{self._name}.{number:06}"
+        path = self._folder / f"{name.replace('/', '_')}.journal"
+        group = self._first_group  # of all parts, so that they are found together
+        head = {"journal": VERSION, "member": self._name, "group": group}
+        now = self.now()
+        if number == 1:
+            self._first = now
+        place = {"began": self._first, "part": number, "after": end.number}
+        begins = {**head, "at": now, **({} if number == 1 else place)}
+        file, size = begun(path, begins)
+        self._tried = 0, self._clock()
+        return _End(_Part(number, path, file), end.number, size, end.last)
+
+
+class _Part(NamedTuple):
+    number: int
+    path: Path
+    file: int
+
+
+class _End(NamedTuple):
+    # Where a journal ends: its last part, that part's size, and the last entry.
+    part: _Part
+    number: int
+    size: int
+    last: str | None
+
+
+_NOTHING = _End(_Part(0, Path(), -1), 0, 0, None)
+
+
+def _cut(end: _End) -> None:
+    try:
+        os.ftruncate(end.part.file, end.size)
+    except OSError as error:
+        message = f"{end.part.path} cannot be written: {error}"
+        raise JournalError(message) from error
+
+
+def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
+    """
+    Create a part, which gets its name once its head is written; return file and size.
+
+    Raises:
+        JournalError, OSError: it could not be created; nothing is left of it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    file = os.open(unfinished, flags, 0o644)
+    try:
+        size = append(file, unfinished, head)
+        unfinished.rename(path)
+    except (OSError, JournalError):
+        os.close(file)
+        unfinished.unlink(missing_ok=True)
+        raise
+    return file, size
+
+
+def append(file: int, path: Path, *documents: Mapping[str, object]) -> int:
+    """
+    Append lines in one piece; return how many bytes they have.
+
+    Raises:
+        JournalError: not all of it could be written.
+    """
+    return _append(file, path, "".join(f"{_json(one)}\n" for one in documents))
+
+
+def _json(document: Mapping[str, object]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _append(file: int, path: Path, lines: str) -> int:
+    data = lines.encode()
+    try:
+        written = os.write(file, data)
+    except OSError as error:
+        message = f"{path} cannot be written: {error}"
+        raise JournalError(message) from error
+    if written != len(data):
+        message = f"{path}: {written} of {len(data)} bytes; is the disk full?"
+        raise JournalError(message)
+    return written
+
+
+def _checked(name: str, limit: float | None) -> float | None:
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit > 0):
+        message = f"{name} must be a number above 0, or None, not {limit!r}"
+        raise JournalError(message)
+    return limit
+
+
+def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
+    # On a busy machine a process may have to wait between reading two clocks, and its
+    # journal would differ from others by that time: the closest of several counts.
+    looks = []
+    for _ in range(_LOOKS):
+        before, at, after = clock(), wall(), clock()
+        looks.append((after - before, at - (before + after) / 2))
+    return min(looks)[1]
+
+
+_alive: "weakref.WeakSet[JournalWriter]" = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for one in tuple(_alive):
+        one.renew()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_renew_all)
