@@ -24,7 +24,6 @@ from safeconsumer.group.survey import (
     AWAY,
     Survey,
     ends_of,
-    listed_groups,
     survey_of,
     with_lags,
 )
@@ -121,13 +120,12 @@ class Snapshot:
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, when it was begun, where the control topics ended then, what it lacks."""
+    """A survey, when it was begun, and where the control topics ended then."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
     at: float | None = None
     ends: Mapping[TopicPartition, int] = field(factory=dict)
-    unread: tuple[str, ...] = ()
     trouble: Trouble | None = None
 
 
@@ -273,9 +271,9 @@ class Follower:
 
     def _ask(self) -> None:
         with ExitStack() as closing:
-            admin = clients.admin(self._base)
+            admin = clients.admin({**clients.HASTY, **self._base})
             closing.callback(admin.close)
-            asker = clients.reader(self._base)
+            asker = clients.reader({**clients.HASTY, **self._base})
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
             while not self._stopping.is_set():
                 began = time.monotonic()
@@ -290,8 +288,7 @@ class Follower:
             viewed = self._viewed.items()
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
             wanted = {*self._viewed, *(one.key.group for one in told.standing)}
-        listed, unlisted = listed_groups(admin)
-        survey = survey_of(admin, {*listed, *told.groups}, listed)
+        survey = survey_of(admin, told.groups)
         control = [TopicPartition(name, 0) for name in self.settings.topics]
         ends = ends_of(control, admin, asker)
         survey = with_lags(survey, wanted, admin, asker)
@@ -302,7 +299,6 @@ class Follower:
                 moves=told.moves(self._commits, survey.facts, is_heard=self._is_heard),
                 at=began,
                 ends=ends,
-                unread=unlisted,
             )
             self._publish()
 
@@ -344,7 +340,7 @@ class Follower:
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
-            unread=(*self._unread, *asked.unread),
+            unread=(*self._unread, *asked.survey.unlisted),
             remade=self._known.remade(told),
         )
         self._is_changed = False

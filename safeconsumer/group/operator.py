@@ -118,7 +118,7 @@ class Operator:
     def admin(self) -> KafkaAdminClient:
         """The client for all requests other than reading and writing records."""
         if self._admin is None:
-            self._admin = clients.admin(self.base)
+            self._admin = clients.admin({**clients.HASTY, **self.base})
         return self._admin
 
     @property
@@ -305,7 +305,7 @@ class Operator:
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
         # A fetch that waits for news keeps the reader's connection busy.
         if self._asker is None:
-            self._asker = clients.reader(self.base)
+            self._asker = clients.reader({**clients.HASTY, **self.base})
         try:
             return ask(self._asker)
         except BaseException:
@@ -325,7 +325,7 @@ class Operator:
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this principal may see."""
-        return tuple(one["group_id"] for one in self.admin.list_groups())
+        return tuple(listed_groups(self.admin)[0])
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
@@ -433,9 +433,8 @@ class Operator:
         Lags are not included.
         """
         seen, told = self._told(is_strict=False)
-        listed, unlisted = listed_groups(self.admin)
-        seen = evolve(seen, unread=[*seen.unread, *unlisted])
-        survey = survey_of(self.admin, {*listed, *told.groups}, listed)
+        survey = survey_of(self.admin, told.groups)
+        seen = evolve(seen, unread=[*seen.unread, *survey.unlisted])
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())
 
