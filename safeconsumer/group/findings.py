@@ -13,7 +13,7 @@ from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.judging import UNSEEN, Judge, Member
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 from safeconsumer.holds.explain import counted, utc
@@ -226,7 +226,7 @@ def _obedience(picture: Picture, report: Report, label: str) -> Finding:
     at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
     over = sum(one.in_force(at, picture.skew) for one in picture.just_over)
     if report.kept or report.holds > standing + over:
-        named = f" ({'; '.join(report.kept)})" if report.kept else ""
+        named = f" ({kept_text(report.kept)})" if report.kept else ""
         return Finding(
             rank=BAD,
             what=f"{label} obeys {obeyed}, the topics have {standing}: they were lost "

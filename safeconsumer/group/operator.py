@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -43,6 +43,7 @@ _ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 _POLL_MS = 100
+_NO_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 
 T = TypeVar("T")
 
@@ -338,6 +339,11 @@ class Operator:
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics that this principal may see."""
         return tuple(self.admin.list_topics())
+
+    def missing(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return which of some topics do not exist, as far as this principal may know."""
+        described = self.admin.describe_topics(sorted(names)) if names else ()
+        return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
     # ------------------------------------------------------------ one look
 

@@ -18,10 +18,10 @@ from safeconsumer.group.reports import (
     LazyProducer,
     Reporter,
     Seen,
+    kept_of,
     member_name,
     ranges,
 )
-from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark.activity import Watched
@@ -112,7 +112,7 @@ class StreamReport:
             skipped=seen.skipped,
             assigned=ranges(activity.partitions) if state is None else {},
             quiet=ranges(quiet) if state is None else {},
-            kept=tuple(map(hold_line, seen.kept)),
+            kept=tuple(map(kept_of, seen.kept)),
             member_id="",
             generation=-1,
             # Also when it stops: a batch that has not ended then runs again in full
