@@ -93,9 +93,9 @@ from safeconsumer.holds.scope import ALL, Everything, Scope, Target
 from safeconsumer.holds.view import affected_by
 
 if TYPE_CHECKING:
-    from safeconsumer.audit.writer import JournalWriter
     from safeconsumer.group.member import GroupControl
     from safeconsumer.group.settings import Control
+    from safeconsumer.journal.writer import JournalWriter
 
 _held_numbers = itertools.count(1)
 
@@ -143,7 +143,7 @@ class SafeConsumer(UpstreamConsumer):
             owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
             ``off`` hands nothing over. A pause of all that is assigned does not travel.
         journal: a folder for a journal of what this consumer does, for ``safeconsumer
-            audit``, or a ``safeconsumer.audit.writer.JournalWriter`` that is used for
+            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that is used for
             this consumer only. With None nothing is written.
         hooks: functions that take every event (``safeconsumer.events``), in addition to
             the log. They must be quick and may be called on any thread. A hook that
@@ -211,6 +211,7 @@ class SafeConsumer(UpstreamConsumer):
         # Of blocks of held() that are over, while their holds are not lifted yet.
         self._safe_ended: deque[tuple[str, tuple[Target, ...]]] = deque()
         self._safe_control: GroupControl | None = None
+        self._safe_journal: Any = None  # of a module that is imported only on demand
         with ExitStack() as undo:
             journaling = None
             if journal is not None:

@@ -8,8 +8,9 @@ from attrs import frozen
 
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
-from safeconsumer.audit.reading import TopicPartition, covering_for_group, tp_text
+from safeconsumer.audit.reading import TopicPartition, covering_for_group
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import tp_text
 
 _BEFORE, _AFTER = 6, 3
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from safeconsumer.audit.reading import tp_text
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.journal.format import tp_text
+from safeconsumer.journal.writer import JournalWriter
 
 # org.apache.kafka.common.record.TimestampType
 _LOG_APPEND_TIME = 1

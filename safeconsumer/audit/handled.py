@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from attrs import frozen
 
 from safeconsumer.audit.facts import Fact
-from safeconsumer.audit.journal import DEAD_LETTER
 from safeconsumer.audit.ownerships import Moments
 from safeconsumer.audit.spans import Spans
+from safeconsumer.journal.format import DEAD_LETTER
 
 
 @frozen

@@ -4,9 +4,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from safeconsumer.audit.journal import DEAD_LETTER, SKIPPED
-from safeconsumer.audit.reading import tp_text
-from safeconsumer.audit.writer import JournalWriter, Running
+from safeconsumer.journal.format import DEAD_LETTER, SKIPPED, tp_text
+from safeconsumer.journal.writer import JournalWriter, Running
 
 
 class Handling:

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import evolve, frozen
 
 from safeconsumer.audit.facts import Fact
-from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.reading import is_partition
+from safeconsumer.journal.format import EXPIRED
 
 # The owner of holds by plain calls, which may move with a partition (hand-over).
 _APP = "app"

@@ -1,80 +1,4 @@
-"""
-Defines and reads the delivery journal: what one process did, in JSON lines.
-
-This is version 1. The first line, ``{"journal": 1, "member": ..., "group": ..., "at":
-...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
-seconds since the epoch on a clock that never goes back, ``e``, the event, and its
-fields:
-
-- ``group``: ``group``, to which all further entries belong, instead of the head's; it
-  is written if a consumer is given the writer;
-- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
-  for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
-  ``lifetime`` (pause: until_resumed, while_assigned or plain, where it is known), ``offsets``
-  (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
-  ``gated`` and ``assigned`` after it (pause, resume; ``gated`` is null if it is not
-  known), ``seen``, the last entry before these were read, and ``seen_at``, when;
-- ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
-  and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
-  ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
-  before the step of an iteration that yielded it, with ``asked``, when the step began;
-  ``peek`` true if the position stays where it was (``poll(update_offsets=False)``);
-  of the first record ``written``, when the broker appended it, or ``created``, when its
-  producer says that it was made, seconds since the epoch;
-- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
-  committed offset, or the one that the client's reset rule gives;
-- ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
-  record;
-- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``; with ``assigned``
-  also ``commits``, false if the client commits by itself, unseen;
-- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; ``since``
-  is when it was lifted, as the entry may be written a little later, and ``why`` is the
-  reason if nobody lifted it: it expired, or ended with an ownership;
-- ``parked``: ``tp``, ``bytes``, ``limit``;
-- ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
-  get the records, so that a record counts as done only if they report it;
-- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
-  same for both; with ``handle`` also ``lane``, the same for records that must not
-  overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
-  ownership; with ``handled`` ``ok``, false if it raised;
-- ``completed``: ``tp``, ``offset``, ``why``: the record is complete although its
-  handler failed: dead-letter (written when the letter is acknowledged, before anybody
-  else learns of it) or skipped (may be written after others have learned of it);
-- ``running``: ``records``, the offsets by partition that handlers are working on;
-  written between the moment when a hold is in force and the entry that reports it;
-- ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
-- ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
-  had before is deleted;
-- ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
-  control topic, or about to be asked for; ``until`` of a hold that expires;
-  ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift
-  that failed is written again with ``ok`` false: it is unknown whether it was done;
-- ``group-asked``: the same and ``id``: a hold that is about to be asked for; its
-  ``until`` is the earliest possible, as if it were placed at that moment. The outcome
-  has the same ``id``: ``group-hold``, or ``group-refused`` if it was certainly not
-  placed; without either the outcome is unknown. A ``group-lift`` with an ``id`` is
-  followed by ``group-lifted`` or ``group-refused`` likewise. ``written`` is when the
-  broker appended it, seconds since the epoch, null if the control topic has the times
-  of producers; ``offset`` its place there;
-- ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away;
-  without ``count`` if that is not known for this partition alone;
-- ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
-  ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
-  it is meant to last, 0 if it is over at once. A test did this to the fleet. They are
-  for pictures; no check reads them, so no fault excuses anything.
-
-A process that is killed may leave half a line at the end; nothing else may be broken.
-
-A journal whose head has ``shared`` is appended to by one process after the other: an
-operator's commands share one. Its entries are numbered consecutively; ``at`` is by each
-process's own clock, which may have been set back. Its head has ``cluster``, the id of
-the one cluster that it is about; no check reads it, but processes that append do.
-
-A journal may be in parts, each a file. The head of a later one also has ``part``,
-counted up by one from 1, ``after``, the number of the last entry before it, and
-``began``, the ``at`` of the first head; a part that is over ends with a line without
-``n``: ``part`` and ``after`` of the next one.
-"""
+"""Reads delivery journals, whose format :mod:`safeconsumer.journal.format` defines."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -85,19 +9,12 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
-
-VERSION = 1
-
-# The reasons why a hold that nobody lifted is over.
-EXPIRED, ENDED = "expired", "ended"
+from safeconsumer.journal.format import VERSION
 
 # The events of operators, who place and lift holds of a whole group.
 OF_OPERATORS = frozenset(
     {"group-asked", "group-hold", "group-lift", "group-lifted", "group-refused"}
 )
-
-# The reasons why a record is complete although its handler failed.
-DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 # Skips the search for blanks around a document, with which json.loads begins and ends.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]

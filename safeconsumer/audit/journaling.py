@@ -16,9 +16,7 @@ from safeconsumer._kafka.handover import ARRIVED
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import ENDED, EXPIRED
-from safeconsumer.audit.reading import covered, scope_text, tp_text
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.audit.reading import covered
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlWriteError, JournalError, SafeConsumerError
 from safeconsumer.events.dispatch import Hook
@@ -33,6 +31,8 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
+from safeconsumer.journal.format import ENDED, EXPIRED, scope_text, tp_text
+from safeconsumer.journal.writer import JournalWriter
 
 log = logging.getLogger("safeconsumer.audit")
 
@@ -83,7 +83,7 @@ class Journaling:
         own = type(consumer)
         name = f"Journaling{own.__name__}"
         consumer.__class__ = type(name, (JournalingConsumer, own), {})
-        consumer.__dict__["_safe_journaling"] = self
+        consumer.__dict__["_safe_journal"] = self
 
     def end(self) -> None:
         """Stop writing; a second call does nothing."""
@@ -240,7 +240,7 @@ class JournalingConsumer(SafeConsumer):
             the records of that call come again with the next.
     """
 
-    _safe_journaling: Journaling
+    _safe_journal: Journaling
 
     def poll(
         self,
@@ -251,7 +251,7 @@ class JournalingConsumer(SafeConsumer):
         """As the parent."""
         if self._safe_iteration.is_stepping():  # the step writes its records
             return super().poll(timeout_ms, max_records, update_offsets)
-        journal = self._safe_journaling
+        journal = self._safe_journal
         journal.check()
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
@@ -265,7 +265,7 @@ class JournalingConsumer(SafeConsumer):
 
     def __next__(self) -> ConsumerRecord:
         """As the parent."""
-        journal = self._safe_journaling
+        journal = self._safe_journal
         journal.check()
         after, asked = journal.writer.number, journal.writer.now()
         record: ConsumerRecord | None = None
@@ -297,7 +297,7 @@ class JournalingConsumer(SafeConsumer):
         """As the parent."""
         with self._safe_seeking({partition: offset}):
             super().seek(partition, offset)
-            self._safe_journaling.came.begins_at(partition, offset)  # upstream does not
+            self._safe_journal.came.begins_at(partition, offset)  # upstream does not
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """As the parent."""
@@ -313,7 +313,7 @@ class JournalingConsumer(SafeConsumer):
         self, offsets: Mapping[Any, int | None]
     ) -> AbstractContextManager[int]:
         said = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
-        return self._safe_journaling.around("seek", {"offsets": said})
+        return self._safe_journal.around("seek", {"offsets": said})
 
     def pause_group(
         self,
@@ -326,7 +326,7 @@ class JournalingConsumer(SafeConsumer):
         seconds = checked_duration(for_)
         call = uuid.uuid4().hex[:12]
         # Its duration counts from the broker's time of its record, which is later.
-        now = self._safe_journaling.writer.now()
+        now = self._safe_journal.writer.now()
         self._safe_tell_group("group-asked", targets, owner, id=call)
         try:
             super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
@@ -356,7 +356,7 @@ class JournalingConsumer(SafeConsumer):
         owner: str,
         **more: object,
     ) -> None:
-        journal = self._safe_journaling
+        journal = self._safe_journal
         known = {name: value for name, value in more.items() if value is not None}
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
@@ -367,7 +367,7 @@ class JournalingConsumer(SafeConsumer):
         try:
             super().close(autocommit=autocommit, timeout_ms=timeout_ms)
         finally:
-            self._safe_journaling.end()
+            self._safe_journal.end()
 
     # ------------------------------------------------------------ inside
 
@@ -381,7 +381,7 @@ class JournalingConsumer(SafeConsumer):
         lifetime: Lifetime | None,
     ) -> None:
         seconds = checked_duration(for_)
-        journal = self._safe_journaling
+        journal = self._safe_journal
         said: dict[str, object] = {"scopes": [scope_text(one) for one in found]}
         said["owner"] = owner
         said["lifetime"] = self._safe_lifetime_of(owner, lifetime).value
@@ -403,7 +403,7 @@ class JournalingConsumer(SafeConsumer):
     ) -> tuple[Hold, ...]:
         said = {"scopes": [scope_text(scope) for scope, _ in keys], "owner": owner}
         scopes = tuple(scope for scope, _ in keys)
-        around = self._safe_journaling.around
+        around = self._safe_journal.around
         with around("resume", said, lambda: self._safe_seen(scopes)):
             return super()._safe_lift(
                 keys,
@@ -415,7 +415,7 @@ class JournalingConsumer(SafeConsumer):
     def _safe_seen(self, named: Iterable[Scope]) -> Mapping[str, object]:
         # Other threads go on meanwhile: the number of the last entry before the look
         # shows the checker with which entries it can be compared.
-        journal = self._safe_journaling.writer
+        journal = self._safe_journal.writer
         number, at = journal.number, journal.now()
         view = self._safe_ledger.view()  # one look: a gate may open at any moment
         here = covered(map(scope_text, named), view.partitions())

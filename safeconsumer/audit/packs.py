@@ -28,8 +28,9 @@ from attrs import define, frozen
 
 from safeconsumer.audit.facts import Address, Fact, Told, facts
 from safeconsumer.audit.journal import Entry, Journal, Source
-from safeconsumer.audit.reading import TopicPartition, tp_text
+from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.errors import JournalError, MissingExtraError
+from safeconsumer.journal.format import tp_text
 
 VERSION = 1
 

@@ -36,11 +36,6 @@ _PATTERN, _EVERYTHING = "re:", "@all"
 Covers = Callable[[TopicPartition], bool]
 
 
-def tp_text(tp: TopicPartition) -> str:
-    """Return the name of a partition in journals."""
-    return f"{tp[0]}:{tp[1]}"
-
-
 def tp_of(text: str) -> TopicPartition:
     """
     Return the partition with this name in journals.
@@ -157,13 +152,6 @@ def is_partition(scope: str) -> bool:
     """Return whether a scope is a single partition."""
     is_pattern = scope.startswith(_PATTERN) and not _OF_RE.fullmatch(scope)
     return ":" in scope and not is_pattern
-
-
-def scope_text(scope: object) -> str:
-    """Return the name of a scope in journals."""
-    topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
-    is_of_re = topic == "re" and number is not None
-    return f"{_PATTERN}{topic}:{number}" if is_of_re else str(scope)
 
 
 def partition_of(text: str) -> TopicPartition:

@@ -11,8 +11,8 @@ from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
 from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
-from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
+from safeconsumer.journal.format import EXPIRED
 
 # Holds with which a worker limits its input; its handlers go on (W9).
 _WORKERS_OWN = frozenset(

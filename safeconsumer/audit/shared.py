@@ -21,9 +21,9 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.audit.journal import VERSION
-from safeconsumer.audit.writer import PART_BYTES, append, begun
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import VERSION
+from safeconsumer.journal.writer import PART_BYTES, append, begun
 
 try:
     import fcntl

@@ -9,11 +9,11 @@ from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.reading import TopicPartition as Named
-from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli import records
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.holds.explain import counted
+from safeconsumer.journal.format import tp_text
 
 
 class TopicJournal:

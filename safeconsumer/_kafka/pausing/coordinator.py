@@ -167,7 +167,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Do what upstream does; where it is connected, without asking the IO thread.
 
-        Every ``poll`` asks, and it takes two changes of threads (design/0089).
+        Every ``poll`` asks, and it takes two changes of threads (design/decoding.md).
         """
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):

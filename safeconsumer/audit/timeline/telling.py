@@ -12,9 +12,9 @@ from safeconsumer.audit import fleet
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
-from safeconsumer.audit.journal import EXPIRED, Entry, Source
+from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import is_partition, tp_text
+from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
     Fault,
@@ -28,6 +28,7 @@ from safeconsumer.audit.timeline.story import (
     Timeline,
 )
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import EXPIRED, tp_text
 
 # JournalWriter adds this to a member's name: its process id, and a random part.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
@@ -202,7 +203,6 @@ class Watching:
     def __init__(self, settings: Settings) -> None:
         self._court = Court(settings, self._look)
         self._skew = settings.clock_skew
-        self._is_packed = False
         self._cases: tuple[Address, ...] = ()  # those of the picture told last
         self._seen: dict[Address, dict[str, _Seen]] = {}
         self._processes: dict[str, _Process] = {}
@@ -216,17 +216,6 @@ class Watching:
             JournalError: it is broken somewhere.
         """
         for address, fact in facts(_Noted(journal, self._note)):
-            self._take(address, fact)
-
-    def hear_packed(self, told: Iterable[tuple[Address, Fact]]) -> None:
-        """
-        Take facts from packs, which do not have faults.
-
-        Raises:
-            JournalError: a pack is broken.
-        """
-        for address, fact in told:
-            self._is_packed = True
             self._take(address, fact)
 
     def _take(self, address: Address, fact: Fact) -> None:
@@ -293,7 +282,6 @@ class Watching:
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
-            is_packed=self._is_packed,
         )
 
     def unnamed(self, wanted: Wanted) -> str:

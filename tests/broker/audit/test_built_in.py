@@ -19,11 +19,11 @@ from kafka.errors import IllegalStateError, KafkaError
 from safeconsumer import JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.harness.polling import poll_until
 from tests.harness.producing import write

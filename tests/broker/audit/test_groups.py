@@ -13,7 +13,7 @@ from safeconsumer.audit.facts import Address
 from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.stream import sources
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP

@@ -17,12 +17,12 @@ from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.journaling import holds_hook
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled
 from tests.harness.audit.recorded import Recorded

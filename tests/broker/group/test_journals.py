@@ -11,13 +11,13 @@ from kafka.producer.producer_batch import ProducerBatch
 from safeconsumer import ControlWriteError, SafeConsumer
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import JournalError, ScopeSyntaxError
 from safeconsumer.group import publisher
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.group.operating import fill_the_disk, run
 from tests.harness.group.team import Team

@@ -16,9 +16,9 @@ from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.journaling import holds_hook
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
+from safeconsumer.journal.writer import JournalWriter
 from tests.broker.group.test_permissions import permit, run
 from tests.harness.audit.recorded import Recorded
 from tests.harness.brokers import choice

@@ -590,6 +590,26 @@ def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
     assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
 
 
+def test_links_of_alerts_lead_where_the_runbook_is(tmp_path: Path) -> None:
+    """Absolute, as a message of Alertmanager needs them; only links are changed."""
+    arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
+    assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
+    changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]
+    link = 'runbook_url: "https://wiki.example/r?p=1#'
+    assert changed == old.replace('runbook_url: "runbook.md#', link)
+    assert changed.count(link) == len(ALERTS)
+    for wrong in (
+        "wiki.example",
+        "https://",
+        "https://a.b/#c",
+        'https://a"b',
+        "ftp://a",
+    ):
+        refused = CliRunner().invoke(safeconsumer, [*arguments[:-1], wrong])
+        assert refused.exit_code == Status.USAGE
+        assert "is no address like" in refused.stderr
+
+
 def test_no_file_is_written_by_halves(folder: Path) -> None:
     """Where the disk takes no more, all are as they were."""
     for one in folder.iterdir():

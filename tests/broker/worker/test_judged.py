@@ -9,7 +9,7 @@ import pytest
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.handling import Handling, skips_hook
 from safeconsumer.audit.journal import Journal, read
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import DeadLetter, Retry
 from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for

@@ -9,9 +9,10 @@ from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journaling import scopes_text
-from safeconsumer.audit.reading import covered, scope_text, tp_of, tp_text
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.audit.reading import covered, tp_of
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.journal.format import scope_text, tp_text
+from safeconsumer.journal.writer import JournalWriter
 
 
 class Recorded:

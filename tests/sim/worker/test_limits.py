@@ -15,7 +15,7 @@ from safeconsumer import (
     SafeConsumer,
     events,
 )
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled, in_both, put

@@ -1,7 +1,6 @@
 """The command ``safeconsumer timeline``."""
 
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -65,32 +64,6 @@ def test_without_the_extra_the_install_line_is_said(
     assert not (tmp_path / "out.svg").exists()
 
 
-def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
-    """But for what packs do not know, which it says."""
-    folder = written(tmp_path / "fleet", [*bad.a1(), *bad.held_for_the_group()[2:]])
-    pack = tmp_path / "pack"
-    run_audit = CliRunner().invoke(
-        safeconsumer, ["audit", str(folder), "--pack", str(pack)]
-    )
-    assert run_audit.exit_code == 1
-    texts = []
-    for given in (folder, pack):
-        out = tmp_path / "out.svg"
-        assert run(given, "-o", out).exit_code == 0
-        texts.append(
-            [
-                one.text
-                for one in ET.parse(out).getroot().iter()  # noqa: S314 - our own
-                if one.tag.endswith(("}text", "}tspan")) and one.text
-            ]
-        )
-    plain, packed = texts
-    assert [one for one in packed if one not in plain] == [
-        "Packs have no faults, and no members that never had a partition."
-    ]
-    assert [one for one in plain if one not in packed] == []
-
-
 def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
     """The picture lacks it, and a misspelt name must not look like silence."""
     folder, out = written(tmp_path / "fleet", bad.a1()), tmp_path / "out.svg"
@@ -137,21 +110,21 @@ def test_where_it_cannot_be_written_is_said_before_journals_are_read(
 ) -> None:
     """That may take minutes."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "x.journal").write_text('{"journal": 2}\n')
+    (folder / "x.journal").write_text('{"journal": 3}\n')
     done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
     assert done.exit_code == 2
     said = f"cannot be written: No such file or directory: {tmp_path / 'nowhere'}\n"
     assert done.output.endswith(said)
-    assert "version 2" not in done.output
+    assert "version 3" not in done.output
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "x.journal").write_text('{"journal": 2}\n')
+    (folder / "x.journal").write_text('{"journal": 3}\n')
     done = run(folder, "-o", tmp_path / "out.svg")
     assert done.exit_code == 2
-    assert "version 2" in done.output
+    assert "version 3" in done.output
     picture = (tmp_path / "out.svg").read_text("utf-8")
     assert "not complete: 1 journal cannot be read" in picture
     (folder / "x.journal").unlink()

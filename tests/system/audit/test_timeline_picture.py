@@ -125,7 +125,7 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
 
 
 def hostile() -> Timeline:
-    head = {"journal": 1, "member": EVIL, "group": EVIL, "at": 1.0}
+    head = {"journal": 2, "member": EVIL, "group": EVIL, "at": 1.0}
     said = [
         {"e": "assigned", "partitions": ["orders:0"]},
         {"e": "hold", "scope": "@all", "owner": EVIL},

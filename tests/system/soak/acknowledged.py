@@ -1,6 +1,6 @@
 """Journals what brokers have acknowledged, as runs of offsets."""
 
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 
 
 class Acknowledged:

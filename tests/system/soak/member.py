@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 from safeconsumer import Control, SafeConsumer, Worker
 from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.journaling import holds_hook
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
 from tests.harness.audit.recorded import Recorded, purges_hook
 from tests.system.soak.holds import Holder, Stock

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 from attrs import define
 
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak.faults import KINDS, Fault, Stage
 from tests.system.soak.plan import Draw, draws
 

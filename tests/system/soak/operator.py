@@ -7,11 +7,11 @@ from typing import Self
 
 from kafka.errors import KafkaError
 
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
+from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak.settings import GROUP, Settings
 
 _SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")

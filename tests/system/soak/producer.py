@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient
 
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak.acknowledged import Acknowledged
 
 _BURST = 1.0

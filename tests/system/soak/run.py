@@ -11,7 +11,7 @@ from typing import Any
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak import verdict
 from tests.system.soak.cluster import Cluster
 from tests.system.soak.faults import Stage

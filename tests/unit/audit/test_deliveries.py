@@ -8,7 +8,7 @@ import pytest
 from safeconsumer.audit.checker import check, findings_of
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import read
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 
 
 def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:

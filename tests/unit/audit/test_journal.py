@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from safeconsumer.audit.journal import parse, read
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
-HEAD = '{"journal": 1, "member": "a", "group": "g", "at": 1.0}\n'
+HEAD = '{"journal": 2, "member": "a", "group": "g", "at": 1.0}\n'
 
 
 def test_a_journal_is_read_as_it_was_written() -> None:
@@ -33,8 +33,8 @@ def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
     ("text", "said"),
     [
         ("", "no whole line"),
-        ('{"journal": 1', "no whole line"),
-        ('{"journal": 2}\n', "version 2"),
+        ('{"journal": 2', "no whole line"),
+        ('{"journal": 3}\n', "version 3"),
         ("[]\n", "not an object"),
         (HEAD + "{\n" + "{}\n", "line 2: not JSON"),
         (HEAD + "{}\n", "line 2: no n, at and e"),

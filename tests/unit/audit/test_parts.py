@@ -14,8 +14,8 @@ import pytest
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import opened, sources
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Telling
 from tests.unit.cli.test_audit import run
 
@@ -147,7 +147,7 @@ def shared(path: Path, *said: str) -> None:
 def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
     """They began at other times: no entry of one stands for one of the other."""
     for number in range(2):
-        head = {"journal": 1, "member": "a", "group": "g", "at": 1.0 + number}
+        head = {"journal": 2, "member": "a", "group": "g", "at": 1.0 + number}
         entry = {"n": 1, "at": 2.0, "e": "call", "op": "poll", "id": 1}
         text = f"{json.dumps(head)}\n{json.dumps(entry)}\n"
         (tmp_path / f"{number}.journal").write_text(text)
@@ -240,7 +240,7 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter
 
 calls, kill_at, before = 0, int(sys.argv[2]), sys.argv[3] == "before"
 writer = JournalWriter(sys.argv[1], member="a", part_bytes=400)

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.audit import shared, writer
+from safeconsumer.audit import shared
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import sources
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
+from safeconsumer.journal import writer
+from safeconsumer.journal.writer import JournalWriter
 
 SAID = ("group-hold", {"scope": "orders", "owner": "eve", "group": "g"})
 
@@ -137,7 +138,7 @@ def others(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         other.write_text(text)
         yield other, "journal"
     gone = tmp_path / "gone.journal"
-    head = {"journal": 1, "member": "m", "group": "", "shared": True, "at": 1.0}
+    head = {"journal": 2, "member": "m", "group": "", "shared": True, "at": 1.0}
     gone.write_text(f'{json.dumps(head)}\n{{"part": 2, "after": 0}}\n')
     yield gone, "a part that is missing"
     yield tmp_path / "no" / "folder.journal", "cannot be written"

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import CHECKS
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit import bad
 from tests.harness.audit.bad import TP, Fleet
 from tests.harness.audit.telling import Telling
@@ -51,7 +51,7 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"journal": 2}\n', "version 2"),
+        ('{"journal": 3}\n', "version 3"),
         ('{"journal": null}\n', "version None"),
         ("", "no whole line"),
         ('{"check": "A1"}\n', "x.journal is no journal: its first line has no"),

@@ -106,7 +106,7 @@ def journals(data: bytes) -> None:
     """A journal is refused with a reason, or judged, told of and laid out."""
     _told_of(_text(data))
     # The same with a head and numbers that are right, so that entries are reached.
-    lines = [b'{"journal":1,"member":"a","group":"g","at":1}']
+    lines = [b'{"journal":2,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
     _told_of("".join(f"{_text(line)}\n" for line in lines))

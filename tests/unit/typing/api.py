@@ -71,8 +71,8 @@ from safeconsumer import (
     WorkerSettingError,
     metrics,
 )
-from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events import Event
+from safeconsumer.journal.writer import JournalWriter
 
 TP = TopicPartition("orders", 3)
 
@@ -345,11 +345,7 @@ def takes_records() -> Any:  # noqa: ANN401 - upstream's
 
 def metric(consumer: SafeConsumer, worker: Worker) -> None:
     """Show figures to Prometheus."""
-    with metrics.serve(9100, consumer, worker, host="::") as server:
-        assert_type(server, metrics.Server)
-        assert_type(server.port, int)
-        server.collector.add(consumer)
-    metrics.Collector(worker, is_labelled=True).remove(worker)
+    metrics.Collector(worker).add(consumer)
     assert_type(metrics.METRICS, tuple[metrics.Metric, ...])
     assert_type(worker.stats().last_poll_at, float | None)
 

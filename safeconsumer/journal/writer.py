@@ -19,10 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from safeconsumer.audit.journal import VERSION
-from safeconsumer.audit.reading import tp_text
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.journal.format import VERSION, tp_text
 
 _LOOKS = 10
 
@@ -30,7 +28,7 @@ PART_BYTES = 256 << 20
 
 log = logging.getLogger("safeconsumer.audit")
 
-Running = Callable[[], Mapping[TopicPartition, Sequence[int]]]
+Running = Callable[[], Mapping[tuple[str, int], Sequence[int]]]
 
 
 class JournalWriter:

@@ -1,0 +1,1 @@
+"""Writes delivery journals: what one process did, for ``safeconsumer audit`` to judge."""

@@ -1,0 +1,93 @@
+"""
+Defines the delivery journal: what one process did, in JSON lines.
+
+This is version 2. The first line, ``{"journal": 2, "member": ..., "group": ..., "at":
+...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
+seconds since the epoch on a clock that never goes back, ``e``, the event, and its
+fields. A partition is written ``topic:number``, a time as seconds since the epoch. What
+is not known is left out, or null. A reader passes over events that are not named here.
+
+Of every consumer:
+
+- ``group``: ``group``, to which all further entries belong, instead of the head's; it
+  is written if a consumer is given the writer;
+- ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
+  name, which tell a topic from another of its name that was deleted before; ``commits`` is
+  false if the client commits by itself, unseen;
+- ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
+  committed offset, or the one that the client's reset rule gives;
+- ``deliver``: the records of one partition that a poll returned, or a step of an
+  iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
+  ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
+  ``[7, 9]`` for 7 and 8; ``after``, the number of the last entry before that poll or
+  step began, and ``asked``, when it began; ``peek`` true if the position stays where it
+  was (``poll(update_offsets=False)``); of the first record ``written``, when the broker
+  appended it, or ``created``, when its producer says that it was made. Polls that
+  return nothing are not written;
+- ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
+  record;
+- ``call`` and ``return``: ``op`` (pause, resume, seek, commit), ``id``, the same for
+  both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
+  ``lifetime`` (pause: until_resumed, while_assigned or plain), ``offsets`` (commit;
+  seek, null: the first or the next), ``ok`` false in a ``return`` if it failed. Of a
+  commit, ``call`` is written when the application calls, or where the client commits by
+  itself, and ``return`` when the answer is known;
+- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
+  ``hold`` also ``written``, when the broker appended it to the control topic, and
+  ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the
+  entry may be written a little later, and ``why`` if nobody lifted it: it expired, or
+  ended with an ownership.
+
+Of a worker, whose consumer keeps a journal:
+
+- ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
+  get the records, so that a record counts as done only if they report it;
+- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
+  same for both; with ``handle`` also ``lane``, the same for records that must not
+  overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
+  ownership; with ``handled`` ``ok``, false if it raised;
+- ``completed``: ``tp``, ``offset``, ``why``: the record is complete although its
+  handler failed: dead-letter (written when the letter is acknowledged) or skipped;
+  both are written before anybody else can learn of it;
+- ``running``: ``records``, the offsets by partition that handlers are working on;
+  written between the moment when a hold is in force and the entry that reports it.
+
+Of others:
+
+- ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
+- ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
+  had before is deleted;
+- ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
+  ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
+  it is meant to last, 0 if it is over at once. A test did this to the fleet. They are
+  for pictures; no check reads them, so no fault excuses anything.
+
+A process that is killed may leave half a line at the end; nothing else may be broken.
+
+A journal may be in parts, each a file. The head of a later one also has ``part``,
+counted up by one from 1, ``after``, the number of the last entry before it, and
+``began``, the ``at`` of the first head; a part that is over ends with a line without
+``n``: ``part`` and ``after`` of the next one.
+"""
+
+VERSION = 2
+
+# The reasons why a hold that nobody lifted is over.
+EXPIRED, ENDED = "expired", "ended"
+
+# The reasons why a record is complete although its handler failed.
+DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
+
+
+def tp_text(tp: tuple[str, int]) -> str:
+    """Return the name of a partition in journals."""
+    return f"{tp[0]}:{tp[1]}"
+
+
+def scope_text(scope: object) -> str:
+    """Return the name of a scope in journals."""
+    topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
+    # A partition of the topic re is written re:re:3, as re:3 would be a pattern.
+    is_of_re = topic == "re" and number is not None
+    return f"re:{topic}:{number}" if is_of_re else str(scope)
