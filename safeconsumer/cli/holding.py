@@ -318,7 +318,7 @@ def _placed(
     own = wanted.own.values()
     kept = [one for one in own if one.key not in changes]
     # A look may be old: what nothing was written for is looked at again.
-    stands = operator.standing(wanted.wish.group) if kept else ()
+    stands, _ = operator.standing(wanted.wish.group) if kept else ((), {})
     gone = [one.key.scope for one in kept if one not in stands]
     changed = f"meanwhile {', '.join(gone)} was lifted or replaced: run it again"
     until = wanted.wish.ending.until

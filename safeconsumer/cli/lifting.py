@@ -149,8 +149,7 @@ def _owner(context: click.Context, source: str, owner: str | None) -> str:
 def _look(operator: Operator, asked: _Asked) -> _Seen | None:
     # None: holds that cannot be read must still be liftable.
     try:
-        ends = operator.ends()
-        holds = operator.standing(asked.group)
+        holds, ends = operator.standing(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return None
     return _Seen(holds, ends[operator.topic_of(asked.source)])

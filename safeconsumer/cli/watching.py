@@ -191,7 +191,7 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -
 def _check_readable(operator: Operator) -> None:
     # Who may read no holds is told that, and not that there are none.
     with suppress(ControlTopicError):
-        operator.ends()
+        operator.standing()
 
 
 def _group_row(one: View) -> tuple[str, ...]:

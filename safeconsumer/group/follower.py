@@ -15,8 +15,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.fold import side_by_side
-from safeconsumer.group.known import NAMED_FOR, Known, Seen, Told
+from safeconsumer.group.known import NAMED_FOR, Known, Past, Seen, Told, history_of
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
@@ -92,7 +91,7 @@ class Snapshot:
 
     version: int = 0
     pictures: Mapping[str, Picture] = field(factory=dict)
-    records: tuple[Standing, ...] = ()
+    records: tuple[Past, ...] = ()
     moved: Mapping[tuple[str, TopicPartition], float] = field(factory=dict)
     now: float | None = None
     heard_at: float
@@ -113,9 +112,7 @@ class Snapshot:
 
     def history(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return the records still on the control topics, of one group or of all."""
-        return side_by_side(
-            one for one in self.records if group in {None, one.key.group}
-        )
+        return history_of(self.records, group)
 
 
 @frozen(kw_only=True)

@@ -15,8 +15,15 @@ from safeconsumer.errors import ControlTopicError, ControlWriteError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.fold import side_by_side
-from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
+from safeconsumer.group.known import (
+    GROUP,
+    NAMED_FOR,
+    OPERATOR,
+    Known,
+    Seen,
+    Told,
+    history_of,
+)
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.noting import Journal, Noting
 from safeconsumer.group.picture import Picture
@@ -193,14 +200,19 @@ class Operator:
             self.unwritten = self.unwritten or noting.answered(done, refused)
         return tuple(done)
 
-    def standing(self, group: str | None = None) -> tuple[Standing, ...]:
+    def standing(
+        self, group: str | None = None
+    ) -> tuple[tuple[Standing, ...], dict[str, int]]:
         """
         Return the holds that are on the topics, of one group or of all.
 
         They are folded by offset, as members fold them; expired ones are among them.
+
+        Returns:
+            The holds, and the offset below which each control topic was read.
         """
-        self._read_strictly()
-        return self._known.standing(group)
+        ends = self._read_strictly()
+        return self._known.standing(group), ends
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
@@ -209,8 +221,7 @@ class Operator:
         Each topic's are in their own order; the two are merged by their times.
         """
         self._read_strictly()
-        found = self._known.records
-        return side_by_side(one for one in found if group in {None, one.key.group})
+        return history_of(self._known.records, group)
 
     def records_between(
         self, source: str, first: int, end: int
@@ -224,34 +235,23 @@ class Operator:
             end: the offset after the last.
         """
         self._read_strictly()
-        return tuple(
-            one
+        found = (
+            one.standing
             for one in self._known.records
-            if one.source == source and first <= one.offset < end
+            if one.source == source and first <= one.written.offset < end
         )
-
-    def ends(self) -> dict[str, int]:
-        """Return the end offsets of the control topics."""
-        return self._read_strictly()
-
-    def broker_time(self) -> float:
-        """
-        Return the broker's time, or the time of the newest report if it is not known.
-
-        It is 0.0 if reports cannot be read; then no hold counts as expired.
-        """
-        self._read(is_strict=False)
-        told = self._known.told(self._listen)
-        return told.newest if told.now is None else told.now
+        return tuple(one for one in found if one is not None)
 
     # ------------------------------------------------------------ reading
 
     def _read_strictly(self) -> dict[str, int]:
-        return dict(self._read(is_strict=True).ends or {})
+        # Without the reports, of which there are many, and which no hold needs.
+        settings = evolve(self.settings, status_topic=None)
+        return dict(self._read(settings, is_strict=True).ends or {})
 
-    def _read(self, *, is_strict: bool) -> Seen:
+    def _read(self, settings: Control, *, is_strict: bool) -> Seen:
         """Read the topics up to their ends; say what of them could not be read."""
-        ids, troubles = topics.readable(self.admin, self.settings)
+        ids, troubles = topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.operator_topic not in ids:
             raise troubles[0]
         try:
@@ -429,8 +429,21 @@ class Operator:
             self._until = math.inf
 
     def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
-        survey = Survey(facts={group: self.group(group)})
-        seen, told = self._told(is_strict=is_strict)
+        facts = self.group(group)
+        seen, told = self.told(is_strict=is_strict)
+        return self.picture(group, facts, seen, told, has_lags=has_lags)
+
+    def picture(
+        self,
+        group: str,
+        facts: GroupFacts,
+        seen: Seen,
+        told: Told,
+        *,
+        has_lags: bool = False,
+    ) -> Picture:
+        """Put together what is known of a group; its lags are asked for."""
+        survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
                 lambda asker: with_lags(survey, [group], self.admin, asker)
@@ -443,14 +456,20 @@ class Operator:
 
         Lags are not included.
         """
-        seen, told = self._told(is_strict=False)
+        seen, told = self.told()
         survey = survey_of(self.admin, told.groups)
         seen = evolve(seen, unread=[*seen.unread, *survey.unlisted])
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())
 
-    def _told(self, *, is_strict: bool) -> tuple[Seen, Told]:
-        seen = self._read(is_strict=is_strict)
+    def told(self, *, is_strict: bool = False) -> tuple[Seen, Told]:
+        """
+        Read the topics; return how much of them could be read, and what they say.
+
+        Args:
+            is_strict: raise if the control topics cannot be read.
+        """
+        seen = self._read(self.settings, is_strict=is_strict)
         if seen.ends is not None and not is_strict and not self._is_fit:
             # A topic made for other data has no holds on it either.
             try:

@@ -1,7 +1,6 @@
 """What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from safeconsumer.group.backlog import Backlog, Pace, backlog_of
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.known import Told
 from safeconsumer.group.overview import row_of, view_of
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import Kept, decode_report, encode_report
@@ -306,10 +306,8 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
     standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
-    operator: Any = SimpleNamespace(
-        broker_time=lambda: 0.0, standing=lambda _: (standing,)
-    )
-    told = [one for one in findings._holds(operator, "g") if one.rank == BAD]
+    topics = Told(standing=(standing,))
+    told = [one for one in findings._holds(topics, "g") if one.rank == BAD]
     assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 
