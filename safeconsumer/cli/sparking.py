@@ -29,7 +29,7 @@ def session(master: str, name: str) -> Iterator[Any]:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = "this needs pyspark: pip install 'safeconsumer[spark-local]'"
+        message = "this needs pyspark: pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
         raise MissingExtraError(message) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
     builder = SparkSession.builder.master(master)
