@@ -9,10 +9,10 @@ from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.errors import JournalError
 from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
