@@ -1,170 +1,66 @@
-"""Collects the journal entries around a violation, to show them to people."""
+"""Shows the journal entries around the one that proves a violation."""
 
-import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from attrs import frozen
+import msgspec
 
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
-from safeconsumer.audit.reading import TopicPartition, covering_for_group
+from safeconsumer.audit.entries import Entry, Other
+from safeconsumer.audit.stream import Source
 from safeconsumer.errors import JournalError
-from safeconsumer.journal.format import tp_text
 
 _BEFORE, _AFTER = 6, 3
-
-# Checks that compare what a member did with what operators say, by clocks.
-_OF_HOLDS = frozenset({"G2", "A1", "W10"})
-_CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
+_SHOWN = 8  # of a long list
 
 
-@frozen
-class Excerpt:
+def around(
+    journals: Iterable[Source], group: str, member: str, number: int
+) -> Iterator[str]:
     """
-    Entries of one journal that belong together.
+    Yield lines about the entries around one, which begins with ``>``.
 
-    Attributes:
-        member: the member whose journal it is.
-        group: its consumer group.
-        entries: the entries in order, without those that do not concern the partition.
-        marked: the numbers of the entries that show the violation.
-    """
-
-    member: str
-    group: str
-    entries: tuple[Entry, ...]
-    marked: frozenset[int]
-
-
-def excerpts(
-    journals: Iterable[Source], tp: TopicPartition, finding: Finding
-) -> Iterator[Excerpt]:
-    """
-    Yield a few entries of each journal around one violation.
-
-    If a member broke a promise by itself, they are those of its journal around the
-    entry that shows it. Otherwise they are those of all members of its group and of
-    producers, around the runs that include the offset. If it violated an operator's
-    hold, the operators' entries until then are added.
+    Args:
+        journals: the journals, of which one is the member's.
+        group: the group in which the member was judged.
+        member: the member.
+        number: the number of the entry.
     """
     for journal in journals:
-        try:
-            own = _of_the_group(journal, tp, finding.case.group or "")
-            if finding.member in {"", journal.member}:
-                found = _around(own, _Shows(finding))
-            else:
-                found = _held(own, finding)
-        except JournalError:
-            continue  # broken further on; this was reported when it was judged
-        if found is not None:
-            yield Excerpt(journal.member, journal.group, *found)
+        if journal.member == member:
+            of = f" of {group}" if group else ""
+            yield f"  {member}{of}"
+            for entry in _near(journal, number):
+                mark = ">" if entry.n == number else " "
+                yield f"  {mark} {entry.n:>6}  {entry.at:.3f}  {_text(entry)}"
 
 
-def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[Entry]:
-    # Entries of another group show nothing about this one; those of producers, and of
-    # operators about this group, may be in any journal.
-    for one in _concerning(journal, tp):
-        whose = journal.group
-        if one.event in OF_OPERATORS and one["group"] is not None:
-            whose = one["group"]
-        if one.event in {"acked", "kept"} or whose == group:
-            yield one
+def _near(journal: Source, number: int) -> Iterator[Entry | Other]:
+    entries = iter(journal.entries)
+    before: deque[Entry | Other] = deque(maxlen=_BEFORE + 1)
+    try:
+        for entry in entries:
+            before.append(entry)
+            if entry.n == number:
+                yield from before
+                yield from islice(entries, _AFTER)
+                return
+    except JournalError:
+        return  # broken further on; this was reported when it was judged
 
 
-def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
-    name = tp_text(tp)
-
-    def is_covered(scope: str) -> bool:
-        try:
-            return covering_for_group(scope)(tp)
-        except JournalError:  # it may cover the partition
-            return True
-
-    for one in journal.entries:
-        if one["op"] in _CALLS_WITH_SCOPES or one["scope"] is not None:
-            named = (one["scope"],) if one["scopes"] is None else one["scopes"]
-            if any(map(is_covered, named)):
-                yield one
-        elif (
-            one["tp"] == name
-            or name in (one["partitions"] or ())
-            or name in (one["offsets"] or ())
-        ):
-            yield one
+def _text(entry: Entry | Other) -> str:
+    fields = msgspec.to_builtins(entry)
+    shown = (
+        f"{name}={_value(value)}"
+        for name, value in fields.items()
+        if name not in {"n", "at", "e"} and value is not None
+    )
+    return "  ".join([entry.event, *shown])
 
 
-def _held(
-    entries: Iterable[Entry], finding: Finding
-) -> tuple[tuple[Entry, ...], frozenset[int]] | None:
-    if finding.check not in _OF_HOLDS or finding.basis is not Basis.CLOCKS:
-        return None
-    until = math.inf if finding.at is None else finding.at
-    told = [one for one in entries if one.event in OF_OPERATORS and one.at <= until]
-    holds = [one.number for one in told if one.event == "group-hold"]
-    shown = tuple(told[-_BEFORE:])
-    return (shown, frozenset(holds[-1:])) if shown else None
-
-
-class _Shows:
-    """Decides whether an entry shows a violation."""
-
-    def __init__(self, finding: Finding) -> None:
-        self._finding = finding
-
-    def __call__(self, entry: Entry) -> bool:
-        finding = self._finding
-        if finding.entry is not None:
-            return entry.number == finding.entry
-        if finding.offset is None or entry.event not in {"deliver", "moved", "acked"}:
-            return False
-        start = entry["from"] if entry["first"] is None else entry["first"]
-        end = entry["next"] if entry["last"] is None else entry["last"] + 1
-        return bool(start <= finding.offset <= end)
-
-
-def _around(
-    entries: Iterable[Entry], shows: _Shows
-) -> tuple[tuple[Entry, ...], frozenset[int]] | None:
-    before: deque[Entry] = deque(maxlen=_BEFORE)
-    found: list[Entry] = []
-    marked: set[int] = set()
-    left = 0
-    for one in entries:
-        if shows(one):
-            found.extend(before)
-            before.clear()
-            marked.add(one.number)
-            left = _AFTER + 1
-        if left:
-            found.append(one)
-            left -= 1
-            if not left:
-                break
-        else:
-            before.append(one)
-    return (tuple(found), frozenset(marked)) if marked else None
-
-
-def lines(found: Iterable[Excerpt]) -> Sequence[str]:
-    """Return excerpts as text; lines that show the violation begin with ``>``."""
-    said = []
-    for excerpt in found:
-        of = f" of {excerpt.group}" if excerpt.group else ""
-        said.append(f"  {excerpt.member}{of}")
-        for one in excerpt.entries:
-            mark = ">" if one.number in excerpt.marked else " "
-            fields = "  ".join(
-                f"{key}={_text(value)}" for key, value in one.fields.items()
-            )
-            said.append(
-                f"  {mark} {one.number:>6}  {one.at:.3f}  {one.event}  {fields}"
-            )
-    return said
-
-
-def _text(value: object) -> str:
+def _value(value: object) -> str:
     if isinstance(value, list):
-        shown = ",".join(map(str, value[:8]))
-        return shown if len(value) <= 8 else f"{shown},... ({len(value)})"  # noqa: PLR2004 - as many as fit
+        shown = ",".join(map(str, value[:_SHOWN]))
+        return shown if len(value) <= _SHOWN else f"{shown},... ({len(value)})"
     return str(value)

@@ -4,35 +4,36 @@ Judges all members' journals about one partition together: the reference checker
 The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
 ownership has no gap; A4, an ownership does not step back, and none begins after the
 committed offset; A5, nothing is committed that was not delivered; A6, records that are
-delivered twice were not committed; A7, ``paused()`` agrees with the holds; A8, parked
-data is bounded; L1, a resume resumes; G2, nothing is delivered from an ownership that
-began after a group hold was acknowledged.
+delivered twice were not committed; G2, nothing is delivered that is held for the group,
+once its members know of the hold.
 
 For workers, whose handlers are journaled: W4, nothing is committed beyond what is
 complete; W5, every record is completed in the end, once per ownership; W7, records of a
 lane are handled one at a time, in order; W10, no handler begins on held records.
 """
 
+import math
 from collections.abc import (
-    Callable,
     Container,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 
 from attrs import evolve, field, frozen
 
-from safeconsumer.audit import fleet
-from safeconsumer.audit.anew import OF_OFFSETS, is_one_topic, made_anew
-from safeconsumer.audit.facts import Address, Fact, docket, facts, written_to
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import OF_OPERATORS, Source
-from safeconsumer.audit.operators import Span, misdated, spans_of
+from safeconsumer.audit import fleet, group_holds
+from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.entries import Acked, Entry, Kept, Other
+from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.holding import Key
+from safeconsumer.audit.members import Member, Watch
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import TopicPartition, covering_for_group, may_be_scope
-from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.reading import TopicPartition, covering_for_group, tp_of
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -41,10 +42,12 @@ from safeconsumer.audit.starts import (
     wrong_commits,
     wrong_starts,
 )
+from safeconsumer.audit.stream import Source
+from safeconsumer.audit.tracks import Track
 from safeconsumer.errors import JournalError
 
 CHECKS = (
-    *("A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "L1", "G2"),
+    *("A1", "A2", "A3", "A4", "A5", "A6", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
 
@@ -57,18 +60,15 @@ _UNTOLD = (
     "(audit --against-topic)"
 )
 
-# Checks that compare records of one ownership with the records before them.
-_OF_ONE = ("A3", "A4")
-
-Watch = Callable[[Address, Replay, Fact], None]
-
-# What a clean verdict rests on; for A4 and A6 this depends on what is known.
+# What a clean result rests on; for A4 and A6 this depends on what is known.
 _BASES: Mapping[str, Basis] = {
-    **dict.fromkeys(("A1", "A3", "A5", "A7", "A8"), Basis.ORDER),
-    **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
-    **dict.fromkeys(("L1", "G2"), Basis.CLOCKS),
+    **dict.fromkeys(("A1", "A3", "A5", "W4", "W5", "W7", "W10"), Basis.ORDER),
     "A2": Basis.OFFSETS,
+    "G2": Basis.CLOCKS,
 }
+
+# A check that cannot be judged, and why.
+Unjudged = tuple[str, str]
 
 
 @frozen(kw_only=True)
@@ -77,27 +77,29 @@ class Settings:
     The assumptions of the checker.
 
     Attributes:
-        patience: seconds for L1, and for an operator's hold to reach members that
-            already own the partition (G2, W10).
+        patience: seconds within which a hold of the group reaches members that own
+            the partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
+        control: what the control topics say; None if they were not read.
     """
 
     patience: float = 5.0
     clock_skew: float = 0.0
     is_drained: bool = False
+    control: Control | None = None
 
 
 @frozen(kw_only=True)
-class Verdict:
+class Result:
     """
-    The verdict on one case.
+    What was found about one case.
 
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
-        group_holds: when operators certainly held the partition for the group.
+        group_holds: when the partition was held for the group.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
     """
@@ -111,371 +113,404 @@ class Verdict:
 
 def judge(
     case: Address,
-    told: Iterable[Fact],
+    entries: Iterable[tuple[str, Entry]],
     settings: Settings,
     written: Container[str] = (),
-) -> Verdict:
+) -> Result:
     """
-    Judge one partition of one consumer group by the facts of all journals.
+    Judge one partition of one consumer group by entries of all journals.
 
-    It is a pure function, and the only place where cases are judged: all readers of
-    journals call it, or :class:`Trial`.
+    It is pure. Each member's entries come together, in their order.
 
     Args:
         case: the group and the partition.
-        told: the facts of its own address and of those that :func:`docket` names for
-            it; each member's in the order of their numbers, the members in any order.
+        entries: those with the addresses that :func:`needs_of` names for the case, as
+            :func:`safeconsumer.audit.members.split` finds them, each after its member.
         settings: the assumptions.
         written: topics for which a journal or the topic itself says what was written,
             perhaps to other partitions only.
 
     Raises:
-        JournalError: an operator's hold has a scope that cannot be read.
+        JournalError: an entry names something that cannot be read.
     """
-    trial = Trial(case, settings)
-    for fact in told:
-        trial.take(fact)
-    return trial.verdict(written)
+    checker = Checker(settings, only=case)
+    for name, own in groupby(entries, itemgetter(0)):
+        checker.follow(name, case.group or "", (entry for _, entry in own))
+    return checker.result(case, written)
 
 
-class Trial:
-    """
-    Judges a case from facts that arrive one by one; many trials can run at a time.
-
-    Memory grows with ownerships, commits, polls that returned records, and gaps between
-    deliveries; not with records.
-    """
-
-    def __init__(
-        self, case: Address, settings: Settings, watch: Watch | None = None
-    ) -> None:
-        self._case = case
-        self._settings = settings
-        self._watch = watch
-        self._members: dict[str, Replay] = {}
-        self._acked = fleet.Acknowledged()
-        self._control: list[Fact] = []
-        # Patterns that only RE2 can read, while it is not installed.
-        self._unread: set[str] = set()
-
-    def take(self, fact: Fact) -> None:
-        """
-        Take one fact; those of a member come in order.
-
-        Raises:
-            JournalError: an operator's hold has a scope that cannot be read.
-        """
-        if fact.event in {"acked", "kept"}:
-            self._acked.add(fact)
-        elif fact.event in OF_OPERATORS:
-            if self._may_cover(fact["scope"]):
-                self._control.append(fact)
-        else:
-            known = self._members.get(fact.member)
-            if known is None:
-                known = Replay(self._case, self._settings.patience)
-                self._members[fact.member] = known
-            known.take(fact)
-            if self._watch is not None:
-                self._watch(self._case, known, fact)
-
-    def _may_cover(self, scope: str) -> bool:
-        tp = self._case.topic, self._case.partition
-        try:
-            return covering_for_group(scope)(tp)
-        except JournalError:
-            if not may_be_scope(scope):
-                raise
-            self._unread.add(scope)
-            return True
-
-    def share(self, written: fleet.Acknowledged) -> None:
-        """Take what producers wrote for all groups, instead of single facts about it."""
-        self._acked = written
-
-    def verdict(self, written: Container[str] = ()) -> Verdict:
-        """
-        Return the verdict, once all facts were taken.
-
-        Args:
-            written: as in :func:`judge`.
-        """
-        members = dict(sorted(self._members.items()))
-        findings: list[Finding] = []
-        skew = self._settings.clock_skew
-        anew = made_anew(self._epochs(), self._acked.told.values(), skew)
-        wrong = misdated(self._control, skew)
-        spans = [] if wrong else self._spans(members)
-        unjudged = dict(self._unjudged(members, spans))
-        if wrong:
-            unjudged |= dict.fromkeys(_of_operators(members), wrong)
-        for one in self._findings(members, spans):
-            if isinstance(one, Finding):
-                findings.append(one)
-            else:
-                unjudged[one[0]] = one[1]
-        moot = (*_OF_THE_GROUP, *dict(_unseen_commits(members)))
-        findings = [one for one in findings if not _is_moot(one, unjudged, moot)]
-        if self._settings.is_drained and (untold := self._untold(written)):
-            unjudged.setdefault("A2", untold)
-        if anew is not None:
-            unjudged |= dict.fromkeys(OF_OFFSETS, anew.why)
-            until = anew.since - skew
-            sure = [] if anew.is_sure else list(self._of_one_topic(members, findings))
-            findings = [
-                one for one in findings if _is_of_the_old(one, until) or one in sure
-            ]
-        starts = basis_of(self._epochs())
-        return Verdict(
-            case=self._case,
-            findings=tuple(findings),
-            group_holds=tuple(spans),
-            bases={**_BASES, "A4": starts, "A6": starts},
-            unjudged=unjudged,
-        )
-
-    def _untold(self, written: Container[str]) -> str:
-        # Whether everything came cannot be told from what came.
-        if not self._acked.told and self._case.topic not in written:
-            return _UNTOLD
-        least = self._acked.untold
-        passed = fleet.positions(self._epochs())
-        if any(uncovered(merged([(0, least)] if least else []), passed)):
-            return f"what the topic had before offset {least} is deleted"
-        return ""
-
-    def _spans(self, members: Mapping[str, Replay]) -> list[Span]:
-        patience, skew = self._settings.patience, self._settings.clock_skew
-        found = spans_of(self._control, members.values(), patience, skew)
-        return [one.if_held() if one.scope in self._unread else one for one in found]
-
-    def _of_one_topic(
-        self, members: Mapping[str, Replay], findings: Iterable[Finding]
-    ) -> Iterator[Finding]:
-        # A finding from within one ownership is true, whichever topic it was.
-        own = {name: list(one.findings()) for name, one in members.items()}
-        for one in findings:
-            if (
-                one.check in _OF_ONE
-                and one.at is not None
-                and one in own.get(one.member, ())
-            ):
-                its = [
-                    epoch
-                    for epoch in members[one.member].epochs
-                    if epoch.at <= one.at <= epoch.over
-                ]
-                if its and is_one_topic(its[-1], self._settings.clock_skew):
-                    yield one
-
-    def _epochs(self) -> list[Epoch]:
-        return [
-            epoch for _, one in sorted(self._members.items()) for epoch in one.epochs
-        ]
-
-    def _unjudged(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
-    ) -> Iterator[tuple[str, str]]:
-        hidden = [name for name, one in members.items() if one.was_hidden]
-        if hidden:
-            yield (
-                "A7",
-                f"the journal of {hidden[0]} lacks some results of paused()",
-            )
-        if not members and not self._case.group and self._acked.told:
-            yield "A2", "no journal says who read the acknowledged records"
-        yield from _unseen_commits(members)
-        placed = {id(one.epoch) for one in self._starts(members)}
-        for name, one in members.items():
-            for epoch, offset in one.unplaced:
-                if offset and (epoch.was_sought or id(epoch) not in placed):
-                    said = (
-                        f"{name} committed {offset}, but its position then is unknown"
-                    )
-                    yield "A5", said
-        if any(one.may_be_anew for one in self._starts(members)):
-            said = (
-                "the group counts generations from 1 again, perhaps without its commits"
-            )
-            yield from (("A4", said), ("A5", said), ("A6", said))
-        grouped = self._grouped(members)
-        if grouped:
-            for check in _OF_THE_GROUP:
-                yield check, grouped
-        yield from self._unknown_holds(members, spans)
-
-    def _unknown_holds(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
-    ) -> Iterator[tuple[str, str]]:
-        near = self._settings.patience + self._settings.clock_skew
-        for member in members.values():
-            heard = [one for one in member.heard if ":" in one.key[1]]
-            for one in fleet.unknown_holds(heard, spans, near):
-                scope, owner = one.key
-                yield "G2", f"no journal says when {owner} placed the hold on {scope}"
-                return
-
-    def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
-        epochs = [epoch for one in members.values() for epoch in one.epochs]
-        strays = [one.strays for one in members.values()]
-        return starts_of(epochs, strays, self._settings.clock_skew)
-
-    def _grouped(self, members: Mapping[str, Replay]) -> str:
-        # Members that name a generation were in a group, but perhaps in different ones.
-        if not self._case.group:
-            for name, one in members.items():
-                if any(epoch.is_numbered for epoch in one.epochs):
-                    return f"{name} was in a group, but its journal does not name it"
-        return ""
-
-    def _findings(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
-    ) -> Iterator[Finding | tuple[str, str]]:
-        case, skew = self._case, self._settings.clock_skew
-        patience, is_drained = self._settings.patience, self._settings.is_drained
-        for one in members.values():
-            yield from one.findings()
-        yield from _late_commits(members.values())
-        epochs = [epoch for one in members.values() for epoch in one.epochs]
-        starts, basis = self._starts(members), basis_of(epochs)
-        yield from wrong_starts(case, starts, basis)
-        yield from wrong_commits(case, starts, basis)
-        yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
-        if is_drained:
-            yield from fleet.not_done(case, members, self._acked)
-        yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
-        yield from fleet.though_held(case, members, spans, patience, skew)
-
-
-def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
-    # Checks that compare members' entries with operators' entries.
-    yield "G2"
-    if any(one.let_go for one in members.values()):
-        yield "A1"
-    if any(one.is_working for one in members.values()):
-        yield "W10"
-
-
-def _unseen_commits(members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
-    # Of a client that commits by itself nobody knows what is committed, and so neither
-    # where the next owner was to begin.
-    for name, one in members.items():
-        if one.is_blind:
-            said = f"{name} commits by itself, and its journal does not tell what"
-            for check in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
-                yield check, said
-            return
-
-
-def _is_moot(one: Finding, unjudged: Mapping[str, str], moot: Container[str]) -> bool:
-    is_open = one.check in moot and one.check in unjudged
-    return is_open and one.check != "G2" and one.basis is not Basis.ORDER
-
-
-def _is_of_the_old(one: Finding, until: float) -> bool:
-    # Comparisons with offsets of the new topic prove nothing.
-    return one.check not in OF_OFFSETS or (one.at is not None and one.at < until)
-
-
-def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:
-    # Wrong only if the generation that revoked the partition gave it to a member.
-    members = list(members)
-    given = frozenset[int]().union(*(one.generations for one in members))
-    for one in members:
-        for number, found in one.late:
-            if number in given:
-                yield evolve(found, basis=Basis.GENERATIONS)
-
-
-class Court:
+class Checker:
     """
     Judges all cases that journals are about, on one machine, in one pass.
 
+    Memory grows with ownerships, commits and gaps between deliveries; where something
+    was held for the group also with polls that returned records; not with records.
+
     Args:
         settings: the assumptions.
-        watch: called with the replay of a member after each fact that the replay has
-            taken; it changes nothing. Pictures are drawn from what it sees.
+        only: the only case that is judged; None for all.
+        watch: sees what members do.
     """
 
-    def __init__(self, settings: Settings, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        only: Address | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         self._settings = settings
+        self._only = only
         self._watch = watch
-        self._trials: dict[Address, Trial] = {}
-        # Facts that concern several cases, some of which may appear later.
-        self._shared: dict[Address, list[Fact]] = {}
-        self._written: dict[Address, fleet.Acknowledged] = {}
+        self._members: dict[tuple[str, str], Member] = {}
+        self._written: dict[TopicPartition, fleet.Acknowledged] = {}
 
-    def hear(self, journal: Source) -> None:
+    def read(self, journal: Source) -> None:
         """
-        Take a whole journal.
+        Read a whole journal.
 
         Raises:
             JournalError: it is broken somewhere; the entries before that count, but
                 they prove nothing.
         """
-        for address, fact in facts(journal):
-            self.take(address, fact)
+        entries = iter(journal.entries)
+        group: str | None = journal.group
+        while group is not None:
+            group = self.follow(journal.member, group, entries)
 
-    def take(self, address: Address, fact: Fact) -> None:
+    def follow(
+        self, member: str, group: str, entries: Iterator[Entry | Other]
+    ) -> str | None:
         """
-        Take one fact; those of a member and address come in order.
+        Follow entries of one member; return the group to which it changes, if it does.
 
         Raises:
-            JournalError: an operator's hold has a scope that cannot be read.
+            JournalError: as :meth:`read`.
         """
-        if address.group is None:
-            self._written.setdefault(address, fleet.Acknowledged()).add(fact)
-            return
-        if not address.is_case:
-            self._shared.setdefault(address, []).append(fact)
-            return
-        known = self._trials.get(address)
+        known = self._members.get((member, group))
         if known is None:
-            known = Trial(address, self._settings, self._watch)
-            self._trials[address] = known
-        known.take(fact)
+            known = self._members[member, group] = Member(
+                member,
+                group,
+                only=None if self._only is None else self._only.tp,
+                written=self._wrote,
+                keeps_moments=_is_held(self._settings, group),
+                watch=self._watch,
+            )
+        return known.read(entries)
 
-    def verdicts(self) -> dict[Address, Verdict]:
-        """Return the verdict on each case, once all journals were taken."""
-        found: dict[Address, Verdict] = {}
-        known = [*self._trials, *self._shared, *self._written]
+    def _wrote(self, member: str, entry: Acked | Kept) -> None:
+        tp = tp_of(entry.tp)
+        self._written.setdefault(tp, fleet.Acknowledged()).add(member, entry)
+
+    def results(self) -> dict[Address, Result]:
+        """Return what was found about each case, once all journals were read."""
+        known = [
+            *(
+                Address(one.group, *tp)
+                for one in self._members.values()
+                for tp in one.tracks
+            ),
+            *(Address(None, *tp) for tp in self._written),
+        ]
         written = written_to(known)
-        for case, needed in docket(known).items():
-            trial = self._trials.get(case) or Trial(case, self._settings)
-            for address in needed:
-                for fact in self._shared.get(address, ()):
-                    trial.take(fact)
-                if address in self._written:
-                    trial.share(self._written[address])
-            found[case] = trial.verdict(written)
-        return found
+        return {case: self.result(case, written) for case in needs_of(known)}
+
+    def result(self, case: Address, written: Container[str]) -> Result:
+        """
+        Return what was found about one case.
+
+        Args:
+            case: the group and the partition.
+            written: as of :func:`judge`.
+        """
+        members = [
+            one
+            for (_, group), one in sorted(self._members.items())
+            if group == case.group
+        ]
+        own = _Case(
+            case,
+            self._settings,
+            {one.name: one.tracks[case.tp] for one in members if case.tp in one.tracks},
+            self._written.get(case.tp) or fleet.Acknowledged(),
+            [one.holds.heard for one in members],
+        )
+        return _result(own, written)
 
 
 def check(
     journals: Iterable[Source], settings: Settings | None = None
-) -> dict[Address, Verdict]:
+) -> dict[Address, Result]:
     """
-    Return the verdict on every group and partition that the journals name.
+    Return what is found about every group and partition that the journals name.
 
     Args:
-        journals: the journals of all members, producers and operators.
+        journals: the journals of all members and producers.
         settings: the assumptions.
 
     Raises:
         JournalError: a journal is broken somewhere.
     """
-    court = Court(settings or Settings())
+    checker = Checker(settings or Settings())
     for journal in journals:
-        court.hear(journal)
-    return court.verdicts()
+        checker.read(journal)
+    return checker.results()
 
 
 def findings_of(
-    verdicts: Mapping[Address, Verdict],
+    results: Mapping[Address, Result],
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
     """Return the findings about each partition, in any group."""
     found: dict[TopicPartition, tuple[Finding, ...]] = {}
-    for case, verdict in verdicts.items():
-        tp = case.topic, case.partition
-        found[tp] = *found.get(tp, ()), *verdict.findings
+    for case, result in results.items():
+        found[case.tp] = *found.get(case.tp, ()), *result.findings
     return found
+
+
+def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
+    """
+    Return the cases that entries are about, and the addresses whose entries each needs.
+
+    A partition that was written to is a case of each group that reads its topic. If no
+    group does, it is a case of the group ``""``: nobody delivered the acknowledged
+    records. If groups and a consumer without a group read a topic, that consumer is
+    judged only on the partitions that its own journal names.
+    """
+    found = frozenset(addresses)
+    readers: dict[str, set[str]] = {}
+    for one in found:
+        if one.is_case and one.group is not None:
+            readers.setdefault(one.topic, set()).add(one.group)
+    cases = {one for one in found if one.is_case}
+    for one in found:
+        if one.group is None:
+            groups = readers.get(one.topic, {""})
+            groups = groups - {""} or groups
+            cases.update(evolve(one, group=group) for group in groups)
+    return {
+        case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
+        for case in sorted(cases)
+    }
+
+
+def written_to(addresses: Iterable[Address]) -> frozenset[str]:
+    """Return the topics for which a journal or the topic itself says what was written."""
+    return frozenset(one.topic for one in addresses if one.group is None)
+
+
+def _is_held(settings: Settings, group: str | None) -> bool:
+    control = settings.control
+    return control is not None and any(one.group == group for one in control.spans)
+
+
+# ---------------------------------------------------------------- one case
+
+
+@frozen
+class _Case:
+    """
+    Everything that is known about one case.
+
+    Attributes:
+        case: the group and the partition.
+        settings: the assumptions.
+        tracks: what members did with it.
+        acknowledged: what producers wrote.
+        heard: when members of the group read which holds.
+    """
+
+    case: Address
+    settings: Settings
+    tracks: Mapping[str, Track]
+    acknowledged: fleet.Acknowledged
+    heard: Sequence[Mapping[Key, Sequence[float]]]
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """The ownerships, those of each member in order."""
+        return [epoch for one in self.tracks.values() for epoch in one.epochs]
+
+    @property
+    def starts(self) -> Sequence[Start]:
+        """The ownerships before which something is known to be committed."""
+        strays = [one.commits.strays for one in self.tracks.values()]
+        return starts_of(self.epochs, strays, self.settings.clock_skew)
+
+    def covers(self, scope: str) -> bool | None:
+        """Return whether a scope covers it; None for a pattern that cannot be read."""
+        try:
+            return covering_for_group(scope)(self.case.tp)
+        except JournalError:
+            return None
+
+
+def _result(case: _Case, written: Container[str]) -> Result:
+    """Apply all checks to what is known about one case."""
+    starts, basis = case.starts, basis_of(case.epochs)
+    unjudged = dict(_unjudged(case, starts, written))
+    findings: list[Finding] = []
+    for one in (
+        *(found for track in case.tracks.values() for found in track.findings()),
+        *_late_commits(case.tracks.values()),
+        *wrong_starts(case.case, starts, basis),
+        *wrong_commits(case.case, starts, basis),
+        *_by_offsets(case),
+        *_under_holds(case),
+    ):
+        if isinstance(one, Finding):
+            findings.append(one)
+        else:
+            unjudged.setdefault(*one)
+    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
+    return Result(
+        case=case.case,
+        findings=tuple(
+            one for one in findings if one.check not in moot or one.basis is Basis.ORDER
+        ),
+        group_holds=tuple(_spans(case)),
+        bases={**_BASES, "A4": basis, "A6": basis},
+        unjudged=unjudged,
+    )
+
+
+def _by_offsets(case: _Case) -> Iterator[Finding]:
+    is_drained = case.settings.is_drained
+    yield from fleet.missing(
+        case.case, case.tracks, case.acknowledged, is_drained=is_drained
+    )
+    if is_drained:
+        yield from fleet.not_done(case.case, case.tracks, case.acknowledged)
+
+
+def _late_commits(tracks: Iterable[Track]) -> Iterator[Finding]:
+    # Wrong only if the generation that revoked the partition gave it to a member.
+    tracks = list(tracks)
+    given = frozenset[int]().union(*(one.generations for one in tracks))
+    for one in tracks:
+        for number, found in one.commits.late:
+            if number in given:
+                yield evolve(found, basis=Basis.GENERATIONS)
+
+
+# ---------------------------------------------------------------- holds of the group
+
+
+def _spans(case: _Case) -> Iterator[Span]:
+    control = case.settings.control
+    if control is None or control.trouble:
+        return
+    for span in control.spans:
+        if span.group == case.case.group and case.covers(span.scope) is not False:
+            yield span
+
+
+def _under_holds(case: _Case) -> Iterator[Finding | Unjudged]:
+    patience, skew = case.settings.patience, case.settings.clock_skew
+    readings = group_holds.Readings()
+    for scope, holder, at in _heard(case):
+        readings.add(scope, holder, at)
+    for span in _spans(case):
+        bounds = readings.bounds(span, patience, skew)
+        for found in group_holds.under_hold(case.case, case.tracks, bounds):
+            if case.covers(span.scope):
+                yield found
+            else:
+                said = f"it is unknown what {span.scope} covers: {found.evidence}"
+                yield found.check, said
+
+
+def _heard(case: _Case) -> Iterator[tuple[str, str, float]]:
+    for one in case.heard:
+        for (scope, holder), times in one.items():
+            if ":" in holder and case.covers(scope):  # of the group or of operators
+                yield from ((scope, holder, at) for at in times)
+
+
+def _unknown_holds(case: _Case) -> str:
+    # Why it is not known when the group was held; "" if it is.
+    control = case.settings.control
+    if control is None or not control.is_about(case.case.group):
+        for scope, holder, _ in _heard(case):
+            return (
+                f"members read that {holder} held {scope}: give what the control "
+                "topics say (--control)"
+            )
+        return ""
+    if control.trouble:
+        return control.trouble
+    began = min((epoch.at for epoch in case.epochs), default=math.inf)
+    if began < control.since - case.settings.clock_skew:
+        since = datetime.fromtimestamp(control.since, UTC)
+        return (
+            f"the control topics are complete since {since:%Y-%m-%d %H:%M:%SZ}, "
+            "and the partition had an owner before"
+        )
+    return ""
+
+
+# ---------------------------------------------------------------- what is not judged
+
+
+def _unjudged(
+    case: _Case, starts: Sequence[Start], written: Container[str]
+) -> Iterator[Unjudged]:
+    tracks = case.tracks
+    if case.settings.is_drained and (untold := _untold(case, written)):
+        yield "A2", untold
+    if not tracks and not case.case.group and case.acknowledged.told:
+        yield "A2", "no journal says who read the acknowledged records"
+    yield from _unseen_commits(tracks)
+    yield from _unplaced(tracks, starts)
+    for one in tracks.values():
+        if one.was_reset:
+            yield "A4", one.was_reset
+    if any(one.may_be_anew for one in starts):
+        why = "the group counts generations from 1 again, perhaps without its commits"
+        yield from (("A4", why), ("A5", why), ("A6", why))
+    if grouped := _grouped(case):
+        yield from ((check, grouped) for check in _OF_THE_GROUP)
+    if unknown := _unknown_holds(case):
+        yield "G2", unknown
+
+
+def _untold(case: _Case, written: Container[str]) -> str:
+    # Whether everything came cannot be told from what came.
+    if not case.acknowledged.told and case.case.topic not in written:
+        return _UNTOLD
+    least = case.acknowledged.untold
+    passed = fleet.positions(case.epochs)
+    if any(uncovered(merged([(0, least)] if least else []), passed)):
+        return f"what the topic had before offset {least} is deleted"
+    return ""
+
+
+def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
+    # Of a client that commits by itself nobody knows what is committed, and so neither
+    # where the next owner was to begin.
+    for name, one in tracks.items():
+        if one.is_blind:
+            why = f"{name} commits by itself, and its journal does not tell what"
+            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check_, why
+            return
+
+
+def _unplaced(
+    tracks: Mapping[str, Track], starts: Sequence[Start]
+) -> Iterator[Unjudged]:
+    placed = {id(one.epoch) for one in starts}
+    for name, one in tracks.items():
+        for epoch, offset in one.commits.unplaced:
+            if offset and (epoch.was_sought or id(epoch) not in placed):
+                why = f"{name} committed {offset}, but its position then is unknown"
+                yield "A5", why
+
+
+def _grouped(case: _Case) -> str:
+    # Members that name a generation were in a group, but perhaps in different ones.
+    if not case.case.group:
+        for name, one in case.tracks.items():
+            if any(epoch.is_numbered for epoch in one.epochs):
+                return f"{name} was in a group, but its journal does not name it"
+    return ""

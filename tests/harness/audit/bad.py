@@ -57,10 +57,10 @@ def _paused_again_in_a_poll(*scopes: str) -> Fleet:
     # As listeners do: what was held before the poll was called is delivered by it.
     told = Telling().assigned(TP)
     back = {"assigned": [TP], "paused": [TP]}
-    told.pause(*scopes, **back).then("call", op="poll", id=70)
+    told.pause(*scopes, **back).polls()
     told.revoked(TP).assigned(TP, generation=2).pause(*scopes, **back)
     told.pause(*scopes, **back)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_poll() -> Fleet:
@@ -76,9 +76,9 @@ def a1_partition_paused_again_in_the_poll() -> Fleet:
 def a1_gained_after_it_was_paused_again() -> Fleet:
     # So it is with a partition that is named for the first time after both.
     told = Telling().pause("orders", assigned=[], paused=[])
-    told.then("call", op="poll", id=70).pause("orders", assigned=[], paused=[])
+    told.polls().pause("orders", assigned=[], paused=[])
     told.assigned(TP)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_step() -> Fleet:
@@ -601,27 +601,27 @@ def held_and_let_go() -> Fleet:
 
 def paused_during_the_poll() -> Fleet:
     # Another thread's pause returns while a poll is on its way back.
-    told = Telling().assigned(TP).then("call", op="poll", id=70).pause("orders")
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    told = Telling().assigned(TP).polls().pause("orders")
+    return [told.deliver(TP, 0, 2)]
 
 
 def paused_again_for_the_next_ownership() -> Fleet:
     # The hold ended with its ownership, in that very poll; it is written down later.
     told = Telling().assigned(TP)
-    told.pause(TP, assigned=[TP], paused=[TP]).then("call", op="poll", id=70)
+    told.pause(TP, assigned=[TP], paused=[TP]).polls()
     since = told.revoked(TP, generation=2).at
     told.assigned(TP, generation=2).pause(TP, assigned=[TP], paused=[TP])
-    told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)
+    told.deliver(TP, 0, 2)
     return [told.then("lift", scope=TP, owner="app", since=since, why="ended")]
 
 
 def paused_again_for_a_moment() -> Fleet:
     # In the poll it is given a limit, which is over when the records come.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    told.then("call", op="poll", id=70)
+    told.polls()
     said = {"scopes": ["orders"], "owner": "app", "until": told.at + 0.25}
     told.call("pause", {"assigned": [TP], "paused": [TP]}, **said)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def begun_before_there_were_journals() -> Fleet:

@@ -1,0 +1,307 @@
+"""
+Decodes the control topics' records for the judge, and finds when groups were held.
+
+It shares no code with what writes and obeys these records. A key is ``version, group,
+owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a record without a value
+lifts. Times are those at which the broker appended the records, so all spans are by one
+clock. Of each topic the order of its log counts.
+
+A cleaner that follows ``min.compaction.lag.ms`` keeps every record of that time, and of
+what is older the last record of each key: since then the log tells everything, and
+before that only which holds stood.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from safeconsumer.audit.reading import may_be_scope
+from safeconsumer.errors import JournalError
+
+OPERATOR, GROUP = "operator", "group"
+
+_VERSION = 1
+_VERSIONS = re.compile("[1-9][0-9]{0,8}")
+_KEY_FIELDS = 3
+_EVERYTHING = "@all"
+
+# What is larger than this is not a control record.
+_MAX_KEY_BYTES = 20_000
+_MAX_VALUE_BYTES = 64 * 1024
+_MAX_GROUP = 1024
+_MAX_OWNER = 249
+_MAX_REASON = 1024  # bytes
+_MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
+
+
+@frozen(kw_only=True)
+class Record:
+    """
+    What one control record says.
+
+    Attributes:
+        source: whose topic it is on, operators' or the group's own.
+        group: the consumer group.
+        owner: the owner of the hold.
+        scope: the scope that its key names.
+        covers: what is held, in scope notation.
+        at: when the broker appended it, seconds since the epoch.
+        is_held: whether it holds; if not, it lifts.
+        end: when the hold expires; ``inf`` if it does not.
+    """
+
+    source: str
+    group: str
+    owner: str
+    scope: str
+    covers: str
+    at: float
+    is_held: bool
+    end: float = math.inf
+
+
+@frozen(kw_only=True)
+class Span:
+    """
+    A time in which a scope of a group was held without a break, by the broker's clock.
+
+    Attributes:
+        source: whose topic it was on, operators' or the group's own.
+        group: the consumer group.
+        owner: the owner of the hold.
+        scope: what was held, in scope notation.
+        start: when the record of the hold was appended.
+        end: when it was lifted or expired; ``inf`` if neither is known.
+    """
+
+    source: str
+    group: str
+    owner: str
+    scope: str
+    start: float
+    end: float
+
+    @property
+    def holder(self) -> str:
+        """Its owner as members name it: ``operator:alice``."""
+        return f"{self.source}:{self.owner}"
+
+
+@frozen(kw_only=True)
+class Control:
+    """
+    What the control topics say, as far as it was read.
+
+    Attributes:
+        spans: the times in which something was held, sorted.
+        since: from when on nothing is missing, seconds since the epoch.
+        group: the only group of which this was read; None for all groups.
+        trouble: why the times prove nothing; "" if they can be used.
+    """
+
+    spans: tuple[Span, ...] = ()
+    since: float = -math.inf
+    group: str | None = None
+    trouble: str = ""
+
+    def is_about(self, group: str | None) -> bool:
+        """Return whether the holds of a group were read."""
+        return self.group in {None, group}
+
+
+@frozen
+class Topic:
+    """
+    A control topic that was read.
+
+    Attributes:
+        name: its name.
+        timestamp_type: whose times its records have, ``LogAppendTime`` or
+            ``CreateTime``; None if its settings are unknown.
+        complete_since: from when on no record of it was compacted away, seconds since
+            the epoch; None if its settings are unknown.
+    """
+
+    name: str
+    timestamp_type: str | None
+    complete_since: float | None
+
+    @property
+    def trouble(self) -> str:
+        """Why its times prove nothing; "" if they can be used."""
+        if self.timestamp_type is None or self.complete_since is None:
+            return f"the settings of {self.name} are unknown: no right to describe them"
+        if self.timestamp_type != "LogAppendTime":
+            return f"the records of {self.name} have their writers' times"
+        return ""
+
+
+def control_of(
+    topics: Sequence[Topic], records: Iterable[Record], group: str | None = None
+) -> Control:
+    """
+    Return what control topics say.
+
+    Args:
+        topics: the topics.
+        records: all their records, in the order of each topic's log.
+        group: the only group of which records were read; None for all groups.
+    """
+    known = [one.complete_since for one in topics if one.complete_since is not None]
+    return Control(
+        spans=holds_of(records),
+        since=max(known, default=-math.inf),
+        group=group,
+        trouble=next(filter(None, (one.trouble for one in topics)), ""),
+    )
+
+
+def decode(
+    source: str, key: bytes | None, value: bytes | None, at: float
+) -> Record | None:
+    """
+    Read a record; None if it is not a control record, which members pass over.
+
+    What a later version wrote is held without an end, and covers everything if its key
+    has more fields, or a scope that cannot be read.
+    """
+    fields = _fields(key)
+    end = math.inf if value is None else _end(value, at)
+    if fields is None or end is None:
+        return None
+    group, owner, scope, covers = fields
+    return Record(
+        source=source,
+        group=group,
+        owner=owner,
+        scope=scope,
+        covers=covers,
+        at=at,
+        is_held=value is not None,
+        end=end,
+    )
+
+
+def _fields(key: bytes | None) -> tuple[str, str, str, str] | None:
+    text = _text(key or b"", _MAX_KEY_BYTES)
+    number, *fields = text.split("\0")
+    if not _VERSIONS.fullmatch(number) or len(fields) < _KEY_FIELDS:
+        return None
+    group, owner, scope, *more = fields
+    is_named = _is_text(group, _MAX_GROUP) and _is_text(owner, _MAX_OWNER)
+    if not (group and owner.strip() and scope and is_named):
+        return None
+    is_readable = not more and may_be_scope(scope)
+    if int(number) == _VERSION and not is_readable:
+        return None
+    return group, owner, scope, scope if is_readable else _EVERYTHING
+
+
+def _end(value: bytes, at: float) -> float | None:
+    try:
+        document = json.loads(_text(value, _MAX_VALUE_BYTES))
+    except (ValueError, RecursionError):
+        return None
+    version = document.get("v") if isinstance(document, dict) else None
+    if type(version) is not int or version < _VERSION:
+        return None
+    if version > _VERSION:
+        return math.inf
+    hold_id, reason, ttl = (document.get(name) for name in ("id", "reason", "ttl_ms"))
+    if not (_is_text(hold_id, _MAX_OWNER) and _is_reason(reason)):
+        return None
+    if ttl is None:
+        return math.inf
+    is_ttl = type(ttl) is int and 0 < ttl <= _MAX_TTL_MS
+    return at + ttl / 1000 if is_ttl else None
+
+
+def _text(data: bytes, limit: int) -> str:
+    try:
+        return data.decode() if len(data) <= limit else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _is_text(value: object, limit: int) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= limit
+
+
+def _is_reason(value: object) -> bool:
+    if value is None:
+        return True
+    is_text = isinstance(value, str) and value.isprintable()
+    return is_text and len(str(value).encode("utf-8", "surrogatepass")) <= _MAX_REASON
+
+
+def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
+    """
+    Return when something was held, from all records in the order of each topic's log.
+
+    A hold that is placed again while it stands goes on, with the limit that it was
+    given last.
+    """
+    standing: dict[tuple[str, str, str, str], Span] = {}
+    over: list[Span] = []
+    for one in records:
+        key = one.source, one.group, one.owner, one.scope
+        before = standing.pop(key, None)
+        if before is not None and (before.end <= one.at or not one.is_held):
+            over.append(evolve(before, end=min(before.end, one.at)))
+            before = None
+        if one.is_held:
+            standing[key] = Span(
+                source=one.source,
+                group=one.group,
+                owner=one.owner,
+                scope=one.covers,
+                start=one.at if before is None else before.start,
+                end=one.end,
+            )
+    found = [*over, *standing.values()]
+    return tuple(sorted(found, key=lambda span: (span.start, span.holder, span.scope)))
+
+
+def from_history(name: str, text: str) -> Control:
+    """
+    Read what ``safeconsumer history -o json`` wrote.
+
+    Args:
+        name: for errors.
+        text: its output.
+
+    Raises:
+        JournalError: it is something else.
+    """
+    try:
+        document = json.loads(text)
+        return control_of(
+            [
+                Topic(one["topic"], one["timestamp_type"], one["complete_since"])
+                for one in document["topics"]
+            ],
+            _records(document["records"]),
+            group=document["group"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{name} is not what `safeconsumer history -o json` writes: {error!r}"
+        raise JournalError(message) from error
+
+
+def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
+    for one in documents:
+        end = one["expires_at"]
+        yield Record(
+            source=one["source"],
+            group=one["group"],
+            owner=one["owner"],
+            scope=one["scope"],
+            covers=one["covers"],
+            at=float(one["at"] or 0),
+            is_held=one["is_held"] is True,
+            end=math.inf if end is None else float(end),
+        )
