@@ -38,6 +38,7 @@ def write(folder: Path) -> None:
         "contract-tests.md": matrix.page(),
         "events.md": _EVENTS + "\n".join((*_events(), *_event_classes())) + "\n",
         "exit-statuses.md": _STATUSES + "\n".join(_statuses()) + "\n",
+        "metrics.md": reference_tables.metrics_page(),
         "rest.md": reference_tables.rest_page(),
         "runbook.md": _RUNBOOK.read_text("utf-8"),
         "settings.md": reference_tables.settings_page(),

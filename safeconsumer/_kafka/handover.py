@@ -4,7 +4,7 @@ Passes a pause on to the partition's next owner, in joins, as KAFKA-13463 sugges
 Each member tells what is paused here when it joins, the leader gives all of it to
 everybody. It travels behind the assignor's user data, ``inner || payload || trailer``:
 readers that decode from the front ignore what follows. Its limits are in
-``design/0031-hand-over.md``.
+``design/hand-over.md``.
 """
 
 import json

@@ -1,11 +1,9 @@
 """Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
-import contextlib
-import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -14,36 +12,19 @@ from safeconsumer.audit.checker import CHECKS, Settings
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
-from safeconsumer.audit.packs import Packed, pack
+from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.journals import Papers, papers, settings_options
+from safeconsumer.cli.journals import settings_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 
-Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Shown = Mapping[Row, Sequence[str]]
-
-
-class Evidence(Protocol):
-    """Journals to be judged, in this process or on Spark."""
-
-    def __len__(self) -> int:
-        """How many journals there are."""
-
-    def partitions(self) -> set[TopicPartition]:
-        """Return every partition that the journals name."""
-
-    def about(self, tp: TopicPartition) -> Sequence[Source]:
-        """Return the journals, at least with their entries about one partition."""
-
-    def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
-        """Return one row per check and case, and why some journals could not be read."""
 
 
 @click.command(cls=Command, epilog=EPILOG)
@@ -69,19 +50,6 @@ class Evidence(Protocol):
     metavar="TOPIC:NUMBER",
     help="Only this partition, with the entries around each violation.",
 )
-@click.option(
-    "--pack",
-    "packed",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Also keep the journals in this folder as Parquet: a pack, which this "
-    "command can read. An existing pack is added to.",
-)
-@click.option(
-    "--master",
-    help="Judge packs on Spark, for example local[*]; they may lie wherever it reads "
-    "from: s3a://..., hdfs://...",
-)
 @cluster_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -95,48 +63,43 @@ def audit(  # noqa: PLR0913 - one parameter per option
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
     partition: str | None,
-    packed: Path | None,
-    master: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, a folder of *.journal files, or a pack; give those of all
-    members, producers and operators together. Each consumer group is judged separately.
+    JOURNAL is a file, or a folder of *.journal files; give those of all members,
+    producers and operators together. Each consumer group is judged separately.
     Status 1: there are violations, and each is named with its evidence. Status 2: there
     is no verdict, because a journal is missing, broken or of a newer version, none has
     a partition, or a check could not be judged; the reason is named. It is also 2 if a
-    pack or a report could not be written. The rows of a report have is_complete, which
+    report could not be written. The rows of a report have is_complete, which
     says whether every journal could be read.
     """
     with explained(context):
         only = None if partition is None else _named(partition)
-        _check(journals, packed, master)
-        with _evidence(journals, master) as given:
-            tps = sorted(given.partitions()) if against_topic else ()
-            more, unread = _in_topics(base, tps)
-            rows, troubles = given.judged(settings, more)
-            troubles = (*troubles, *unread)
-            reasons = _reasons(troubles, rows)
-            count = len(given)
-            rows = tuple(row for row in rows if row.check not in left_out)
-            shown: Shown = {}
-            if only is not None:
-                _tell_nowhere(rows, only)
-                rows = tuple(row for row in rows if (row.topic, row.partition) == only)
-                shown = _around(rows, given, only)
+        _check(journals)
+        given = load(map(Path, journals))
+        tps = sorted(given.partitions()) if against_topic else ()
+        more, unread = _in_topics(base, tps)
+        rows, troubles = given.judged(settings, more)
+        troubles = (*troubles, *unread)
+        reasons = _reasons(troubles, rows)
+        rows = tuple(row for row in rows if row.check not in left_out)
+        shown: Shown = {}
+        if only is not None:
+            _tell_nowhere(rows, only)
+            rows = tuple(row for row in rows if (row.topic, row.partition) == only)
+            shown = _around(rows, given, only)
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, count, status, shown)
+    said = _said(rows, len(given), status, shown)
     if left_out:
         said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
     try:
         if report is not None:
             _write(report, rows, is_complete=not troubles)
-        if packed is not None and isinstance(given, Papers):
-            _pack(given, packed, troubles)
     except SafeConsumerError as error:
         # It comes after the verdict, which it does not change.
         click.echo(f"safeconsumer: {printable(str(error))}", err=True)
@@ -145,17 +108,11 @@ def audit(  # noqa: PLR0913 - one parameter per option
 
 
 def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
-    # That there is no verdict has its reason, too, where everything could be read; it
-    # is no trouble then, and no reason against packing.
+    # That there is no verdict has its reason, too, where everything could be read.
     return troubles if rows or troubles else ("no journal names a partition",)
 
 
-def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> None:
-    if master is not None:
-        if packed is not None:
-            message = "--pack and --master are two steps: pack first, then judge it"
-            raise CommandError(message)
-        return  # any place that Spark reads from
+def _check(journals: Sequence[str]) -> None:
     for name in journals:
         try:
             is_there = bool(name) and Path(name).exists()  # Path("") is "."
@@ -165,18 +122,6 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
         if not is_there:
             message = f"no such file or folder: {name or repr(name)}"
             raise CommandError(message)
-
-
-@contextlib.contextmanager
-def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]:
-    if master is None:
-        yield papers([Path(one) for one in journals])
-        return
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only with --master
-
-    auditing = importlib.import_module("safeconsumer.spark.auditing")
-    with session(master, "safeconsumer audit") as spark, auditing.shipped(spark):
-        yield auditing.SparkPacks(spark, journals)
 
 
 def _in_topics(
@@ -204,24 +149,6 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
     except OSError as error:
         message = f"{report} cannot be written: {error.strerror}"
         raise JournalError(message) from error
-
-
-def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
-    if troubles:
-        what = counted(len(troubles), "trouble")
-        message = f"not packed, because there is {what}: {troubles[0]}"
-        raise JournalError(message)
-    try:
-        done = pack(given.files, folder, lambda done: _echo_packed(folder, done))
-    except OSError as error:
-        message = f"{folder} cannot be written: {error}"
-        raise JournalError(message) from error
-    _echo_packed(folder, done)
-
-
-def _echo_packed(folder: Path, done: Packed) -> None:
-    said = f"{done.added} new, {done.grown} extended, {done.kept} unchanged"
-    click.echo(f"packed in {folder}: {said}", err=True)
 
 
 def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
@@ -257,7 +184,7 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
     click.echo(f"safeconsumer: {printable(what)}", err=True)
 
 
-def _around(rows: Sequence[Row], given: Evidence, tp: TopicPartition) -> Shown:
+def _around(rows: Sequence[Row], given: Journals, tp: TopicPartition) -> Shown:
     broken = [row for row in rows if row.violations]
     journals = given.about(tp) if broken else ()
     return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}

@@ -150,15 +150,20 @@ def _show(
     host, port = address
     # The pages' own /metrics needs the token that may place holds, on this machine
     # only.
-    prometheus = import_module("safeconsumer.metrics.prometheus")
+    prometheus = import_module("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    registry.register(figures)
     try:
-        server = prometheus.Server(port, host, prometheus.Collector(), figures)
+        server, _ = prometheus.start_http_server(port, host, registry)
     except OSError as error:
         why = error.strerror or error
         message = f"{host}:{port}: {why}; choose another --metrics"
         raise CommandError(message) from error
-    closing.enter_context(server)
-    click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
+    closing.callback(server.server_close)
+    closing.callback(server.shutdown)
+    click.echo(
+        f"Metrics are at http://{host}:{server.server_port}/metrics, without a token."
+    )
 
 
 def _tell(link: str, token_file: Path | None) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.cli.journals import Papers, papers, settings_options
+from safeconsumer.cli.journals import settings_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
@@ -111,10 +112,10 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     Draw what consumers did, by their delivery journals.
 
     One lane for each partition of each group: its holds, its deliveries, its owners,
-    and in red what the audit finds wrong. Needs the extra timeline.
+    and in red what the audit finds wrong. Needs the extra audit.
 
-    JOURNAL is a file, a folder of *.journal files, or a pack (audit --pack); give those
-    of all members, producers and operators together. Status 0: the picture was drawn,
+    JOURNAL is a file, or a folder of *.journal files; give those of all members,
+    producers and operators together. Status 0: the picture was drawn,
     with or without violations; 2: a journal is broken or of a newer version, and the
     picture says so, or nothing could be drawn.
     """
@@ -129,8 +130,8 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         _check_folder(output)
         draw = _drawing(output)
         watching = Watching(settings)
-        evidence = papers(journals)
-        troubles, unread = _heard(watching, evidence)
+        given = load(journals)
+        troubles, unread = _heard(watching, given)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
         story = watching.told(wanted)
@@ -141,7 +142,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
             output.write_bytes(picture)
         except OSError as error:
             raise CommandError(str(error)) from error
-    click.echo(f"{printable(str(output))}: {_counts(story, len(evidence))}")
+    click.echo(f"{printable(str(output))}: {_counts(story, len(given))}")
     context.exit(Status.USAGE if troubles else Status.DONE)
 
 
@@ -165,7 +166,7 @@ def _drawing(output: Path) -> Callable[[Timeline, str], bytes]:
     except ModuleNotFoundError as error:
         if error.name != "vl_convert":
             raise
-        message = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+        message = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
         raise CommandError(message) from None
     kind = output.suffix.lower()[1:]
     return lambda story, why: picture.drawn(story, kind, trouble=why)
@@ -177,18 +178,13 @@ def _trouble(troubles: Sequence[str], unread: int) -> str:
     return "journals may be missing" if troubles else ""
 
 
-def _heard(watching: Watching, evidence: Papers) -> tuple[list[str], int]:
+def _heard(watching: Watching, given: Journals) -> tuple[list[str], int]:
     # What is wrong, and how many journals cannot be read because of it.
-    troubles = [*evidence.empty, *evidence.troubles]
-    unread = evidence.lost
-    for journal in evidence.journals:
+    troubles, unread = list(given.troubles), given.lost
+    for journal in given.opened:
         try:
             watching.hear(journal)
         except JournalError as error:
             troubles.append(str(error))
             unread += 1
-    try:
-        watching.hear_packed(evidence.packs.told())
-    except JournalError as error:
-        troubles.append(str(error))
     return troubles, unread

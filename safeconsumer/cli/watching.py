@@ -25,7 +25,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.history import entries
+from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.overview import View, row_of, view_of
@@ -313,15 +313,17 @@ def history(
     List what was held, extended and lifted in the last 30 days, oldest first.
 
     It says until when a hold was to last, or when it expired. The last record of each
-    owner and scope is kept without a limit.
+    owner and scope is kept without a limit. With -o json it has all that an audit needs
+    of the control topics.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        found = entries(records, operator.settings.clock_skew, time.time())
+        now = time.time()
+        found = entries(records, operator.settings.clock_skew, now)
         if output.is_json:
-            output.document([one.document() for one in found])
+            output.document(history_document(group, operator.facts(), found, now))
             return
         rows = [
             (

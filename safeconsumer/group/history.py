@@ -1,12 +1,14 @@
 """Tells from the records of the control topics what was held, extended and lifted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import evolve, frozen
 
+from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
+from safeconsumer.group.topics import Facts
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
 
@@ -43,9 +45,42 @@ class Entry:
         return f"{'expired' if self.has_expired else 'until'} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return it as plain JSON values; ``covers`` is what members obey."""
         said = standing_document(self.record)
-        return {"what": self.what, "has_expired": self.has_expired, **said}
+        covers = str(patterns.read_key(self.record.key).scope)
+        what = {"what": self.what, "has_expired": self.has_expired}
+        return {**what, **said, "covers": covers}
+
+
+def history_document(
+    group: str | None, topics: Mapping[str, Facts], found: Iterable[Entry], now: float
+) -> dict[str, Any]:
+    """
+    Return a history as plain JSON values, from which an audit can tell what was held.
+
+    Args:
+        group: the only group that it is about; None for all groups.
+        topics: the control topics, by ``operator`` and ``group``.
+        found: what the records did.
+        now: seconds since the epoch.
+    """
+    return {
+        "group": group,
+        "topics": [_topic(source, facts, now) for source, facts in topics.items()],
+        "records": [one.document() for one in found],
+    }
+
+
+def _topic(source: str, facts: Facts, now: float) -> dict[str, Any]:
+    # Of what is younger than the lag nothing is compacted away.
+    settings = facts.settings or {}
+    lag = settings.get("min.compaction.lag.ms")
+    return {
+        "source": source,
+        "topic": facts.name,
+        "timestamp_type": settings.get("message.timestamp.type"),
+        "complete_since": None if lag is None else now - int(lag) / 1000,
+    }
 
 
 def entries(

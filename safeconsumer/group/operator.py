@@ -155,6 +155,11 @@ class Operator:
             raise ControlTopicError("; ".join(faults))
         self._is_fit = True
 
+    def facts(self) -> dict[str, topics.Facts]:
+        """Return what the broker says of the two control topics, by source."""
+        found = topics.ask(self.admin, self.settings.topics)
+        return dict(zip((OPERATOR, GROUP), found, strict=True))
+
     def topic_of(self, source: str) -> str:
         """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]

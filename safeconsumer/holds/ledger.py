@@ -5,7 +5,7 @@ One lock guards them. A signal handler that interrupted a change on its own thre
 its change in a queue; the owner of the lock applies the queue before anybody looks. What
 is quiet is one frozenset, made again at the next look after a change. Lock order:
 upstream's subscription lock, then this one; nothing is called under it but patterns'
-expressions. design/0013 has the rules.
+expressions. design/pausing.md has the rules.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _kafkas() -> Iterator[str]:
         for first in re.findall(r"(3\.\d+\.\d+) to 3\.\d+\.\d+", text):
             if not SUPPORTED.startswith(f"kafka-python>={first},"):
                 yield f"{_name(page)}: kafka-python from {first}, not {SUPPORTED}"
-    for file in ("docs/explanation/not-promised.md", "design/compatibility.md"):
+    for file in ("docs/explanation/not-promised.md", "design/releases.md"):
         if not re.search(
             rf"^\| brokers.*Kafka {USUAL_VERSION}", _read(file), re.MULTILINE
         ):

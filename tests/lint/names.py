@@ -8,9 +8,7 @@ from pathlib import Path
 from tests.harness.docs.pages import PAGES, ROOT
 
 _PACKAGE = ROOT / "safeconsumer"
-_INTERNALS = ROOT / "design" / "internals.md"
-# What was measured or run with programs of another day keeps their names.
-_HISTORY = {"benchmarks-history.md", "compatibility.md", "soak.md", "upstream.md"}
+_ARCHITECTURE = ROOT / "design" / "architecture.md"
 
 
 def findings() -> Iterator[str]:
@@ -20,19 +18,19 @@ def findings() -> Iterator[str]:
         for name in links(page, page.read_text("utf-8")):
             yield f"{page.relative_to(ROOT)}: there is no {name}"
     named = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "pyproject.toml"]
-    named += [one for one in design if one.name not in _HISTORY]
+    named += design
     named += [one for one in (ROOT / ".ci").iterdir() if one.is_file()]
     named += (ROOT / ".github").rglob("*.yml")
     for file in named:
         for name in lost(file.read_text("utf-8")):
             yield f"{file.relative_to(ROOT)}: there is no {name}"
-    page = _INTERNALS.read_text("utf-8")
+    page = _ARCHITECTURE.read_text("utf-8")
     for name in (*_lost_files(page), *_lost_methods(page)):
-        yield f"design/internals.md: there is no {name}"
+        yield f"design/architecture.md: there is no {name}"
     contract = (ROOT / "design" / "contract.md").read_text("utf-8")
     for promise in re.findall(r"^### (P\d+)", contract, re.MULTILINE):
         if f"\n| {promise} " not in page:
-            yield f"design/internals.md: no place of {promise}"
+            yield f"design/architecture.md: no place of {promise}"
 
 
 def links(page: Path, text: str) -> Iterator[str]:
@@ -44,7 +42,7 @@ def links(page: Path, text: str) -> Iterator[str]:
 def lost(text: str) -> Iterator[str]:
     """Yield paths of tests and scripts, and modules to run, that are not there."""
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
-        if not any(ROOT.glob(f"{name}*")):  # design/0087, test_{one,other}.py
+        if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name
     rooms = "unit|broker|system|harness|bench"
     for name in re.findall(rf"`((?:{rooms})/[\w/]+)(?:\.py)?(?:::\w+)?`", text):

@@ -24,7 +24,7 @@ def known(reason: str) -> pytest.MarkDecorator:
     """
     Mark what kafka-python's own consumer fails.
 
-    If it no longer does, what works around that can go: see design/upstream.md.
+    If it no longer does, what works around that can go: see its table in design/.
     """
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 

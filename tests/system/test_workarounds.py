@@ -1,8 +1,8 @@
 """
 Tells when a workaround can go: kafka-python's own consumer still fails as it did.
 
-Of each defect in design/upstream.md that this package works around, one test puts the
-stock client into it. A test that fails says that upstream has repaired the defect: then
+Of each defect that the pages in design/ list and this package works around, one test puts
+the stock client into it. A test that fails says that upstream has repaired it: then
 what works around it may go, and its row in the table. Most of them are the tests of our
 own consumer in the simulated world, which the other one must fail (``stock_fails``);
 here is the rest.

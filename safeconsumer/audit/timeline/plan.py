@@ -267,8 +267,6 @@ def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
     for check, whys in timeline.unjudged.items():
         where = counted(len(whys), "partition")
         yield f"Not judged: {check} on {where}, for {whys[0]}."
-    if timeline.is_packed:
-        yield "Packs have no faults, and no members that never had a partition."
     if plan.buried:
         yield f"{plan.buried:,} holds lie over others, since no line is free."
     undated = sum(one.at is None for lane in timeline.lanes for one in lane.findings)

@@ -208,7 +208,6 @@ class Timeline:
         faults: the faults that a test caused.
         left_out: how many partitions were not asked for.
         elsewhere: how many violations are outside the part that was asked for.
-        is_packed: whether some of it is from packs, which do not have faults.
     """
 
     start: float
@@ -220,7 +219,6 @@ class Timeline:
     faults: Sequence[Fault]
     left_out: int = 0
     elsewhere: int = 0
-    is_packed: bool = False
 
     @property
     def groups(self) -> list[str]:

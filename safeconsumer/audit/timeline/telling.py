@@ -203,7 +203,6 @@ class Watching:
     def __init__(self, settings: Settings) -> None:
         self._court = Court(settings, self._look)
         self._skew = settings.clock_skew
-        self._is_packed = False
         self._cases: tuple[Address, ...] = ()  # those of the picture told last
         self._seen: dict[Address, dict[str, _Seen]] = {}
         self._processes: dict[str, _Process] = {}
@@ -217,17 +216,6 @@ class Watching:
             JournalError: it is broken somewhere.
         """
         for address, fact in facts(_Noted(journal, self._note)):
-            self._take(address, fact)
-
-    def hear_packed(self, told: Iterable[tuple[Address, Fact]]) -> None:
-        """
-        Take facts from packs, which do not have faults.
-
-        Raises:
-            JournalError: a pack is broken.
-        """
-        for address, fact in told:
-            self._is_packed = True
             self._take(address, fact)
 
     def _take(self, address: Address, fact: Fact) -> None:
@@ -294,7 +282,6 @@ class Watching:
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
-            is_packed=self._is_packed,
         )
 
     def unnamed(self, wanted: Wanted) -> str:

@@ -17,7 +17,6 @@ from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
-from tests.harness.audit.recorded import Recorded
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import poll_until
 
@@ -60,17 +59,6 @@ def test_what_is_polled_without_moving_on_comes_again(
     (path,) = tmp_path.glob("*.journal")
     (verdict,) = check([read(path)]).values()
     assert (verdict.findings, verdict.unjudged) == ((), {})
-
-
-@pytest.mark.any_broker
-def test_another_client_tells_its_group_by_its_settings(
-    clients: Clients, tmp_path: Path
-) -> None:
-    topic = filled(clients, 1)
-    writer = JournalWriter(tmp_path)
-    consumer = Recorded(clients.consumer(SafeConsumer, group=f"g-{topic}"), writer)
-    consumer.assign([TopicPartition(topic, 0)])
-    assert list(check([read(writer.path)])) == [Address(f"g-{topic}", topic, 0)]
 
 
 def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ def test_another_import_error_is_not_hidden() -> None:
 
 RAISES = """
 import safeconsumer.cli.audit as audit
-def papers(_): raise {error}
-audit.papers = papers
+def load(_): raise {error}
+audit.load = load
 """
 
 

@@ -1,12 +1,13 @@
 """README and the pages of the site do what they say: their blocks run."""
 
+import code
 import contextlib
 import io
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
     tmp_path: Path,
 ) -> None:
     """
-    Its blocks one after the other, as a reader would type them into one session.
+    Its blocks one after the other, as a reader would paste them into one session.
 
     This run's address, topics and group stand in the place of the page's.
     """
@@ -56,6 +57,44 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
     for block in reader.blocks:
         if block.is_run_here:
             reader.read(block)
+
+
+class Pasting(code.InteractiveConsole):
+    """Somebody who pastes a block into Python's own prompt: its lines, one by one."""
+
+    def __init__(self, names: dict[str, Any], block: Block) -> None:
+        super().__init__(names, str(block.page))
+        self._line = block.line
+
+    def paste(self, text: str) -> str:
+        """Return what is printed, but for the values of expressions."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), _values_unseen():
+            for number, line in enumerate(text.splitlines()):
+                self._at = self._line + number
+                is_open = self.push(line)
+            assert not is_open, f"{self.filename}:{self._at}: a blank line is missing"
+        return printed.getvalue()
+
+    def showsyntaxerror(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Python's
+        """Fail, where a reader would read this and go on with less than the page has."""
+        pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
+
+    def showtraceback(self) -> None:
+        """Fail likewise."""
+        error = sys.exception()
+        assert error is not None
+        error.add_note(f"{self.filename}:{self._at}")
+        raise error
+
+
+@contextlib.contextmanager
+def _values_unseen() -> Iterator[None]:
+    before, sys.displayhook = sys.displayhook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.displayhook = before
 
 
 class Reader:
@@ -78,22 +117,17 @@ class Reader:
                 assert lasting(printed.replace(self._topic, "orders")) == lasting(shown)
 
     def _python(self, block: Block) -> str:
-        code = block.code.replace(ADDRESS, "**CONFIG")
+        text = block.code.replace(ADDRESS, "**CONFIG")
         if "localhost:9092" in block.code:
-            code = re.sub(r"""(["':])orders\b""", rf"\1{self._topic}", code)
-            code = code.replace('"billing"', f'"g-{self._topic}"')
-        printed = io.StringIO()
-        # so that a traceback names the line of the page
-        lines = "\n" * (block.line - 1) + code
-        if "\ndef test_" in code:
-            return self._tests(code)
-        with contextlib.redirect_stdout(printed):
-            exec(compile(lines, str(block.page), "exec"), self._names)  # noqa: S102 - our own text
-        return printed.getvalue()
+            text = re.sub(r"""(["':])orders\b""", rf"\1{self._topic}", text)
+            text = text.replace('"billing"', f'"g-{self._topic}"')
+        if "\ndef test_" in text:
+            return self._tests(text)
+        return Pasting(self._names, block).paste(text)
 
-    def _tests(self, code: str) -> str:
+    def _tests(self, text: str) -> str:
         file = Path("test_of_the_page.py")
-        file.write_text(code, "utf-8")
+        file.write_text(text, "utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         ended = subprocess.run(  # noqa: S603 - our own text
             [*command, str(file)],

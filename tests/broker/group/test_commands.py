@@ -282,7 +282,9 @@ def test_without_any_output_a_command_does_what_it_should(
         team, [command, *asked, *owner], first="import os; os.close(0); os.close(1); "
     )
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
-    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)
+    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)[
+        "records"
+    ]
     assert past[-1]["is_held"] == (command != "resume")
 
 
@@ -319,7 +321,9 @@ def test_a_resume_is_written_though_nothing_can_be_read(
         )
     assert ended.exit_code == Status.REFUSED
     assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
-    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)
+    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)[
+        "records"
+    ]
     assert [one["is_held"] for one in past] == [True, False]
 
 

@@ -1,6 +1,5 @@
 """Operators' commands keep a journal, so that an audit can judge what a group did (G2)."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.errors import JournalError, ScopeSyntaxError
-from safeconsumer.group import publisher
+from safeconsumer.errors import JournalError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
-from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.group.operating import fill_the_disk, run
 from tests.harness.group.team import Team
@@ -270,54 +267,3 @@ def test_another_clusters_journal_is_refused(team: Team, path: Path) -> None:
     with operator(team, path) as here:
         here.write(OPERATOR, changes(team.group, "eve", ["orders"], None))
     assert len(told(path)) == 4
-
-
-@embedded_broker
-def test_what_a_member_asks_for_the_group_is_written_down_before(
-    team: Team, tmp_path: Path
-) -> None:
-    """What came of it follows; where that is not known, nothing does."""
-    settings = team.with_settings(status_topic=None)
-    consumer = team.subscribed(control=settings, journal=tmp_path)
-    team.settled(consumer)
-    consumer.pause_group(team.topic)
-    consumer.resume_group(team.topic)
-    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-    with pytest.raises(ControlWriteError):
-        consumer.pause_group("orders")
-    with pytest.raises(ScopeSyntaxError):
-        consumer.pause_group("orders:x")
-    consumer.close()
-    (path,) = tmp_path.glob("*.journal")
-    said = [one for one in read(path).entries if one.event.startswith("group-")]
-    assert [one.event for one in said] == [
-        *("group-asked", "group-hold", "group-lift", "group-lifted"),
-        "group-asked",
-    ]
-    assert [len({one["id"] for one in said[n : n + 2]}) for n in (0, 2)] == [1, 1]
-
-
-@embedded_broker
-def test_how_long_a_members_hold_lasts_counts_from_before_its_record(
-    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An answer that comes late does not make it last longer for the judge."""
-    late = [0.0]
-    writer = JournalWriter(tmp_path, clock=lambda: time.monotonic() + late[0])
-    settle = publisher._Writing._settle
-
-    def settled(*given: Any) -> None:  # noqa: ANN401 - private
-        settle(*given)
-        late[0] = 4.0
-
-    settings = team.with_settings(status_topic=None)
-    consumer = team.subscribed(control=settings, journal=writer)
-    team.settled(consumer)
-    monkeypatch.setattr(publisher._Writing, "_settle", settled)
-    consumer.pause_group(team.topic, for_=60.0)
-    consumer.close()
-    asked, held = (
-        one for one in read(writer.path).entries if one.event.startswith("group-")
-    )
-    assert held.at - asked.at >= 4
-    assert held["until"] <= asked.at + 60

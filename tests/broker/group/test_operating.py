@@ -12,7 +12,9 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
+from safeconsumer.audit.control import from_history
 from safeconsumer.cli import output
+from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import ending
@@ -45,7 +47,7 @@ def pause(team: Team, *arguments: str) -> Any:  # noqa: ANN401 - click's
 
 def held(team: Team) -> list[tuple[str, str]]:
     """Tell what stands on the topics, as scope and owner."""
-    past = json.loads(run(team, "history", "-o", "json").stdout)
+    past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
     last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
     return [key for key, is_held in last.items() if is_held]
 
@@ -109,7 +111,7 @@ def test_what_was_killed_between_two_scopes_is_run_again(
     with monkeypatch.context() as patch:
         patch.setattr(KafkaProducer, "send", killed)
         assert pause(working, scopes).exit_code == 137
-    first = json.loads(run(working, "history", "-o", "json").stdout)
+    first = json.loads(run(working, "history", "-o", "json").stdout)["records"]
     assert [one["scope"][-2:] for one in first] == [":0", ":1"]
     again = json.loads(pause(working, scopes, "-o", "json").stdout)
     told = {
@@ -135,7 +137,7 @@ def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     )
     same = pause(working, "@all", "--for", "2h")
     assert (same.exit_code, "unchanged" in same.stdout) == (Status.DONE, True)
-    first, later = json.loads(run(working, "history", "-o", "json").stdout)
+    first, later = json.loads(run(working, "history", "-o", "json").stdout)["records"]
     # What it covers is held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
 
@@ -199,6 +201,28 @@ def test_resume_all_of_one_owner(working: Team) -> None:
 
 
 @pytest.mark.any_broker
+def test_the_audit_reads_the_topics_as_the_history_tells(working: Team) -> None:
+    """With clients and a decoder of its own; what was held long ago counts, too."""
+    group = ("--group", working.group)
+    pause(working, working.topic, "--for", "1h")
+    run(working, "extend", working.topic, "--for", "2h", "--owner", "alice", *group)
+    pause(working, "re:ord.*", "--for", "3h")
+    run(working, "resume", working.topic, "--owner", "alice", *group)
+    read = read_control(working.broker.client_config, working.settings.topics)
+    told = run(working, "history", "-o", "json").stdout
+    there = from_history("history", told)
+    assert [
+        (one.scope, one.holder, one.end - one.start > 1e4) for one in read.spans
+    ] == [
+        (working.topic, "operator:alice", False),
+        ("re:ord.*", "operator:alice", True),
+    ]
+    assert read.spans == there.spans
+    assert read.trouble == there.trouble == ""
+    assert abs(read.since - there.since) < 60
+
+
+@pytest.mark.any_broker
 def test_history_tells_what_was_done(working: Team) -> None:
     """Not lifts that never were; and an extension is no second pause."""
     pause(working, working.topic, "--for", "1h")
@@ -208,7 +232,7 @@ def test_history_tells_what_was_done(working: Team) -> None:
     pause(working, working.topic, "--for", "3h", "--replace")
     for _ in range(2):
         run(working, "resume", working.topic, "--owner", "alice", *group)
-    past = json.loads(run(working, "history", "-o", "json").stdout)
+    past = json.loads(run(working, "history", "-o", "json").stdout)["records"]
     assert [(one["what"], one["owner"]) for one in past] == [
         ("held", "alice"),
         ("extended", "alice"),

@@ -41,7 +41,9 @@ def asked(team: Team, command: str, *arguments: str) -> Result:
 
 
 def past(team: Team) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(team, "history", "-o", "json").stdout)
+    found: list[dict[str, Any]] = json.loads(run(team, "history", "-o", "json").stdout)[
+        "records"
+    ]
     return found
 
 

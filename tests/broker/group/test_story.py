@@ -88,7 +88,7 @@ class ByCommand:
         self._ends_well("wait", "flowing", "--timeout", "20s")
 
     def see_history(self) -> None:
-        past = json.loads(self._run("history", "-o", "json").stdout)
+        past = json.loads(self._run("history", "-o", "json").stdout)["records"]
         assert [(one["scope"], one["is_held"]) for one in past] == [
             (self._topic, True),
             (self._topic, False),

@@ -1,7 +1,6 @@
 """The command ``safeconsumer timeline``."""
 
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -59,36 +58,10 @@ def test_without_the_extra_the_install_line_is_said(
     folder = written(tmp_path / "fleet", bad.a1())
     (folder / "0.journal").write_text("broken")
     done = run(folder, "-o", tmp_path / "out.svg")
-    said = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+    said = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
     assert (done.exit_code, said in done.output) == (2, True)
     assert "broken" not in done.output
     assert not (tmp_path / "out.svg").exists()
-
-
-def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
-    """But for what packs do not know, which it says."""
-    folder = written(tmp_path / "fleet", [*bad.a1(), *bad.held_for_the_group()[2:]])
-    pack = tmp_path / "pack"
-    run_audit = CliRunner().invoke(
-        safeconsumer, ["audit", str(folder), "--pack", str(pack)]
-    )
-    assert run_audit.exit_code == 1
-    texts = []
-    for given in (folder, pack):
-        out = tmp_path / "out.svg"
-        assert run(given, "-o", out).exit_code == 0
-        texts.append(
-            [
-                one.text
-                for one in ET.parse(out).getroot().iter()  # noqa: S314 - our own
-                if one.tag.endswith(("}text", "}tspan")) and one.text
-            ]
-        )
-    plain, packed = texts
-    assert [one for one in packed if one not in plain] == [
-        "Packs have no faults, and no members that never had a partition."
-    ]
-    assert [one for one in plain if one not in packed] == []
 
 
 def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from safeconsumer.audit import facts as facts_module
 from safeconsumer.audit.checker import Settings, Trial, check
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
-from safeconsumer.audit.journaling import scopes_text
 from safeconsumer.audit.reading import covered, covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.journal.format import scope_text
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
@@ -118,11 +119,12 @@ def test_scopes_are_read_by_the_judge_itself(scope: str, *, covers: bool) -> Non
 
 def test_a_partition_of_a_topic_that_is_called_re() -> None:
     """A1: as a journal names it, it is no pattern."""
-    (scope,) = scopes_text([("re", 0)])
+    scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
     assert covered([scope], [("re", 0), ("re", 1)]) == {("re", 0)}
-    assert scopes_text([("orders", 0), "re", "re:0"]) == ["orders:0", "re", "re:0"]
+    names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
+    assert names == ["orders:0", "re", "re:0"]
     told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
     assert broken([told.poll("re:0", 0, 2)]) == {"A1"}
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector has no work with records of the compiled decoder (0091)."""
+"""Python's garbage collector has no work with records of the compiled decoder."""
 
 import gc
 from collections.abc import Iterator

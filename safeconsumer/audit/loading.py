@@ -1,0 +1,157 @@
+"""Opens the journals in files, judges them in this process, and names what it cannot read."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from attrs import frozen
+
+from safeconsumer.audit.checker import Court, Settings
+from safeconsumer.audit.facts import facts
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.audit.stream import Joined, sources
+from safeconsumer.errors import JournalError
+
+_PART_NUMBER = re.compile(r"\.\d{6}$")
+
+
+@frozen(kw_only=True)
+class Journals:
+    """
+    The journals in some files, with their parts put together.
+
+    Attributes:
+        opened: the journals that can be read, at least in part.
+        troubles: what cannot be read, and why.
+        readable: the journals of which a file can be read, by the files' names.
+        unreadable: the same, of which a file cannot be read.
+        refused: how many journals are left out because another has their name.
+    """
+
+    opened: Sequence[Joined]
+    troubles: Sequence[str]
+    readable: frozenset[Path] = frozenset()
+    unreadable: frozenset[Path] = frozenset()
+    refused: int = 0
+
+    @property
+    def lost(self) -> int:
+        """How many journals cannot be read at all."""
+        return self.refused + len(self.unreadable - self.readable)
+
+    def __len__(self) -> int:
+        """How many journals there are, without those in folders that cannot be listed."""
+        return len(self.opened) + self.lost
+
+    def about(self, _tp: TopicPartition) -> Sequence[Source]:
+        """Return the journals, at least with their entries about one partition."""
+        return self.opened
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return every partition that the journals name."""
+        named: set[TopicPartition] = set()
+        for one in self.opened:
+            with suppress(JournalError):  # judged() names it
+                named.update((about.topic, about.partition) for about, _ in facts(one))
+        return {tp for tp in named if tp[0]}
+
+    def judged(
+        self, settings: Settings, more: Sequence[Source] = ()
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """
+        Return one row per check and case, and why some journals could not be read.
+
+        Args:
+            settings: the assumptions.
+            more: further journals, for example of topics.
+        """
+        court = Court(settings)
+        troubles = list(self.troubles)
+        for journal in (*self.opened, *more):
+            try:
+                court.hear(journal)
+            except JournalError as error:
+                troubles.append(str(error))
+        rows = (row for one in court.verdicts().values() for row in rows_of(one))
+        return tuple(rows), tuple(troubles)
+
+
+def load(given: Iterable[Path]) -> Journals:
+    """Open the journals in files and folders; what cannot be read is in ``troubles``."""
+    given = tuple(given)
+    paths, troubles = files(given)
+    return open_files(paths, [*_empty(given, paths), *troubles])
+
+
+def open_files(paths: Sequence[Path], troubles: Sequence[str] = ()) -> Journals:
+    """
+    Open the journals in files.
+
+    Two processes with one name cannot be distinguished: the first is opened, and the
+    other is reported as a trouble.
+
+    Args:
+        paths: the files, each once.
+        troubles: what was found wrong before.
+    """
+    found, unread = sources(paths)
+    troubles = [*troubles, *unread]
+    names = {name for one in found for name in one.names}
+    opened: list[Joined] = []
+    began: dict[tuple[str, str], float] = {}
+    for journal in found:
+        name = journal.member, journal.group
+        if began.setdefault(name, journal.began) == journal.began:
+            opened.append(journal)
+        else:
+            troubles.append(
+                f"there is another journal of a process with the name {journal.member}"
+            )
+    return Journals(
+        opened=opened,
+        troubles=troubles,
+        readable=frozenset(_first_part(Path(name)) for name in names),
+        unreadable=frozenset(
+            _first_part(one) for one in paths if str(one) not in names
+        ),
+        refused=len(found) - len(opened),
+    )
+
+
+def files(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """
+    Return the journals among files and folders, and the folders that cannot be listed.
+
+    In a folder these are all ``*.journal``, however deep, each once.
+    """
+    found: list[Path] = []
+    failed: list[OSError] = []
+    for path in given:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        for folder, deeper, names in os.walk(path, onerror=failed.append):
+            deeper.sort()
+            inside = (name for name in sorted(names) if name.endswith(".journal"))
+            found += (Path(folder, name) for name in inside)
+    once = {one.resolve(): one for one in reversed(found)}
+    troubles = [f"{one.filename} cannot be listed: {one.strerror}" for one in failed]
+    return [one for one in found if once[one.resolve()] is one], troubles
+
+
+def _empty(given: Iterable[Path], journals: Iterable[Path]) -> list[str]:
+    known = {folder for one in journals for folder in one.parents}
+    return [
+        f"there is no journal in {path}"
+        for path in given
+        if path.is_dir() and path not in known and os.access(path, os.R_OK | os.X_OK)
+    ]
+
+
+def _first_part(path: Path) -> Path:
+    # The journal to which a later part belongs: its name says so if nothing else does.
+    return path.with_name(_PART_NUMBER.sub("", path.stem))

@@ -1,0 +1,198 @@
+"""The audit reads control records by itself, as members do, and as the history tells."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer.audit.control import (
+    Control,
+    Record,
+    Span,
+    Topic,
+    control_of,
+    decode,
+    from_history,
+    holds_of,
+)
+from safeconsumer.errors import JournalError
+from safeconsumer.group import wire
+from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.history import entries, history_document
+from safeconsumer.group.topics import Facts
+from tests.harness.group.lab import GROUP_TOPIC, OPS, written
+
+SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
+SETTINGS = {
+    "min.compaction.lag.ms": "60000",
+    "message.timestamp.type": "LogAppendTime",
+}
+FACTS = {source: Facts(name, 1, SETTINGS) for name, source in SOURCES.items()}
+
+KEYS = [
+    b"1\0g\0alice\0orders",
+    b"1\0g\0alice\0orders:3",
+    b"1\0h\0bob\0re:ord.*",
+    b"1\0g\0bob\0@all",
+    b"2\0g\0alice\0orders",
+    b"2\0g\0alice\0?",
+    b"2\0g\0alice\0orders\0more",
+    *(b"1\0g\0alice\0?", b"1\0g\0alice", b"1\0g\0 \0orders", b"1\0\0a\0orders"),
+    *(b"01\0g\0a\0orders", b"0\0g\0a\0orders", b"x", b"\xff", b""),
+    *(b"1\0g\0a\0orders\0more", b"1\0g\0a\n\0orders", b"1\0g\0a\0orders:-1"),
+]
+VALUES = [
+    None,
+    b'{"v":1,"id":"a"}',
+    b'{"v":1,"id":"b","reason":"x","ttl_ms":3000}',
+    b'{"v":1,"id":"c","ttl_ms":9000}',
+    b'{"v":2,"ttl_ms":1000}',
+    *(b'{"v":1}', b'{"v":1,"id":"a","ttl_ms":0}', b'{"v":1,"id":"a","ttl_ms":true}'),
+    *(b'{"v":0,"id":"a"}', b'{"v":1,"id":"a","reason":"\\n"}', b"[]", b"{", b""),
+    *(b'{"v":true,"id":"a"}', b'{"v":1,"id":"a","ttl_ms":999999999999999}', b"\xff"),
+]
+
+logs = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(SOURCES)),
+        st.sampled_from(KEYS),
+        st.sampled_from(VALUES),
+        st.integers(0, 5),
+    ),
+    max_size=14,
+)
+Log = list[tuple[str, Written]]
+
+
+def as_log(drawn: list[tuple[str, bytes, bytes | None, int]]) -> Log:
+    """Return records with their topics; each comes some seconds after the one before."""
+    log: Log = []
+    at = 100
+    for number, (topic, key, value, after) in enumerate(drawn):
+        at += after
+        log.append((topic, Written(key, value, number, at * 1000)))
+    return log
+
+
+def decoded(log: Log) -> list[Record]:
+    found = (
+        decode(SOURCES[topic], one.key, one.value, one.at_ms / 1000)
+        for topic, one in log
+    )
+    return [one for one in found if one is not None]
+
+
+def history(log: Log, group: str | None = None) -> str:
+    """Return what the command prints of these records."""
+    fold = Fold(SOURCES)
+    several = [
+        as_standing(SOURCES[topic], entry)
+        for topic, one in log
+        for entry in fold.take(topic, (one,)).fresh
+        if group in {None, entry.key.group}
+    ]
+    found = entries(side_by_side(several), 0.0, 1e9)
+    return json.dumps(history_document(group, FACTS, found, 1000.0))
+
+
+@given(logs)
+def test_the_history_and_the_audit_agree(
+    drawn: list[tuple[str, bytes, bytes | None, int]],
+) -> None:
+    """Of whatever stands on the topics, garbage and later versions too."""
+    log = as_log(drawn)
+    assert from_history("file", history(log)).spans == holds_of(decoded(log))
+
+
+@given(logs, st.integers(100, 180))
+def test_members_and_the_audit_agree(
+    drawn: list[tuple[str, bytes, bytes | None, int]], at: int
+) -> None:
+    """What members obey at a moment is what the audit says was held then."""
+    log = as_log(drawn)
+    fold = Fold(SOURCES)
+    for topic, one in log:
+        if one.at_ms <= at * 1000:
+            fold.take(topic, (one,))
+    obeyed = {
+        (one.source, one.key.group, one.key.owner, wire.encode_key(one.key))
+        for one in fold.standing()
+        if one.in_force(at + 0.5, 0.0)
+    }
+    spans = holds_of(decoded([two for two in log if two[1].at_ms <= at * 1000]))
+    held = [one for one in spans if one.start <= at + 0.5 < one.end]
+    assert len(held) == len(obeyed)
+    assert {(one.source, one.group, one.owner) for one in held} == {
+        key[:3] for key in obeyed
+    }
+
+
+def spans(*records: Written, topic: str = OPS) -> list[tuple[str, float, float]]:
+    found = holds_of(decoded([(topic, one) for one in records]))
+    return [(one.holder, one.start, one.end) for one in found]
+
+
+def test_extended_expired_replaced_and_lifted() -> None:
+    """A hold that is placed again while it stands goes on, with its last limit."""
+    first = written("orders", 0, at=10, ttl=20)
+    assert spans(first) == [("operator:alice", 10, 30)]
+    longer = written("orders", 1, at=20, ttl=60)
+    assert spans(first, longer) == [("operator:alice", 10, 80)]
+    late = written("orders", 1, at=31)
+    assert spans(first, late) == [
+        ("operator:alice", 10, 30),
+        ("operator:alice", 31, math.inf),
+    ]
+    lift = written("orders", 1, at=25, held=False)
+    assert spans(first, lift) == [("operator:alice", 10, 25)]
+    assert spans(lift) == spans(lift, lift) == []
+    assert spans(first, topic=GROUP_TOPIC) == [("group:alice", 10, 30)]
+
+
+def test_owners_are_apart() -> None:
+    first = written("orders", 0, at=10)
+    other = written("orders", 1, at=20, owner="bob")
+    lift = written("orders", 2, at=30, held=False)
+    assert spans(first, other, lift) == [
+        ("operator:alice", 10, 30),
+        ("operator:bob", 20, math.inf),
+    ]
+
+
+def test_how_far_back_the_topics_are_complete() -> None:
+    """Nothing is compacted away for as long as the lag says; the shorter one counts."""
+    ops = Topic("ops", "LogAppendTime", 10.0)
+    assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
+    assert from_history("file", history([])) == Control(since=940.0)
+
+
+@pytest.mark.parametrize(
+    ("topic", "trouble"),
+    [
+        (Topic("ops", None, None), "the settings of ops are unknown"),
+        (Topic("ops", "CreateTime", 1.0), "records of ops have their writers' times"),
+    ],
+)
+def test_times_that_prove_nothing(topic: Topic, trouble: str) -> None:
+    assert trouble in control_of([topic], []).trouble
+
+
+def test_a_history_of_one_group_is_about_no_other() -> None:
+    control = from_history("file", history([], "g"))
+    assert [control.is_about(one) for one in ("g", "h")] == [True, False]
+    assert Control().is_about("h")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
+def test_another_file_is_refused(text: str) -> None:
+    with pytest.raises(
+        JournalError, match="is not what `safeconsumer history -o json`"
+    ):
+        from_history("file", text)
+
+
+def test_a_span_names_its_owner_as_members_do() -> None:
+    one = Span(source="group", group="g", owner="app", scope="t", start=0.0, end=1.0)
+    assert one.holder == "group:app"
