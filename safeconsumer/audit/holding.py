@@ -166,6 +166,11 @@ class Holds:
         """Return whether anything is held."""
         return bool(self._standing)
 
+    @property
+    def placed(self) -> Sequence[Placed]:
+        """The holds that stand, expired or not."""
+        return [own[-1] for own in self._standing.values()]
+
     # ------------------------------------------------------------ entries
 
     def runs(self, entry: Running) -> None:

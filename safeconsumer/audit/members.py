@@ -27,6 +27,7 @@ from safeconsumer.audit.entries import (
     Lost,
     Moved,
     Other,
+    Ownership,
     Return,
     Revoked,
     Running,
@@ -53,8 +54,8 @@ class Watch(Protocol):
     def track(self, track: Track, entry: Entry) -> None:
         """See an entry about one partition, once the track has followed it."""
 
-    def holds(self, member: "Member", change: Change, entry: Entry) -> None:
-        """See holds that an entry placed or ended."""
+    def holds(self, member: "Member", change: Change) -> None:
+        """See holds that were placed or ended."""
 
 
 class Member:
@@ -220,7 +221,7 @@ class Member:
     def _called(self, entry: Call) -> None:
         match entry.op:
             case "pause" | "resume":
-                self._changed(self.holds.called(entry), entry)
+                self._changed(self.holds.called(entry))
             case "seek":
                 for track in self._several(entry.offsets or ()):
                     track.seeking(entry)
@@ -232,7 +233,7 @@ class Member:
         offsets = entry.offsets or {}
         match entry.op:
             case "pause" | "resume":
-                self._changed(self.holds.returned(entry), entry)
+                self._changed(self.holds.returned(entry))
             case "seek":
                 for track in self._several(offsets):
                     track.sought(entry, offsets[tp_text(track.case.tp)])
@@ -249,21 +250,21 @@ class Member:
     # ------------------------------------------------------------ holds
 
     def _heard(self, entry: Hold) -> None:
-        self._changed(self.holds.hears(entry), entry)
+        self._changed(self.holds.hears(entry))
 
     def _lifted(self, entry: Lift) -> None:
         change, gone = self.holds.lifted(entry)
         for track in self._covered(entry.scope):
             track.lifted(entry, gone)
-        self._changed(change, entry)
+        self._changed(change)
 
-    def _changed(self, change: Change, entry: Entry) -> None:
+    def _changed(self, change: Change) -> None:
         if self._is_working:
             for one in change.placed:
                 for track in self._covered(one.scope):
                     track.placed(one)
         if self._watch is not None:
-            self._watch.holds(self, change, entry)
+            self._watch.holds(self, change)
 
     def _covered(self, scope: str) -> Sequence[Track]:
         if is_partition(scope):
@@ -279,7 +280,7 @@ def split(journal: Source) -> Iterator[tuple[Address, Entry]]:
 
     An entry that may be about any partition has the address of its group: every case of
     the group needs it, in its place among the others. One that names partitions comes
-    once for each of them.
+    once for each of them, too.
 
     Raises:
         JournalError: the journal is broken somewhere.
@@ -296,6 +297,11 @@ def split(journal: Source) -> Iterator[tuple[Address, Entry]]:
                     yield Address(group, *tp_of(name)), entry
             case Other():
                 pass
+            case Ownership():  # also tells all others that a hold may have ended
+                yield Address(group), entry
+                yield from (
+                    (Address(group, *tp_of(one)), entry) for one in entry.partitions
+                )
             case _ if (about := getattr(entry, "tp", None)) is not None:
                 yield Address(group, *tp_of(about)), entry
             case _:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from attrs import asdict, evolve, frozen
 
-from safeconsumer.audit.checker import CHECKS, Result
 from safeconsumer.audit.findings import Basis
+from safeconsumer.audit.results import CHECKS, Result
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 

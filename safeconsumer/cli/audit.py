@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import evolve
 
-from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, Settings
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.around import around
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
+from safeconsumer.audit.results import CHECKS, Settings
+from safeconsumer.audit.stream import Source
 from safeconsumer.cli.against import topic_journal
-from safeconsumer.cli.connection import cluster_options
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.journals import settings_options
 from safeconsumer.cli.saying import Command, printable
@@ -46,11 +46,18 @@ Shown = Mapping[Row, Sequence[str]]
     help="Read the topics too: finds what a client lost without noticing.",
 )
 @click.option(
+    "--control",
+    "is_control",
+    is_flag=True,
+    help="Read the control topics too: they say when the groups were held, which is "
+    "what G2 and W10 are judged by.",
+)
+@click.option(
     "--partition",
     metavar="TOPIC:NUMBER",
     help="Only this partition, with the entries around each violation.",
 )
-@cluster_options
+@connection_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -61,14 +68,15 @@ def audit(  # noqa: PLR0913 - one parameter per option
     left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
-    base: Callable[[], dict[str, Any]],
+    is_control: bool,
+    connect: Connect,
     partition: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together. Each consumer group is judged separately.
+    JOURNAL is a file, or a folder of *.journal files; give those of all members
+    and producers together. Each consumer group is judged separately.
     Status 1: there are violations, and each is named with its evidence. Status 2: there
     is no verdict, because a journal is missing, broken or of a newer version, none has
     a partition, or a check could not be judged; the reason is named. It is also 2 if a
@@ -80,7 +88,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
         _check(journals)
         given = load(map(Path, journals))
         tps = sorted(given.partitions()) if against_topic else ()
-        more, unread = _in_topics(base, tps)
+        more, unread = _in_topics(connect.base, tps)
+        if is_control:
+            names = connect.control().topics
+            settings = evolve(settings, control=read_control(connect.base(), names))
         rows, troubles = given.judged(settings, more)
         troubles = (*troubles, *unread)
         reasons = _reasons(troubles, rows)
@@ -185,19 +196,8 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
 
 
 def _around(rows: Sequence[Row], given: Journals, tp: TopicPartition) -> Shown:
-    broken = [row for row in rows if row.violations]
-    journals = given.about(tp) if broken else ()
-    return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}
-
-
-def _finding(row: Row) -> Finding:
-    return Finding(
-        check=row.check,
-        case=Address(row.group, row.topic, row.partition),
-        member=row.member,
-        offset=row.offset,
-        evidence=row.evidence,
-        basis=Basis(row.basis),
-        at=row.at,
-        entry=row.entry,
-    )
+    return {
+        row: tuple(around(given.about(tp), row.group, row.member, row.entry))
+        for row in rows
+        if row.violations and row.entry is not None
+    }

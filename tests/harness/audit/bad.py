@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable
 from types import FunctionType
 
+from tests.harness.audit.control import Operator
 from tests.harness.audit.telling import Telling
 
 Fleet = list[Telling]
 TP = "orders:0"
-_IS_OF_A_CHECK = re.compile(r"[agw]\d|l\d")
+_IS_OF_A_CHECK = re.compile(r"[agw]\d")
 
 
 def a1() -> Fleet:
@@ -268,7 +269,8 @@ def a5_after_a_seek() -> Fleet:
 
 def a5_before_anything_came() -> Fleet:
     # What is committed first lies beyond where reading began.
-    return [Telling().assigned(TP).commit(TP, 5).poll(TP, 0, 5)]
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    return [told.commit(TP, 5).poll(TP, 0, 5)]
 
 
 def a5_beyond_its_begin() -> Fleet:
@@ -327,52 +329,9 @@ def a6_in_a_group_that_began_anew() -> Fleet:
     return [one.revoked(TP, generation=9), two.commit(TP, 12)]
 
 
-def a7() -> Fleet:
-    # paused() leaves out what is held.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[])
-    return [told]
-
-
-def a7_lifted_another() -> Fleet:
-    # The resume of a partition lifted the hold of its topic.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    return [told.resume(TP, assigned=[TP], paused=[])]
-
-
-def a8() -> Fleet:
-    # More is parked than is allowed.
-    told = Telling().assigned(TP)
-    return [told.then("parked", tp=TP, bytes=5_000_000, limit=4_000_000)]
-
-
-def a8_not_owned() -> Fleet:
-    # Data of a partition that was revoked is still there.
-    told = Telling().assigned(TP).revoked(TP)
-    return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
-
-
-def l1() -> Fleet:
-    # A resumed partition waits for polls on end though records are there.
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    return [told.poll(TP, 5, 6, written=1000.0)]
-
-
 def g2() -> Fleet:
     # A partition that was gained after the operator's hold delivers.
-    operator = Telling("operator", at=1500)
-    operator.then("group-hold", scope="orders", owner="alice", group="g")
-    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-    return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
-
-
-def g2_of_a_command() -> Fleet:
-    # The lift was refused, and so the hold goes on: as commands write it down.
-    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
-    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
-    operator.then("group-hold", **said, id="a", written=1500.15)
-    operator.then("group-lift", **said, id="b").then("group-refused", **said, id="b")
+    operator = Operator().held(1500.1)
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
 
@@ -380,19 +339,14 @@ def g2_of_a_command() -> Fleet:
 def g2_peeked() -> Fleet:
     # What is to come again is delivered all the same.
     two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
-    return [_held_by_an_operator(1500), two]
+    return [Operator().held(1500.1), two]
 
 
 def g2_peeked_and_polled_after_the_lift() -> Fleet:
     # That it comes again when it may does not excuse that it came before.
     two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
     two.at = 6000.0
-    return [_held_and_lifted_by_an_operator(), two.poll(TP, 0, 5)]
-
-
-def _held_by_an_operator(at: float) -> Telling:
-    operator = Telling("operator", at=at)
-    return operator.then("group-hold", scope="orders", owner="alice", group="g")
+    return [Operator().held(1100.1, 5000.1), two.poll(TP, 0, 5)]
 
 
 def g2_after_a_missed_generation() -> Fleet:
@@ -400,7 +354,7 @@ def g2_after_a_missed_generation() -> Fleet:
     told = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     told.at = 2000.0
     return [
-        _held_by_an_operator(1500),
+        Operator().held(1500.1),
         told.assigned(TP, generation=3).poll(TP, 5, 6),
     ]
 
@@ -411,7 +365,7 @@ def g2_after_a_loss() -> Fleet:
     told.then("lost", partitions=[TP], generation=1)
     told.at = 2000.0
     return [
-        _held_by_an_operator(1500),
+        Operator().held(1500.1),
         told.assigned(TP, generation=2).poll(TP, 5, 6),
     ]
 
@@ -420,29 +374,23 @@ def g2_never_heard() -> Fleet:
     # An operator's hold never reaches who owned the partition before.
     told = Telling("a").assigned(TP).poll(TP, 0, 5)
     told.at = 2000.0
-    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+    return [Operator().held(1100.1), told.poll(TP, 5, 9)]
 
 
 def g2_never_heard_when_given_back() -> Fleet:
     # A rebalance gives it back; the hold has had all the time there is.
     told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     told.until(2000.0).assigned(TP, generation=2)
-    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+    return [Operator().held(1100.1), told.poll(TP, 5, 9)]
 
 
-def _held_and_lifted_by_an_operator() -> Telling:
-    operator = _held_by_an_operator(1100)
-    operator.at = 5000.0
-    return operator.then("group-lift", scope="orders", owner="alice", group="g")
-
-
-def a1_taken_for_lifted() -> Fleet:
+def g2_taken_for_lifted() -> Fleet:
     # It says so only after the delivery; the operator lifted it much later.
     told = Telling().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
     told.until(1200.0).poll(TP, 5, 9)
     told.then("lift", scope="orders", owner="operator:alice", since=1110.0)
-    return [_held_and_lifted_by_an_operator(), told]
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def _worker(member: str = "a", at: float = 1000.0) -> Telling:
@@ -569,26 +517,26 @@ def w10_taken_for_lifted() -> Fleet:
     # It takes an operator's hold for lifted, and begins.
     told = _worker().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
-    told.until(1104.5).then("lift", scope="orders", owner="operator:alice").handle(
+    told.until(1112.5).then("lift", scope="orders", owner="operator:alice").handle(
         TP, 0
     )
-    return [_held_and_lifted_by_an_operator(), told]
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def w10_taken_for_lifted_and_told_late() -> Fleet:
     # It says so only after the handler.
     told = _worker().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
-    told.until(1105.0).handle(TP, 0)
-    told.then("lift", scope="orders", owner="operator:alice", since=1104.5)
-    return [_held_and_lifted_by_an_operator(), told]
+    told.until(1113.0).handle(TP, 0)
+    told.then("lift", scope="orders", owner="operator:alice", since=1112.5)
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
     told.at = 1020.0
-    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+    return [Operator().held(1001.1), told.handle(TP, 1)]
 
 
 def held_and_let_go() -> Fleet:
@@ -696,14 +644,6 @@ def expired() -> Fleet:
     return [told.poll().poll().poll(TP, 0, 4)]
 
 
-def resumed_before_it_was_owned() -> Fleet:
-    # What somebody else let lie is no waiting after one's own resume.
-    told = Telling().pause("orders").resume("orders")
-    for _ in range(80):
-        told.poll()
-    return [told.assigned(TP).poll(TP, 0, 1, written=1000.0)]
-
-
 def lifted_before_it_was_written() -> Fleet:
     # The event of a lift is journaled after the delivery that it allowed.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -714,29 +654,10 @@ def lifted_before_it_was_written() -> Fleet:
 
 def held_for_the_group() -> Fleet:
     # One who owned it before may deliver until it hears; the next one waits.
-    operator = Telling("operator", at=1500)
-    operator.then("group-hold", scope="orders", owner="alice", group="g")
-    operator.until(3000.0).then("group-lift", scope="orders", owner="alice", group="g")
+    operator = Operator().held(1500.1, 3000.1)
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
     two.at = 3001.0
-    return [operator, one, two.poll(TP, 5, 6)]
-
-
-def held_by_commands() -> Fleet:
-    # One that was refused, and one that was placed, lasted longer, and was lifted.
-    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
-    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
-    operator.then("group-refused", **said, id="a").then("group-asked", **said, id="b")
-    operator.then("group-hold", **said, id="b", written=1500.35, until=1600.0)
-    operator.then("group-asked", **said, id="c")
-    operator.then("group-hold", **said, id="c", written=1500.55, until=4000.0)
-    operator.until(3000.0).then("group-lift", **said, id="d")
-    operator.then("group-lifted", **said, id="d", written=3000.15)
-    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-    two = Telling("b", at=2000).assigned(TP, generation=2)
-    two.then("hold", scope="orders", owner="operator:eve")
-    two.until(3000.2).then("lift", scope="orders", owner="operator:eve")
     return [operator, one, two.poll(TP, 5, 6)]
 
 
@@ -745,15 +666,7 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     # the acknowledgement and its next record is the time it takes to hear (G2).
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
-    return [_held_by_an_operator(1500), told]
-
-
-def nothing_to_deliver_after_a_resume() -> Fleet:
-    # The record came long after the resume: that is no waiting.
-    told = Telling().assigned(TP).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    return [told.poll(TP, 0, 1, written=told.at)]
+    return [Operator().held(1500.1), told]
 
 
 def given_back_by_an_eager_rebalance() -> Fleet:
@@ -776,7 +689,7 @@ def held_for_the_group_while_its_own_generation_gives_it_back() -> Fleet:
     # As with the very next one (G2): it owned the partition before the hold.
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP).poll(TP, 0, 6).commit(TP, 6)
-    return [_held_by_an_operator(1500), told]
+    return [Operator().held(1500.1), told]
 
 
 def thawed_into_a_generation_that_is_over() -> Fleet:
@@ -907,7 +820,7 @@ def worked_until_it_heard() -> Fleet:
     # An operator's hold takes its time to reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
     told.at = 1003.0
-    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+    return [Operator().held(1001.1), told.handle(TP, 1)]
 
 
 Maker = Callable[[], Fleet]

@@ -41,8 +41,8 @@ class Telling:
     def resume(self, *scopes: str, owner: str = "app", **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("resume", back, scopes=scopes, owner=owner)
 
-    def assigned(self, *tps: str, generation: int = 1) -> Self:
-        return self.then("assigned", partitions=tps, generation=generation)
+    def assigned(self, *tps: str, generation: int = 1, **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.then("assigned", partitions=tps, generation=generation, **more)
 
     def revoked(self, *tps: str, generation: int = 1) -> Self:
         return self.then("revoked", partitions=tps, generation=generation)

@@ -94,7 +94,6 @@ _COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
     "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
     "deliver": lambda entry: ("delivered", entry["count"]),
     "assigned": lambda entry: ("ownerships", len(entry["partitions"])),
-    "group-hold": lambda _: ("group_holds", 1),
     "return": lambda entry: (entry["op"], int(entry["ok"] is not False)),
 }
 

@@ -11,6 +11,7 @@ from safeconsumer.audit.timeline.story import Lane, Level, Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
+from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
@@ -18,7 +19,7 @@ TP, OTHER = "orders:0", "orders:1"
 
 
 def told_of(*fleet: Telling, wanted: Wanted | None = None) -> Timeline:
-    watching = Watching(Settings())
+    watching = Watching(Settings(control=control_in(fleet)))
     for one in fleet:
         watching.hear(one.journal())
     return watching.told(wanted)
@@ -60,22 +61,20 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="eve").poll()
-    operator = Telling("o", at=0).then(
-        "group-hold", scope="orders", owner="eve", group="g"
-    )
-    lane = only_lane(member, operator.poll().then("group-lift", scope="orders"))
+    operator = Operator().held(0.1, 0.3, owner="eve")
+    lane = only_lane(operator, member)
     assert {one.level for one in lane.held} == {Level.GROUP}
     assert len(lane.held) == 1
 
 
 def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
     """Who was there before delivers until it hears of it; nothing of that is a fault."""
-    operator = Telling("o", at=0).then("group-hold", scope="orders", group="g")
-    operator.until(9.0).then("group-lift", scope="orders", group="g")
+    operator = Operator().held(0.1, 9.1)
     before = Telling("a", at=-1).assigned(TP).poll(TP, 0, 5)
+    before.until(0.2).then("hold", scope="orders", owner="operator:alice")
     before.until(3.0).poll().revoked(TP)
     after = Telling("b", at=4).assigned(TP).poll().poll()
-    assert spans(only_lane(operator, before, after)) == [(4.1, 4.5)]
+    assert spans(only_lane(operator, before, after)) == [(0.3, 3.3), (4.1, 4.5)]
 
 
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
@@ -101,7 +100,8 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
 def test_every_broken_promise_is_told(make: object) -> None:
     """Of whatever kind."""
     fleet = make()  # type: ignore[operator]  # a fleet's maker
-    verdicts = check([one.journal() for one in fleet])
+    assumed = Settings(control=control_in(fleet))
+    verdicts = check([one.journal() for one in fleet], assumed)
     expected = {case: one.findings for case, one in verdicts.items()}
     lanes = told_of(*fleet).lanes
     assert expected == {Address(*lane.place): tuple(lane.findings) for lane in lanes}
