@@ -69,7 +69,7 @@ class Handlers:
     # ------------------------------------------------------------ ownership
 
     def works(self) -> None:
-        """Note that a worker begins: what another one left behind is none of its work."""
+        """Note that a worker begins, which does not wait for what another one left behind."""
         self._running.clear()
         self._newest = self._over = -1
 

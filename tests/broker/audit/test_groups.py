@@ -10,7 +10,6 @@ from kafka import TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.facts import Address
-from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.stream import sources
 from safeconsumer.journal.writer import JournalWriter
@@ -64,7 +63,7 @@ def test_what_is_polled_without_moving_on_comes_again(
 def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:
     """W4: what a writer was told before it had a group is its first consumer's."""
     writer = JournalWriter(tmp_path)
-    Handling(writer, order="key")
+    writer.write("working", {"order": "key"})
     writer.belong_to("g")
     writer.write("assigned", {"partitions": [TP], "generation": 1})
     run = {"from": 0, "next": 2, "first": 0, "last": 1, "count": 2}

@@ -445,10 +445,23 @@ def w4_by_hand_after_another_assignment() -> Fleet:
     return [told.commit(TP, 2)]
 
 
-def w4_skipped_while_it_ran() -> Fleet:
-    # That it was skipped later excuses no commit during its handler.
-    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).commit(TP, 1)
-    return [told.end(TP, 0, ok=False).complete(TP, 0, "skipped")]
+def w4_before_it_was_skipped() -> Fleet:
+    # That a record was skipped is written before anything follows from it.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).end(TP, 0, ok=False)
+    return [told.commit(TP, 1).complete(TP, 0, "skipped")]
+
+
+def w4_of_a_batch() -> Fleet:
+    # Of a batch one record failed, and all are committed.
+    told = _worker().assigned(TP).poll(TP, 0, 3).begin_all(TP, 0, 1, 2)
+    return [told.end(TP, 0, ok=False, done=[0, 2], left=[]).commit(TP, 3)]
+
+
+def w4_given_back() -> Fleet:
+    # What was delivered before a seek, and is not given up, is still to be handled.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0, "=x")
+    told.call("seek", offsets={TP: 3}).poll(TP, 3, 6).begin(TP, 1, "=y").end(TP, 1)
+    return [told.commit(TP, 2)]
 
 
 def w5() -> Fleet:
@@ -480,6 +493,20 @@ def w7_overtaken() -> Fleet:
     # What failed and waits is overtaken by what stands behind it.
     told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
     return [told.end(TP, 0, ok=False).begin(TP, 1, "=x").end(TP, 1)]
+
+
+def w7_behind_a_batch() -> Fleet:
+    # A record of a batch waits, and what stands behind the batch begins.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[])
+    return [told.begin(TP, 3).end(TP, 3)]
+
+
+def w7_handed_over() -> Fleet:
+    # What another process had not begun is passed by.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0], left=[1, 2])
+    return [told.begin(TP, 2).end(TP, 2).begin(TP, 1).end(TP, 1)]
 
 
 def w7_backwards() -> Fleet:
@@ -777,9 +804,43 @@ def worked_through() -> Fleet:
     told.begin(TP, 1, "=y").end(TP, 1).commit(TP, 0).end(TP, 0, ok=False)
     told.begin(TP, 0, "=x").end(TP, 0).begin(TP, 2, "=x").commit(TP, 2)
     told.end(TP, 2, ok=False).complete(TP, 2, "dead-letter")
-    told.begin(TP, 3, "=x").end(TP, 3, ok=False).begin(TP, 4, "=x").commit(TP, 4)
-    told.complete(TP, 3, "skipped").end(TP, 4).begin(TP, 5, None).end(TP, 5)
+    told.begin(TP, 3, "=x").end(TP, 3, ok=False).complete(TP, 3, "skipped")
+    told.begin(TP, 4, "=x").commit(TP, 4).end(TP, 4).begin(TP, 5, None).end(TP, 5)
     return [told.commit(TP, 6)]
+
+
+def worked_in_batches() -> Fleet:
+    # What failed comes again by itself, or all of it; another process began not all.
+    told = _worker().assigned(TP).poll(TP, 0, 9).begin_all(TP, 0, 1, 2, 3)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[]).handle(TP, 1, 3)
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[], left=[])
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[4], left=[5, 6])
+    return [told.begin_all(TP, 5, 6, 7, 8).end(TP, 5).commit(TP, 9)]
+
+
+def worked_on_after_giving_back() -> Fleet:
+    # It had no room for some of what a poll returned, which comes again.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0)
+    told.call("seek", offsets={TP: 3}).end(TP, 0).handle(TP, 1).poll(TP, 3, 6)
+    return [told.handle(TP, 2, 3, 4, 5).commit(TP, 6)]
+
+
+def worked_where_its_program_went() -> Fleet:
+    # A seek of the program, which the worker notices with the next records.
+    told = _worker().assigned(TP).poll(TP, 0, 6).handle(TP, 0, 1).begin(TP, 2)
+    told.call("seek", offsets={TP: 4}).end(TP, 2).begin(TP, 3).poll(TP, 4, 6)
+    told.then("dropped", tp=TP, before=4).begin(TP, 4, "=y").end(TP, 4)
+    return [told.commit(TP, 5).end(TP, 3)]
+
+
+def worked_in_turn() -> Fleet:
+    # A writer's second worker: numbers of ownerships begin anew, and what the first one
+    # gave up runs on.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, epoch=7).revoked(TP)
+    told.then("working", order="key").assigned(TP, generation=3).poll(TP, 0, 2)
+    said = {"tp": TP, "offset": 0, "id": "again", "lane": "", "epoch": 1}
+    told.then("handle", **said).then("handled", **said, ok=True)
+    return [told.begin(TP, 1, epoch=1).end(TP, 1).commit(TP, 2)]
 
 
 def worked_on_what_ran() -> Fleet:
@@ -803,9 +864,11 @@ def worked_again_after_a_departure() -> Fleet:
 
 def worked_with_a_late_letter() -> Fleet:
     # The letter of an earlier ownership arrives while the new one has the record again.
-    told = _worker().assigned(TP).poll(TP, 0, 1).handle(TP, 0, ok=False).revoked(TP)
-    told.assigned(TP, generation=3).poll(TP, 0, 1).complete(TP, 0, "dead-letter")
-    return [told.handle(TP, 0, ok=False).complete(TP, 0, "dead-letter").commit(TP, 1)]
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, epoch=1)
+    told.end(TP, 0, ok=False).revoked(TP).assigned(TP, generation=3).poll(TP, 0, 1)
+    told.complete(TP, 0, "dead-letter", epoch=1).begin(TP, 0, epoch=2)
+    told.end(TP, 0, ok=False).complete(TP, 0, "dead-letter", epoch=2)
+    return [told.commit(TP, 1)]
 
 
 def worked_by_a_task_of_before() -> Fleet:
