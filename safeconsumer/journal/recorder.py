@@ -19,7 +19,7 @@ from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
 from safeconsumer.journal.deliveries import Began, Deliveries
 from safeconsumer.journal.format import ENDED, EXPIRED, scope_text, tp_text
-from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
 
@@ -69,6 +69,7 @@ class Recorder:
         self._again: dict[TopicPartition, int] = {}
         self._is_behind = False
         self._has_ended = False
+        self._running: Running | None = None
         self._membership: Membership | None = None
 
     def begin(self, consumer: object) -> None:
@@ -79,6 +80,8 @@ class Recorder:
     def end(self) -> None:
         """Stop writing; a second call does nothing."""
         self._has_ended = True
+        if self._running is not None:
+            self.writer.running = self._running = None
         if self._is_ours:
             self.writer.close()
 
@@ -281,6 +284,35 @@ class Recorder:
         """
         if not self._has_ended:
             self.writer.write(event, fields)
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Have one entry written before the next one; nothing once this has ended.
+
+        Raises:
+            JournalError: the journal is closed.
+        """
+        if not self._has_ended:
+            self.writer.note(event, fields)
+
+    def works(self, order: str, running: Running) -> None:
+        """
+        Write that a worker gets the records, and with each hold what its handlers are at.
+
+        Args:
+            order: the worker's order.
+            running: returns the offsets that its handlers are working on, by partition.
+
+        Raises:
+            JournalError: it could not be written, or another worker has the writer.
+        """
+        if self.writer.running is not None:
+            message = (
+                "a JournalWriter has a worker already: each consumer needs its own"
+            )
+            raise JournalError(message)
+        self.tell("working", {"order": order})
+        self.writer.running = self._running = running
 
     def tell_running(self) -> None:
         """

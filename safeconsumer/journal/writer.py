@@ -140,11 +140,20 @@ class JournalWriter:
             JournalError: it could not be written yet, or the journal is closed; an
                 incomplete journal proves nothing.
         """
+        self.note(event, fields)
+        self.flush()
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Have one entry written before the next one; waits for nothing, and takes no lock.
+
+        Raises:
+            JournalError: the journal is closed.
+        """
         if self._is_closed:
             message = f"{self.path} is closed: {event} cannot be written"
             raise JournalError(message)
         self._waiting.append(_json({"e": event, **fields}).removeprefix("{"))
-        self.flush()
 
     def flush(self) -> None:
         """
