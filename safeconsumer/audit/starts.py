@@ -16,8 +16,7 @@ from itertools import accumulate, chain, groupby
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.ownerships import Commits, Epoch
 
 
@@ -207,9 +206,9 @@ def _by_generations(
                 )
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
-            last = epoch.commits.last
-            if last is not None:
-                lasts[epoch.member] = last
+            lowest = epoch.commits.lowest(own.low)
+            if lowest is not None and epoch.commits.offset:
+                lasts[epoch.member] = lowest
         known.low = min(lasts.values(), default=known.low)
         members = {one.member for one in rank.epochs}
         ever |= members

@@ -32,7 +32,9 @@ Of every consumer:
   ``lifetime`` (pause: until_resumed, while_assigned or plain), ``offsets`` (commit;
   seek, null: the first or the next), ``ok`` false in a ``return`` if it failed. Of a
   commit, ``call`` is written when the application calls, or where the client commits by
-  itself, and ``return`` when the answer is known;
+  itself, and ``return`` when the answer is known; one that failed may have been done all
+  the same. A ``seek`` may also be the client's own: back to where records begin that are
+  written as delivered, and that the poll or step then could not return;
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
   ``hold`` also ``written``, when the broker appended it to the control topic, and
   ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the
@@ -49,8 +51,8 @@ follow from it, such as a commit, the next record of a lane, or an event:
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
   ownership; with ``handled`` ``ok``, false if it raised. Of a batch, and of records of
   one lane that are handed over to another process together, ``offset`` is the first,
-  and ``handle`` has all ``offsets``; with ``handled``, unless it is ``ok``, ``done``:
-  those that are done, and ``left``: those that were not begun;
+  and ``handle`` has all ``offsets``; ``handled``, unless it is ``ok``, has those that
+  are ``done``: the others failed, or were not begun;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   also without a handler, where the broker's log cannot be read;
