@@ -21,6 +21,7 @@ from tests.harness.waiting import looks
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 
+@pytest.mark.nightly
 @pytest.mark.contract("S2")
 def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) -> None:
     """Three restarts from one checkpoint; each batch is planned under other holds."""
