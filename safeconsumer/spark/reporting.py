@@ -10,8 +10,7 @@ from typing import Any
 
 from safeconsumer.group import report_wire
 from safeconsumer.group.report_wire import STREAM, Report
-from safeconsumer.group.reports import HOST, member_name, ranges
-from safeconsumer.holds.explain import hold_line
+from safeconsumer.group.reports import HOST, kept_of, member_name, ranges
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.activity import Activity, Watched
 from safeconsumer.spark.control import ControlFollower
@@ -99,7 +98,7 @@ class StreamReport:
             skipped=seen.skipped,
             assigned=ranges(activity.partitions) if state is None else {},
             quiet=ranges(quiet) if state is None else {},
-            kept=tuple(map(hold_line, seen.kept)),
+            kept=tuple(map(kept_of, seen.kept)),
             member_id="",
             generation=-1,
             # Also when it stops: a batch that has not ended then runs again in full
