@@ -112,6 +112,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch(lake: Lake, kind: str) -> None
     lake.produce(lake.returns, 100)
     driven.hold(lake.returns)
     driven.kill_in_the_middle()
+    lake.produce(lake.orders, 100)
     driven.hold(f"{lake.orders}:2")
     driven.finish()
     held = {row for row in lake.produced() if row[:2] == (lake.orders, 2)}
