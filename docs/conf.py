@@ -103,9 +103,12 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
     ]
 
 
-def _to_design(_app: Any, _page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
+def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
     """Have links to design records, as they are right in the repository, work here."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
+    if page == "releasing":  # it stands one folder higher
+        for name in ("design/", "CHANGELOG.md"):
+            source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
 
 
 def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's

@@ -9,14 +9,13 @@ from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import check
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.journal import read
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.stream import sources
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, read
 from tests.harness.polling import poll_until
 
 
@@ -58,21 +57,6 @@ def test_what_is_polled_without_moving_on_comes_again(
     (path,) = tmp_path.glob("*.journal")
     (verdict,) = check([read(path)]).values()
     assert (verdict.findings, verdict.unjudged) == ((), {})
-
-
-def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:
-    """W4: what a writer was told before it had a group is its first consumer's."""
-    writer = JournalWriter(tmp_path)
-    writer.write("working", {"order": "key"})
-    writer.belong_to("g")
-    writer.write("assigned", {"partitions": [TP], "generation": 1})
-    run = {"from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
-    writer.write("deliver", {"tp": TP, **run})
-    call = {"op": "commit", "id": 1, "offsets": {TP: 2}}
-    writer.write("call", call)
-    writer.write("return", call)
-    (verdict,) = check([read(writer.path)]).values()
-    assert [one.check for one in verdict.findings] == ["W4"]
 
 
 def test_the_parts_of_a_journal_are_found_together(tmp_path: Path) -> None:
