@@ -8,9 +8,9 @@ from typing import Any
 import click
 from attrs import evolve
 
-from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import partition_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.data import Timeline
 from safeconsumer.cli.connection import Connect, connection_options
