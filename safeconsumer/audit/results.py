@@ -288,11 +288,11 @@ def _untold(case: Case, written: Container[str]) -> str:
 
 
 def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
-    # Of a client that commits by itself nobody knows what is committed, and so neither
-    # where the next owner was to begin.
+    # Nobody knows what is committed there, and so neither where the next owner was to
+    # begin.
     for name, one in tracks.items():
         if one.is_blind:
-            why = f"{name} commits by itself, and its journal does not tell what"
+            why = f"the journal of {name} lacks commits, as of a producer's transaction"
             for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
                 yield check_, why
             return

@@ -334,7 +334,7 @@ def test_a_topic_that_is_empty_was_read_too() -> None:
 
 def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
     """A4, A5, A6: what is committed unseen may lie anywhere; order is seen."""
-    told = Telling("a").then("assigned", partitions=[TP], generation=1, commits=False)
+    told = Telling("a").assigned(TP).then("unseen")
     told.poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 20).revoked(TP)
     after = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 25)
     fleet = [told, after]
