@@ -1,6 +1,6 @@
 """Judges journals, all cases in one pass or one case by itself."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
@@ -8,7 +8,7 @@ from attrs import evolve
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.entries import Acked, Entry, Kept, Other
-from safeconsumer.audit.findings import Address, Finding
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import Member, Watch
 from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.results import Case, Result, Settings, result_of
@@ -169,16 +169,6 @@ def check(
     for journal in journals:
         checker.read(journal)
     return checker.results()
-
-
-def findings_of(
-    results: Mapping[Address, Result],
-) -> dict[TopicPartition, tuple[Finding, ...]]:
-    """Return the findings about each partition, in any group."""
-    found: dict[TopicPartition, tuple[Finding, ...]] = {}
-    for case, result in results.items():
-        found[case.tp] = *found.get(case.tp, ()), *result.findings
-    return found
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

@@ -12,8 +12,7 @@ Of every consumer:
 - ``group``: ``group``, to which all further entries belong, instead of the head's; it
   is written if a consumer is given the writer;
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
-  name, which tell a topic from another of its name that was deleted before; ``commits`` is
-  false if the client commits by itself, unseen;
+  name, which tell a topic from another of its name that was deleted before;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
   committed offset, or the one that the client's reset rule gives;
@@ -51,8 +50,8 @@ follow from it, such as a commit, the next record of a lane, or an event:
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
   ownership; with ``handled`` ``ok``, false if it raised. Of a batch, and of records of
   one lane that are handed over to another process together, ``offset`` is the first,
-  and ``handle`` has all ``offsets``; with ``handled``, unless it is ``ok``, ``done``:
-  those that are done, and ``left``: those that were not begun;
+  and ``handle`` has all ``offsets``; ``handled``, unless it is ``ok``, has those that
+  are ``done``: the others failed, or were not begun;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   also without a handler, where the broker's log cannot be read;
