@@ -59,7 +59,7 @@ class Ownership(Entry):
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin."""
+    """Ownerships begin; ``topics`` are the ids of their topics, by name."""
 
     topics: dict[str, str | None] | None = None
 

@@ -24,7 +24,7 @@ from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import covering_for_group
+from safeconsumer.audit.reading import covering
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -134,7 +134,7 @@ class Case:
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
         try:
-            return covering_for_group(scope)(self.case.tp)
+            return covering(scope)(self.case.tp)
         except JournalError:
             return None
 

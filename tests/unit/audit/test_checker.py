@@ -137,6 +137,13 @@ def test_a_partition_of_a_topic_that_is_called_re() -> None:
 @each("scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"])
 def test_what_cannot_be_read_is_said(scope: str) -> None:
     """A pattern that means something else to RE2 is not guessed at."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "re2", None)
+        covering.cache_clear()
+        _cannot_be_read(scope)
+
+
+def _cannot_be_read(scope: str) -> None:
     with pytest.raises(JournalError, match=r"scope|unknown (here )?what"):
         covering(scope)
 
