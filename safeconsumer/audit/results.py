@@ -24,7 +24,7 @@ from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import covering_for_group
+from safeconsumer.audit.reading import covering
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -134,7 +134,7 @@ class Case:
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
         try:
-            return covering_for_group(scope)(self.case.tp)
+            return covering(scope)(self.case.tp)
         except JournalError:
             return None
 
@@ -288,11 +288,11 @@ def _untold(case: Case, written: Container[str]) -> str:
 
 
 def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
-    # Of a client that commits by itself nobody knows what is committed, and so neither
-    # where the next owner was to begin.
+    # Nobody knows what is committed there, and so neither where the next owner was to
+    # begin.
     for name, one in tracks.items():
         if one.is_blind:
-            why = f"{name} commits by itself, and its journal does not tell what"
+            why = f"the journal of {name} lacks commits, as of a producer's transaction"
             for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
                 yield check_, why
             return
