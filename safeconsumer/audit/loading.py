@@ -8,12 +8,12 @@ from pathlib import Path
 
 from attrs import frozen
 
-from safeconsumer.audit.checker import Court, Settings
-from safeconsumer.audit.facts import facts
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.members import split
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.audit.stream import Joined, sources
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.stream import Joined, Source, sources
 from safeconsumer.errors import JournalError
 
 _PART_NUMBER = re.compile(r"\.\d{6}$")
@@ -56,7 +56,7 @@ class Journals:
         named: set[TopicPartition] = set()
         for one in self.opened:
             with suppress(JournalError):  # judged() names it
-                named.update((about.topic, about.partition) for about, _ in facts(one))
+                named.update(about.tp for about, _ in split(one))
         return {tp for tp in named if tp[0]}
 
     def judged(
@@ -69,14 +69,14 @@ class Journals:
             settings: the assumptions.
             more: further journals, for example of topics.
         """
-        court = Court(settings)
+        checker = Checker(settings)
         troubles = list(self.troubles)
         for journal in (*self.opened, *more):
             try:
-                court.hear(journal)
+                checker.read(journal)
             except JournalError as error:
                 troubles.append(str(error))
-        rows = (row for one in court.verdicts().values() for row in rows_of(one))
+        rows = (row for one in checker.results().values() for row in rows_of(one))
         return tuple(rows), tuple(troubles)
 
 

@@ -8,14 +8,12 @@ from typing import Any
 import click
 from attrs import evolve
 
-from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, Settings
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.around import around
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
+from safeconsumer.audit.results import CHECKS, Settings
+from safeconsumer.audit.stream import Source
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
@@ -198,19 +196,8 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
 
 
 def _around(rows: Sequence[Row], given: Journals, tp: TopicPartition) -> Shown:
-    broken = [row for row in rows if row.violations]
-    journals = given.about(tp) if broken else ()
-    return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}
-
-
-def _finding(row: Row) -> Finding:
-    return Finding(
-        check=row.check,
-        case=Address(row.group, row.topic, row.partition),
-        member=row.member,
-        offset=row.offset,
-        evidence=row.evidence,
-        basis=Basis(row.basis),
-        at=row.at,
-        entry=row.entry,
-    )
+    return {
+        row: tuple(around(given.about(tp), row.group, row.member, row.entry))
+        for row in rows
+        if row.violations and row.entry is not None
+    }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import partition_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained

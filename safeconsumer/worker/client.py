@@ -76,6 +76,7 @@ class ConsumerClient:
     Attributes:
         membership: the consumer's membership in its group.
         most: the most records that one poll returns.
+        journal: what the consumer keeps a journal with; None if it keeps none.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
+        self.journal: Any = getattr(consumer, "_safe_journal", None)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 

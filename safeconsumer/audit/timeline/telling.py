@@ -3,18 +3,29 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.checker import Court, Settings, Verdict
-from safeconsumer.audit.facts import OVER, Address, Fact, facts
-from safeconsumer.audit.holding import Key, Placed, ended_at, keys
-from safeconsumer.audit.journal import Entry, Source
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.entries import (
+    Call,
+    Deliver,
+    Entry,
+    Group,
+    Heal,
+    Other,
+    Ownership,
+)
+from safeconsumer.audit.entries import (
+    Fault as FaultEntry,
+)
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.holding import Placed
 from safeconsumer.audit.reading import is_partition
-from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.seen import Seen
+from safeconsumer.audit.stream import Source
 from safeconsumer.audit.timeline.story import (
     Fault,
     Held,
@@ -26,14 +37,13 @@ from safeconsumer.audit.timeline.story import (
     Run,
     Timeline,
 )
+from safeconsumer.audit.tracks import Track
 from safeconsumer.errors import JournalError
-from safeconsumer.journal.format import EXPIRED, tp_text
+from safeconsumer.journal.format import tp_text
 
 # JournalWriter adds this to a member's name: its process id, and a random part.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
 _BY_CHANCE = re.compile(r"-[0-9a-f]{8}$")
-
-_MOVES = frozenset({"assigned", "revoked", "lost"})
 
 # 1900-01-01 and 9000-01-01, well within what calendars can represent.
 _FIRST_MOMENT, _LAST_MOMENT = -2_208_988_800, 221_845_392_000
@@ -69,92 +79,6 @@ class Wanted:
         )
 
 
-class _Seen:
-    """
-    Collects the holds in the judge's replay of one member and one partition.
-
-    A hold is in force from the fact after which the replay has it, while the partition
-    is owned in the replay. A later entry may report that it had ended earlier: then the
-    collected span is cut, by the rule by which the judge withdraws a suspicion.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[Key, tuple[Placed, float]] = {}
-        # The holds of each key, one after the other.
-        self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
-        self._is_owned = False
-        self.owned: list[tuple[Epoch, float]] = []
-        self.runs: list[tuple[int, Run]] = []
-        self.points: list[Point] = []
-
-    def look(self, replay: Replay, fact: Fact) -> None:
-        match fact.event:
-            case "deliver":
-                count, first, last = (fact[name] for name in ("count", "first", "last"))
-                run = Run(at=fact.at, count=count, first=first, last=last)
-                self.runs.append((fact.number, run))
-            case "parked":
-                self._point(fact, fact["bytes"])
-            case "purged":
-                self._point(fact, fact["count"] or 0, fact["why"] or "")
-        is_owned = replay.is_owned and fact.event != OVER
-        self._look_at_owner(replay, fact, is_owned=is_owned)
-        # The expiry is applied when it is drawn, since no entry reports it.
-        standing = replay.holds.standing(-math.inf) if is_owned else ()
-        self._look_at_holds(fact, {one.key: one for one in standing})
-        if fact.event == "lift":
-            self._cut(fact)
-
-    def _point(self, fact: Fact, count: int, said: str = "") -> None:
-        self.points.append(Point(at=fact.at, kind=fact.event, count=count, said=said))
-
-    def _look_at_owner(self, replay: Replay, fact: Fact, *, is_owned: bool) -> None:
-        if is_owned == self._is_owned:
-            return
-        self._is_owned = is_owned
-        if is_owned:
-            self.owned.append((replay.epochs[-1], math.inf))
-        else:
-            self.owned[-1] = self.owned[-1][0], fact.at
-
-    def _look_at_holds(self, fact: Fact, now: Mapping[Key, Placed]) -> None:
-        for key, (placed, start) in list(self._open.items()):
-            if now.get(key) is not placed:
-                del self._open[key]
-                span = placed, start, min(fact.at, placed.until)
-                self._spans.setdefault(key, []).append(span)
-        for key, placed in now.items():
-            self._open.setdefault(key, (placed, fact.at))
-
-    def _cut(self, lift: Fact) -> None:
-        # Backwards, as far as the reported end may reach: a journal of a day may have a
-        # thousand times as many spans.
-        for key in keys(lift):
-            own = self._spans.get(key, [])
-            for number in reversed(range(len(own))):
-                placed, start, end = own[number]
-                if placed.is_ended_by(lift):
-                    own[number] = placed, start, min(end, placed.ended(lift).until)
-                elif lift["why"] == EXPIRED:
-                    break  # nor is any before it
-                moment = ended_at(lift) if placed.is_remote else lift["departed_at"]
-                if moment is None or start <= moment:
-                    break  # those before were over
-
-    def held(self, member: str) -> Iterator[Held]:
-        """Yield the holds, once the journal has ended."""
-        for placed, start, end in chain.from_iterable(self._spans.values()):
-            if start < end:
-                yield Held(
-                    member=member,
-                    scope=placed.scope,
-                    owner=placed.owner,
-                    level=_level_of(placed),
-                    start=start,
-                    end=end,
-                )
-
-
 def _level_of(placed: Placed) -> Level:
     if placed.is_remote:
         return Level.GROUP
@@ -175,17 +99,14 @@ class _Process:
     is_consumer: bool = False
     moves: dict[int, Point] = field(factory=dict)
 
-    def move(self, case: Address, fact: Fact) -> None:
-        """Note that it got or gave up a partition; one entry may be about several."""
+    def move(self, entry: Ownership) -> None:
+        """Note that it got or gave up partitions."""
         self.is_consumer = True
-        name = f"{case.topic}:{case.partition}"
-        known = self.moves.get(fact.number)
-        if known is None:
-            point = Point(at=fact.at, kind=fact.event, count=1, said=name)
-        else:
-            said = f"{known.said}, {name}"
-            point = evolve(known, count=known.count + 1, said=said)
-        self.moves[fact.number] = point
+        said = ", ".join(entry.partitions)
+        count = len(entry.partitions)
+        self.moves[entry.n] = Point(
+            at=entry.at, kind=entry.event, count=count, said=said
+        )
 
 
 class Watching:
@@ -197,10 +118,9 @@ class Watching:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._court = Court(settings, self._look)
-        self._skew = settings.clock_skew
+        self._seen = Seen()
+        self._checker = Checker(settings, watch=self._seen)
         self._cases: tuple[Address, ...] = ()  # those of the picture told last
-        self._seen: dict[Address, dict[str, _Seen]] = {}
         self._processes: dict[str, _Process] = {}
         self._faults: dict[object, Fault] = {}
 
@@ -211,42 +131,25 @@ class Watching:
         Raises:
             JournalError: it is broken somewhere.
         """
-        for address, fact in facts(_Noted(journal, self._note)):
-            self._take(address, fact)
+        self._checker.read(_Noted(journal, self._note))
 
-    def _take(self, address: Address, fact: Fact) -> None:
-        process = self._process(fact.member, address.group, fact.at)
-        if fact.event in _MOVES:
-            process.move(address, fact)
-        self._court.take(address, fact)
-
-    def _look(self, case: Address, replay: Replay, fact: Fact) -> None:
-        members = self._seen.setdefault(case, {})
-        seen = members.get(fact.member)
-        if seen is None:
-            seen = members[fact.member] = _Seen()
-        seen.look(replay, fact)
-
-    def _process(self, member: str, group: str | None, at: float) -> _Process:
+    def _note(self, member: str, group: str, entry: Entry | Other) -> None:
         process = self._processes.get(member)
         if process is None:
             process = self._processes[member] = _Process(group=group)
-        if not process.group and group is not None:  # produced records have no group
-            process.group = group
-        process.began, process.ended = min(process.began, at), max(process.ended, at)
-        return process
-
-    def _note(self, group: str, entry: Entry) -> None:
-        # Without a partition: that a process lived, and its faults.
-        process = self._process(entry.member, group, entry.at)
-        key = entry.member, entry["id"]
-        match entry.event:
-            case "call":
+        process.group = process.group or group
+        process.began = min(process.began, entry.at)
+        process.ended = max(process.ended, entry.at)
+        match entry:
+            case Ownership():
+                process.move(entry)
+            case Call():
                 process.is_consumer = True
-            case "fault":
-                self._faults[key] = _fault(entry)
-            case "heal" if key in self._faults:
-                self._faults[key] = evolve(self._faults[key], end=entry.at)
+            case FaultEntry():
+                self._faults[member, entry.id] = _fault(entry)
+            case Heal() if (member, entry.id) in self._faults:
+                fault = self._faults[member, entry.id]
+                self._faults[member, entry.id] = evolve(fault, end=entry.at)
 
     # ------------------------------------------------------------ telling
 
@@ -260,14 +163,14 @@ class Watching:
         wanted = wanted or Wanted()
         origin, until = self._moments()
         start, end = _window(origin, until, wanted)
-        verdicts = self._court.verdicts()
-        self._cases = tuple(verdicts)
-        chosen = [case for case in sorted(verdicts, key=_order) if wanted.covers(case)]
+        results = self._checker.results()
+        self._cases = tuple(results)
+        chosen = [case for case in sorted(results, key=_order) if wanted.covers(case)]
         if not chosen:
-            raise _nothing(verdicts)
+            raise _nothing(results)
         window = _Window(start, end)
-        lanes = [self._lane(verdicts[case], window) for case in chosen]
-        found = sum(len(one.findings) for one in verdicts.values())
+        lanes = [self._lane(results[case], window) for case in chosen]
+        found = sum(len(one.findings) for one in results.values())
         return Timeline(
             start=start,
             end=end,
@@ -276,7 +179,7 @@ class Watching:
             lanes=lanes,
             members=self._members({case.group for case in chosen}, window),
             faults=window.clipped(self._faults.values()),
-            left_out=len(verdicts) - len(chosen),
+            left_out=len(results) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
         )
 
@@ -319,35 +222,41 @@ class Watching:
             raise JournalError(message)
         return origin, until
 
-    def _lane(self, verdict: Verdict, window: "_Window") -> Lane:
-        case = verdict.case
-        members = self._seen.get(case, {})
+    def _lane(self, result: Result, window: "_Window") -> Lane:
+        case = result.case
+        tracks = self._seen.of(case)
         owned = [
-            Owned(member=name, start=epoch.at, end=end, is_lost=epoch.was_lost)
-            for name, seen in members.items()
-            for epoch, end in seen.owned
+            Owned(member=name, start=epoch.at, end=epoch.over, is_lost=epoch.was_lost)
+            for name, track in tracks.items()
+            for epoch in track.epochs
         ]
-        held = [one for name, seen in members.items() for one in seen.held(name)]
-        held += _of_the_group(verdict, members)
+        held = [_held(name, placed) for name, placed in self._seen.held(case)]
+        held += _of_the_group(result, tracks)
         wrong = {
-            (one.member, one.entry) for one in verdict.findings if one.check == "A1"
+            (one.member, one.entry) for one in result.findings if one.check == "A1"
         }
-        wrong.update(_against_the_group(verdict, members))
+        came = {name: self._seen.runs.get(one, []) for name, one in tracks.items()}
+        wrong.update(_against_the_group(result, tracks, came))
         runs = [
-            evolve(run, is_wrong=(name, number) in wrong)
-            for name, seen in members.items()
-            for number, run in seen.runs
+            Run(
+                at=one.at,
+                count=one.count,
+                first=one.first,
+                last=one.last,
+                is_wrong=(name, one.n) in wrong,
+            )
+            for name, several in came.items()
+            for one in several
         ]
-        points = [point for seen in members.values() for point in seen.points]
         return Lane(
             place=(case.group or "", case.topic, case.partition),
             owned=window.clipped(sorted(owned, key=lambda one: one.start)),
             held=window.clipped(_merged(held)),
             runs=window.inside(runs),
-            parked=window.inside(one for one in points if one.kind == "parked"),
-            purged=window.inside(one for one in points if one.kind == "purged"),
-            findings=[one for one in verdict.findings if window.is_inside(one.at)],
-            unjudged=verdict.unjudged,
+            parked=(),
+            purged=(),
+            findings=[one for one in result.findings if window.is_inside(one.at)],
+            unjudged=result.unjudged,
         )
 
     def _members(self, groups: set[str | None], window: "_Window") -> list[MemberLane]:
@@ -377,7 +286,7 @@ class Watching:
 @define
 class _Noted:
     source: Source
-    note: Callable[[str, Entry], None]
+    note: Callable[[str, str, Entry | Other], None]
 
     @property
     def member(self) -> str:
@@ -388,31 +297,42 @@ class _Noted:
         return self.source.group
 
     @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry | Other]:
         group = self.source.group
         for entry in self.source.entries:
-            if entry.event == "group":
-                group = entry["group"]
-            self.note(group, entry)
+            if isinstance(entry, Group):
+                group = entry.group
+            self.note(self.member, group, entry)
             yield entry
 
 
-def _fault(entry: Entry) -> Fault:
+def _fault(entry: FaultEntry) -> Fault:
     return Fault(
-        kind=entry["kind"],
-        targets=tuple(entry["targets"]),
+        kind=entry.kind,
+        targets=tuple(entry.targets),
         start=entry.at,
-        end=entry.at + max(0.0, entry["seconds"]),
+        end=entry.at + max(0.0, entry.seconds),
     )
 
 
-def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[Held]:
+def _held(member: str, placed: Placed) -> Held:
+    return Held(
+        member=member,
+        scope=placed.scope,
+        owner=placed.owner,
+        level=_level_of(placed),
+        start=placed.at,
+        end=placed.until,
+    )
+
+
+def _of_the_group(result: Result, tracks: Mapping[str, Track]) -> Iterator[Held]:
     # A member that had the partition before the hold obeys as soon as it has read the
     # hold, which its own journal shows.
-    for bounds in verdict.group_holds:
-        for name, seen in members.items():
-            for epoch, end in seen.owned:
-                start, until = bounds.begins(epoch), min(end, bounds.end)
+    for bounds in result.group_holds:
+        for name, track in tracks.items():
+            for epoch in track.epochs:
+                start, until = bounds.begins(epoch), min(epoch.over, bounds.end)
                 if start < until:
                     yield Held(
                         member=name,
@@ -425,19 +345,21 @@ def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[He
 
 
 def _against_the_group(
-    verdict: Verdict, members: Mapping[str, _Seen]
+    result: Result,
+    tracks: Mapping[str, Track],
+    came: Mapping[str, Iterable[Deliver]],
 ) -> Iterator[tuple[str, int]]:
     # The deliveries that G2 is about: it reports only the first one of an ownership.
-    names = {one.member for one in verdict.findings if one.check == "G2"}
-    for name in names & members.keys():
+    names = {one.member for one in result.findings if one.check == "G2"}
+    for name in names & tracks.keys():
         bound = [
-            (bounds.begins(epoch), min(end, bounds.end))
-            for bounds in verdict.group_holds
-            for epoch, end in members[name].owned
+            (bounds.begins(epoch), min(epoch.over, bounds.end))
+            for bounds in result.group_holds
+            for epoch in tracks[name].epochs
         ]
-        for number, run in members[name].runs:
-            if any(start <= run.at < end for start, end in bound):
-                yield name, number
+        for run in came[name]:
+            if any(start <= run.at <= end for start, end in bound):
+                yield name, run.n
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:

@@ -58,10 +58,10 @@ def _paused_again_in_a_poll(*scopes: str) -> Fleet:
     # As listeners do: what was held before the poll was called is delivered by it.
     told = Telling().assigned(TP)
     back = {"assigned": [TP], "paused": [TP]}
-    told.pause(*scopes, **back).then("call", op="poll", id=70)
+    told.pause(*scopes, **back).polls()
     told.revoked(TP).assigned(TP, generation=2).pause(*scopes, **back)
     told.pause(*scopes, **back)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_poll() -> Fleet:
@@ -77,9 +77,9 @@ def a1_partition_paused_again_in_the_poll() -> Fleet:
 def a1_gained_after_it_was_paused_again() -> Fleet:
     # So it is with a partition that is named for the first time after both.
     told = Telling().pause("orders", assigned=[], paused=[])
-    told.then("call", op="poll", id=70).pause("orders", assigned=[], paused=[])
+    told.polls().pause("orders", assigned=[], paused=[])
     told.assigned(TP)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_step() -> Fleet:
@@ -269,7 +269,8 @@ def a5_after_a_seek() -> Fleet:
 
 def a5_before_anything_came() -> Fleet:
     # What is committed first lies beyond where reading began.
-    return [Telling().assigned(TP).commit(TP, 5).poll(TP, 0, 5)]
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    return [told.commit(TP, 5).poll(TP, 0, 5)]
 
 
 def a5_beyond_its_begin() -> Fleet:
@@ -326,30 +327,6 @@ def a6_in_a_group_that_began_anew() -> Fleet:
     one = Telling("a").assigned(TP, generation=9).poll(TP, 0, 9).commit(TP, 9)
     two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 4, 12)
     return [one.revoked(TP, generation=9), two.commit(TP, 12)]
-
-
-def a7() -> Fleet:
-    # paused() leaves out what is held.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[])
-    return [told]
-
-
-def a7_lifted_another() -> Fleet:
-    # The resume of a partition lifted the hold of its topic.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    return [told.resume(TP, assigned=[TP], paused=[])]
-
-
-def a8() -> Fleet:
-    # More is parked than is allowed.
-    told = Telling().assigned(TP)
-    return [told.then("parked", tp=TP, bytes=5_000_000, limit=4_000_000)]
-
-
-def a8_not_owned() -> Fleet:
-    # Data of a partition that was revoked is still there.
-    told = Telling().assigned(TP).revoked(TP)
-    return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
 
 
 def g2() -> Fleet:
@@ -468,10 +445,23 @@ def w4_by_hand_after_another_assignment() -> Fleet:
     return [told.commit(TP, 2)]
 
 
-def w4_skipped_while_it_ran() -> Fleet:
-    # That it was skipped later excuses no commit during its handler.
-    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).commit(TP, 1)
-    return [told.end(TP, 0, ok=False).complete(TP, 0, "skipped")]
+def w4_before_it_was_skipped() -> Fleet:
+    # That a record was skipped is written before anything follows from it.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).end(TP, 0, ok=False)
+    return [told.commit(TP, 1).complete(TP, 0, "skipped")]
+
+
+def w4_of_a_batch() -> Fleet:
+    # Of a batch one record failed, and all are committed.
+    told = _worker().assigned(TP).poll(TP, 0, 3).begin_all(TP, 0, 1, 2)
+    return [told.end(TP, 0, ok=False, done=[0, 2], left=[]).commit(TP, 3)]
+
+
+def w4_given_back() -> Fleet:
+    # What was delivered before a seek, and is not given up, is still to be handled.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0, "=x")
+    told.call("seek", offsets={TP: 3}).poll(TP, 3, 6).begin(TP, 1, "=y").end(TP, 1)
+    return [told.commit(TP, 2)]
 
 
 def w5() -> Fleet:
@@ -503,6 +493,20 @@ def w7_overtaken() -> Fleet:
     # What failed and waits is overtaken by what stands behind it.
     told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
     return [told.end(TP, 0, ok=False).begin(TP, 1, "=x").end(TP, 1)]
+
+
+def w7_behind_a_batch() -> Fleet:
+    # A record of a batch waits, and what stands behind the batch begins.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[])
+    return [told.begin(TP, 3).end(TP, 3)]
+
+
+def w7_handed_over() -> Fleet:
+    # What another process had not begun is passed by.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0], left=[1, 2])
+    return [told.begin(TP, 2).end(TP, 2).begin(TP, 1).end(TP, 1)]
 
 
 def w7_backwards() -> Fleet:
@@ -572,27 +576,27 @@ def held_and_let_go() -> Fleet:
 
 def paused_during_the_poll() -> Fleet:
     # Another thread's pause returns while a poll is on its way back.
-    told = Telling().assigned(TP).then("call", op="poll", id=70).pause("orders")
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    told = Telling().assigned(TP).polls().pause("orders")
+    return [told.deliver(TP, 0, 2)]
 
 
 def paused_again_for_the_next_ownership() -> Fleet:
     # The hold ended with its ownership, in that very poll; it is written down later.
     told = Telling().assigned(TP)
-    told.pause(TP, assigned=[TP], paused=[TP]).then("call", op="poll", id=70)
+    told.pause(TP, assigned=[TP], paused=[TP]).polls()
     since = told.revoked(TP, generation=2).at
     told.assigned(TP, generation=2).pause(TP, assigned=[TP], paused=[TP])
-    told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)
+    told.deliver(TP, 0, 2)
     return [told.then("lift", scope=TP, owner="app", since=since, why="ended")]
 
 
 def paused_again_for_a_moment() -> Fleet:
     # In the poll it is given a limit, which is over when the records come.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    told.then("call", op="poll", id=70)
+    told.polls()
     said = {"scopes": ["orders"], "owner": "app", "until": told.at + 0.25}
     told.call("pause", {"assigned": [TP], "paused": [TP]}, **said)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def begun_before_there_were_journals() -> Fleet:
@@ -667,14 +671,6 @@ def expired() -> Fleet:
     return [told.poll().poll().poll(TP, 0, 4)]
 
 
-def resumed_before_it_was_owned() -> Fleet:
-    # What somebody else let lie is no waiting after one's own resume.
-    told = Telling().pause("orders").resume("orders")
-    for _ in range(80):
-        told.poll()
-    return [told.assigned(TP).poll(TP, 0, 1, written=1000.0)]
-
-
 def lifted_before_it_was_written() -> Fleet:
     # The event of a lift is journaled after the delivery that it allowed.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -698,14 +694,6 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
     return [Operator().held(1500.1), told]
-
-
-def nothing_to_deliver_after_a_resume() -> Fleet:
-    # The record came long after the resume: that is no waiting.
-    told = Telling().assigned(TP).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    return [told.poll(TP, 0, 1, written=told.at)]
 
 
 def given_back_by_an_eager_rebalance() -> Fleet:
@@ -816,9 +804,43 @@ def worked_through() -> Fleet:
     told.begin(TP, 1, "=y").end(TP, 1).commit(TP, 0).end(TP, 0, ok=False)
     told.begin(TP, 0, "=x").end(TP, 0).begin(TP, 2, "=x").commit(TP, 2)
     told.end(TP, 2, ok=False).complete(TP, 2, "dead-letter")
-    told.begin(TP, 3, "=x").end(TP, 3, ok=False).begin(TP, 4, "=x").commit(TP, 4)
-    told.complete(TP, 3, "skipped").end(TP, 4).begin(TP, 5, None).end(TP, 5)
+    told.begin(TP, 3, "=x").end(TP, 3, ok=False).complete(TP, 3, "skipped")
+    told.begin(TP, 4, "=x").commit(TP, 4).end(TP, 4).begin(TP, 5, None).end(TP, 5)
     return [told.commit(TP, 6)]
+
+
+def worked_in_batches() -> Fleet:
+    # What failed comes again by itself, or all of it; another process began not all.
+    told = _worker().assigned(TP).poll(TP, 0, 9).begin_all(TP, 0, 1, 2, 3)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[]).handle(TP, 1, 3)
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[], left=[])
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[4], left=[5, 6])
+    return [told.begin_all(TP, 5, 6, 7, 8).end(TP, 5).commit(TP, 9)]
+
+
+def worked_on_after_giving_back() -> Fleet:
+    # It had no room for some of what a poll returned, which comes again.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0)
+    told.call("seek", offsets={TP: 3}).end(TP, 0).handle(TP, 1).poll(TP, 3, 6)
+    return [told.handle(TP, 2, 3, 4, 5).commit(TP, 6)]
+
+
+def worked_where_its_program_went() -> Fleet:
+    # A seek of the program, which the worker notices with the next records.
+    told = _worker().assigned(TP).poll(TP, 0, 6).handle(TP, 0, 1).begin(TP, 2)
+    told.call("seek", offsets={TP: 4}).end(TP, 2).begin(TP, 3).poll(TP, 4, 6)
+    told.then("dropped", tp=TP, before=4).begin(TP, 4, "=y").end(TP, 4)
+    return [told.commit(TP, 5).end(TP, 3)]
+
+
+def worked_in_turn() -> Fleet:
+    # A writer's second worker: numbers of ownerships begin anew, and what the first one
+    # gave up runs on.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, epoch=7).revoked(TP)
+    told.then("working", order="key").assigned(TP, generation=3).poll(TP, 0, 2)
+    said = {"tp": TP, "offset": 0, "id": "again", "lane": "", "epoch": 1}
+    told.then("handle", **said).then("handled", **said, ok=True)
+    return [told.begin(TP, 1, epoch=1).end(TP, 1).commit(TP, 2)]
 
 
 def worked_on_what_ran() -> Fleet:
@@ -842,9 +864,11 @@ def worked_again_after_a_departure() -> Fleet:
 
 def worked_with_a_late_letter() -> Fleet:
     # The letter of an earlier ownership arrives while the new one has the record again.
-    told = _worker().assigned(TP).poll(TP, 0, 1).handle(TP, 0, ok=False).revoked(TP)
-    told.assigned(TP, generation=3).poll(TP, 0, 1).complete(TP, 0, "dead-letter")
-    return [told.handle(TP, 0, ok=False).complete(TP, 0, "dead-letter").commit(TP, 1)]
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, epoch=1)
+    told.end(TP, 0, ok=False).revoked(TP).assigned(TP, generation=3).poll(TP, 0, 1)
+    told.complete(TP, 0, "dead-letter", epoch=1).begin(TP, 0, epoch=2)
+    told.end(TP, 0, ok=False).complete(TP, 0, "dead-letter", epoch=2)
+    return [told.commit(TP, 1)]
 
 
 def worked_by_a_task_of_before() -> Fleet:

@@ -233,11 +233,11 @@ def end_of_part():  # everything that it asks of the operating system is counted
     Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
 
 for number in range(1000):
-    if writer._is_full():
+    if writer._is_full(writer._end):
         end_of_part()
     writer.write("call", {"op": "poll", "id": number})
     print(number + 1, flush=True)
-    if writer._part == 2:
+    if writer._end.part.number == 2:
         break
 """
 

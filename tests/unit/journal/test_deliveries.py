@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from safeconsumer.audit.checker import check, findings_of
-from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import read
+from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
 
 
