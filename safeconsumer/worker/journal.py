@@ -119,7 +119,11 @@ class HandlerJournal:
             HandlersFailError: it cannot be written.
         """
         number = next(self._ids)
-        said = {**_place(task.epoch, offsets[0]), "id": number, "lane": self._named(lane)}
+        said = {
+            **_place(task.epoch, offsets[0]),
+            "id": number,
+            "lane": self._named(lane),
+        }
         if offsets[1:]:
             said["offsets"] = list(offsets)
         about = {"attempt": task.attempt, "epoch": task.epoch.number}
