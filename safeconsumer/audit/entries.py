@@ -89,8 +89,8 @@ class Deliver(Entry, tag="deliver"):
     first: Offset
     last: Offset
     count: Count
-    after: Count
-    asked: float
+    after: Count | None = None
+    asked: float | None = None
     gaps: list[tuple[Offset, Offset]] | None = None
     peek: bool | None = None
     written: float | None = None

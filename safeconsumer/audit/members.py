@@ -51,8 +51,8 @@ from safeconsumer.journal.format import tp_text
 class Watch(Protocol):
     """Sees what a member does, for the timeline; it changes nothing."""
 
-    def track(self, track: Track, entry: Entry) -> None:
-        """See an entry about one partition, once the track has followed it."""
+    def entry(self, member: "Member", entry: Entry | Other) -> None:
+        """See an entry that was followed."""
 
     def holds(self, member: "Member", change: Change) -> None:
         """See holds that were placed or ended."""
@@ -142,6 +142,8 @@ class Member:
                 take = takers.get(type(entry))
                 if take is not None:
                     self._take(take, entry)
+                if watch is not None:
+                    watch.entry(self, entry)
         finally:
             self._end(entry)
         return None
@@ -179,13 +181,8 @@ class Member:
             track = self._track(entry.tp)
             if track is not None:
                 follow(track, entry)
-                self._saw(track, entry)
 
         return take
-
-    def _saw(self, track: Track, entry: Entry) -> None:
-        if self._watch is not None:
-            self._watch.track(track, entry)
 
     def _wrote(self, entry: Acked | Kept) -> None:
         if self._only in {None, entry.tp}:
@@ -202,19 +199,16 @@ class Member:
     def _owned(self, entry: Assigned) -> None:
         for track in self._several(entry.partitions):
             track.assigned(entry)
-            self._saw(track, entry)
 
     def _departed(self, entry: Revoked | Lost) -> None:
         self.holds.departed(entry)
         for track in self._several(entry.partitions):
             track.departed(entry)
-            self._saw(track, entry)
 
-    def _works(self, entry: Working) -> None:
+    def _works(self, _entry: Working) -> None:
         self._is_working = True
         for track in self.tracks.values():
             track.works()
-            self._saw(track, entry)
 
     # ------------------------------------------------------------ calls
 

@@ -1,45 +1,48 @@
-"""Collects what the checker followed, for the timeline, so that both say the same."""
+"""Keeps what the checker followed, for the timeline, so that both say the same."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from safeconsumer.audit.entries import Deliver, Entry
+from safeconsumer.audit.entries import Deliver, Entry, Other
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.holding import Change, Placed
 from safeconsumer.audit.members import Member
 from safeconsumer.audit.tracks import Track
+from safeconsumer.journal.format import tp_text
 
 
 class Seen:
-    """
-    Sees what members do, as :class:`safeconsumer.audit.members.Watch` says.
-
-    Attributes:
-        tracks: what members did, by group and partition, and by member.
-        runs: the deliveries of each track.
-    """
+    """Sees what members do, as :class:`safeconsumer.audit.members.Watch` says."""
 
     def __init__(self) -> None:
-        self.tracks: dict[Address, dict[str, Track]] = {}
-        self.runs: dict[Track, list[Deliver]] = {}
         self._members: dict[tuple[str, str], Member] = {}
+        self._runs: dict[tuple[str, str, str], list[Deliver]] = {}
         self._ended: dict[Member, list[Placed]] = {}
 
-    def track(self, track: Track, entry: Entry) -> None:
-        """See an entry about one partition."""
-        self.tracks.setdefault(track.case, {})[track.member] = track
+    def entry(self, member: Member, entry: Entry | Other) -> None:
+        """See an entry that was followed."""
+        self._members[member.name, member.group] = member
         if isinstance(entry, Deliver):
-            self.runs.setdefault(track, []).append(entry)
+            key = member.name, member.group, entry.tp
+            self._runs.setdefault(key, []).append(entry)
 
     def holds(self, member: Member, change: Change) -> None:
         """See holds that were placed or ended."""
-        self._members[member.name, member.group] = member
         self._ended.setdefault(member, []).extend(change.ended)
 
-    def of(self, case: Address) -> Mapping[str, Track]:
+    def tracks(self, case: Address) -> Mapping[str, Track]:
         """Return what each member did with one partition in one group."""
-        return self.tracks.get(case, {})
+        return {
+            name: member.tracks[case.tp]
+            for (name, group), member in self._members.items()
+            if group == case.group and case.tp in member.tracks
+        }
+
+    def runs(self, track: Track) -> Sequence[Deliver]:
+        """Return the deliveries of one member and one partition."""
+        case = track.case
+        return self._runs.get((track.member, case.group or "", tp_text(case.tp)), ())
 
     def held(self, case: Address) -> Iterator[tuple[str, Placed]]:
         """
@@ -47,11 +50,9 @@ class Seen:
 
         Each is with its member; ``at`` and ``until`` are when it began and ended there.
         """
-        for name, track in self.of(case).items():
-            member = self._members.get((name, case.group or ""))
-            if member is None:
-                continue
-            every = [*self._ended[member], *member.holds.placed]
+        for name, track in self.tracks(case).items():
+            member = self._members[name, case.group or ""]
+            every = [*self._ended.get(member, ()), *member.holds.placed]
             own = [one for one in every if one.covers(case.tp)]
             for epoch in track.epochs:
                 for one in own:

@@ -272,7 +272,8 @@ class Track:
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = entry.at, entry.first
-        called = max(entry.after, self._came_last) + 1
+        after = entry.after
+        called = entry.n if after is None else max(after, self._came_last) + 1
         self._held.delivered(entry, called)
         self._add_records(epoch, entry)
         if entry.peek:  # it will come again, whatever is committed until then

@@ -4,21 +4,22 @@ from pathlib import Path
 from typing import Any
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.results import Settings
+from tests.harness.audit.telling import Line, Read, read
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 
 
-def journals(folder: Path) -> list[Journal]:
+def journals(folder: Path) -> list[Read]:
     return [read(path) for path in folder.glob("*.journal")]
 
 
-def of(folder: Path, *events: str) -> list[Entry]:
+def of(folder: Path, *events: str) -> list[Line]:
     return [
         entry
         for journal in journals(folder)
-        for entry in journal.entries
+        for entry in journal.lines
         if entry.event in events
     ]
 
@@ -41,10 +42,10 @@ def test_a_consumer_that_gets_nothing_writes_nothing(lab: Lab, tmp_path: Path) -
     consumer.assign([tp])
     while not of(tmp_path, "begins"):
         consumer.poll(100)
-    before = len(journals(tmp_path)[0].entries)
+    before = len(journals(tmp_path)[0].lines)
     for _ in range(1000):
         assert consumer.poll(10) == {}
-    assert len(journals(tmp_path)[0].entries) == before
+    assert len(journals(tmp_path)[0].lines) == before
     consumer.close()
 
 

@@ -16,14 +16,15 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import JournalError, SafeConsumer
-from safeconsumer.audit.checker import Settings, check, findings_of
-from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
+from tests.harness.audit.telling import Line, Read, read
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
 
@@ -43,13 +44,13 @@ def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
     return topic
 
 
-def journal_of(folder: Path) -> Journal:
+def journal_of(folder: Path) -> Read:
     (path,) = folder.glob("*.journal")
     return read(path)
 
 
-def of(journal: Journal, *events: str) -> list[Entry]:
-    return [one for one in journal.entries if one.event in events]
+def of(journal: Read, *events: str) -> list[Line]:
+    return [one for one in journal.lines if one.event in events]
 
 
 def violations(*folders: Path) -> list[tuple[str, str]]:
@@ -249,12 +250,12 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(
     consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
     with consumer.held(topic):
         consumer.close()
-        entries = len(journal_of(tmp_path).entries)
+        entries = len(journal_of(tmp_path).lines)
     consumer.pause(topic)
     consumer.resume(topic)
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll()
-    assert len(journal_of(tmp_path).entries) == entries
+    assert len(journal_of(tmp_path).lines) == entries
 
 
 @pytest.mark.parametrize(
@@ -436,5 +437,5 @@ def test_a_topic_is_read_whole_whatever_partitions_journals_name(
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
     assert missing == []
-    told = {one["tp"]: (one["first"], one["last"]) for one in found.entries}
+    told = {one["tp"]: (one["first"], one["last"]) for one in found.lines}
     assert told == {f"{topic}:{number}": (0, 19) for number in range(3)}

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any, Self
 
 from safeconsumer.audit.stream import Joined, Part
@@ -98,14 +99,43 @@ class Telling:
     def commit(self, tp: str, offset: int, **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("commit", back, offsets={tp: offset})
 
-    def journal(self) -> Joined:
+    def journal(self) -> "Read":
         return parsed("by hand", self.text())
 
     def text(self) -> str:
         return "\n".join([*self.lines, ""])
 
 
-def parsed(name: str, text: str | bytes) -> Joined:
-    """Return the journal in a text."""
-    data = text.encode() if isinstance(text, str) else text
-    return Joined([Part(name, lambda: io.BytesIO(data))])
+class Line:
+    """An entry as its journal has it, with all its fields."""
+
+    def __init__(self, member: str, fields: dict[str, Any]) -> None:
+        self.member = member
+        self.number, self.at, self.event = (
+            fields.pop(name) for name in ("n", "at", "e")
+        )
+        self.fields = fields
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
+        return self.fields.get(name)
+
+
+class Read(Joined):
+    """A whole journal in one file, for the judge and for a test that looks at its lines."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        super().__init__([Part(name, lambda: io.BytesIO(data))])
+        self._data = data.decode(errors="replace")
+
+    @property
+    def lines(self) -> list[Line]:
+        _, *lines = self._data.split("\n")[:-1]
+        return [Line(self.member, json.loads(line)) for line in lines]
+
+
+def parsed(name: str, text: str) -> Read:
+    return Read(name, text.encode())
+
+
+def read(path: Path) -> Read:
+    return Read(str(path), path.read_bytes())

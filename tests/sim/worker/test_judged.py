@@ -24,13 +24,14 @@ from safeconsumer import (
     WorkerStateError,
     events,
 )
-from safeconsumer.audit.checker import Settings, check, findings_of
-from safeconsumer.audit.journal import Entry, read
+from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Queue
+from tests.harness.audit.telling import Line, read
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
@@ -68,10 +69,10 @@ def broken(folder: Path) -> set[str]:
     return {one.check for several in found.values() for one in several}
 
 
-def entries(folder: Path, *kinds: str) -> list[Entry]:
+def entries(folder: Path, *kinds: str) -> list[Line]:
     """Return the entries of these events in the only journal of a folder."""
     (path,) = folder.glob("*.journal")
-    return [one for one in read(path).entries if one.event in kinds]
+    return [one for one in read(path).lines if one.event in kinds]
 
 
 def first_time_only(error: Exception) -> Any:
@@ -281,7 +282,7 @@ def test_what_a_worker_gives_back_comes_again(
         lab.sleep(0.5)
     lab.until(lambda: committed(lab) == [60, 60], 300.0)
     run.stop()
-    assert len([one for one in entries(tmp_path, "call") if one["op"] == "seek"])
+    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
     assert broken(tmp_path) == set()
 
 

@@ -7,12 +7,13 @@ from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.story import Lane
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.data import Lane
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Read, Telling, parsed
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")
@@ -110,7 +111,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
     return telling
 
 
-def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
+def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
@@ -126,14 +127,18 @@ def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
         if entry.get("departed", 0) > after:
             entry["departed"] += len(probe)
     text = "".join(f"{json.dumps(one)}\n" for one in [lines[0], *entries])
-    return parse("probed", text), at, after + 2
+    return parsed("probed", text), at, after + 2
 
 
-def lane_of(journals: Sequence[Journal], assumed: Settings) -> Lane | None:
-    watching = Watching(assumed)
+def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
+    collector = Collector(assumed)
     for journal in journals:
-        watching.hear(journal)
-    lanes = [one for one in watching.told().lanes if one.place == ("g", "orders", 0)]
+        collector.read(journal)
+    lanes = [
+        one
+        for one in collector.timeline().lanes
+        if one.case == Address("g", "orders", 0)
+    ]
     return lanes[0] if lanes else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from safeconsumer.audit.checker import CHECKS
+from safeconsumer.audit.results import CHECKS
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit import bad

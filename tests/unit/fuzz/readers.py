@@ -13,11 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 from safeconsumer._kafka import handover
-from safeconsumer.audit import journal
-from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.timeline import plan
-from safeconsumer.audit.timeline.style import legal
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.layout import layout_of
+from safeconsumer.audit.timeline.words import description_of, legal
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -35,6 +34,7 @@ from safeconsumer.spark import hold_file, options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
+from tests.harness.audit.telling import parsed
 from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 from tests.unit.kafka.decoding.batches import sealed
 from tests.unit.kafka.decoding.compare import Case, compared
@@ -114,11 +114,11 @@ def journals(data: bytes) -> None:
 
 def _told_of(text: str) -> None:
     with suppress(JournalError):
-        watching = Watching(Settings())
-        watching.hear(journal.parse("fuzzed", text))
-        story = watching.told()
-        plan.planned(story)
-        assert legal(plan.spoken(story)).encode()
+        collector = Collector(Settings())
+        collector.read(parsed("fuzzed", text))
+        story = collector.timeline()
+        layout_of(story)
+        assert legal(description_of(story)).encode()
 
 
 def batches(data: bytes) -> None:

@@ -1,25 +1,12 @@
-"""
-Defines the content of a picture: lanes of partitions and of members, in time.
-
-This module never works out when a partition is owned or held: these times are read from
-the judge's own replay after each entry, so that picture and verdict cannot disagree.
-"""
+"""Defines what a timeline shows: lanes of partitions, and the members, in time."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from attrs import field, frozen
 
-from safeconsumer.audit.findings import Finding
-
-# The number of columns: a still picture has as many places for bars.
-COLUMNS = 380
-
-Place = tuple[str, str, int]
-"""
-A consumer group, a topic, and the number of one of its partitions.
-"""
+from safeconsumer.audit.findings import Address, Finding
 
 
 class Level(Enum):
@@ -66,24 +53,6 @@ class Run:
 
 
 @frozen(kw_only=True)
-class Point:
-    """
-    An event at one moment.
-
-    Attributes:
-        at: seconds since the epoch.
-        kind: assigned, revoked, lost, parked or purged.
-        count: the number of partitions, parked bytes or purged records.
-        said: further details.
-    """
-
-    at: float
-    kind: str
-    count: int
-    said: str = ""
-
-
-@frozen(kw_only=True)
 class Fault:
     """A fault that a test caused in the fleet."""
 
@@ -96,7 +65,7 @@ class Fault:
 @frozen(kw_only=True)
 class Bar:
     """
-    The records of one partition in one column of the picture.
+    The records of one partition in one column of the timeline.
 
     Attributes:
         at: the middle of the column.
@@ -117,12 +86,10 @@ class Bar:
 class Lane:
     """One partition in one group; ``unjudged`` has checks and why they were not judged."""
 
-    place: Place
+    case: Address
     owned: Sequence[Owned]
     held: Sequence[Held]
     runs: Sequence[Run]
-    parked: Sequence[Point]
-    purged: Sequence[Point]
     findings: Sequence[Finding]
     unjudged: Mapping[str, str] = field(factory=dict)
 
@@ -153,50 +120,36 @@ class Lane:
             for column, own in sorted(found.items())
         ]
 
-    def shade(self) -> list[tuple[float, float]]:
+    def shade(self) -> Iterator[tuple[float, float]]:
         """
-        Return the times when its owner must not deliver; holds that touch are joined.
+        Yield the times when its owner must not deliver.
 
         Holds of a frozen member that does not know yet that it lost the partition do
         not bind the next owner.
         """
-        spans = []
         for one in self.held:
             nexts = (
                 own.start
                 for own in self.owned
                 if own.member != one.member and own.start > one.start
             )
-            spans.append((one.start, min(one.end, *nexts, one.end)))
-        return united(span for span in spans if span[0] < span[1])
+            yield one.start, min(one.end, *nexts, one.end)
 
 
 @frozen(kw_only=True)
-class MemberLane:
-    """
-    One member; a restarted member continues in its lane.
-
-    Processes with the same name that live at the same time are separate members.
-
-    Attributes:
-        group: its consumer group.
-        name: its name, without the suffix that distinguishes its processes.
-        processes: the names of its processes in journals.
-        lives: the times of the first and the last entry of each process.
-        points: its rebalances: assigned, revoked, lost.
-    """
+class Process:
+    """The process of a member: its group, its name, its first and its last entry."""
 
     group: str
     name: str
-    processes: frozenset[str]
-    lives: Sequence[tuple[float, float]]
-    points: Sequence[Point]
+    start: float
+    end: float
 
 
 @frozen(kw_only=True)
 class Timeline:
     """
-    Everything a picture shows; times are seconds since the epoch.
+    Everything that is shown; times are seconds since the epoch.
 
     Attributes:
         start: its begin.
@@ -204,7 +157,7 @@ class Timeline:
         origin: the time of the first entry of all journals.
         until: the time of the last entry.
         lanes: the lanes of partitions, by group and topic.
-        members: the members.
+        members: the processes of members.
         faults: the faults that a test caused.
         left_out: how many partitions were not asked for.
         elsewhere: how many violations are outside the part that was asked for.
@@ -215,15 +168,10 @@ class Timeline:
     origin: float
     until: float
     lanes: Sequence[Lane]
-    members: Sequence[MemberLane]
+    members: Sequence[Process]
     faults: Sequence[Fault]
     left_out: int = 0
     elsewhere: int = 0
-
-    @property
-    def groups(self) -> list[str]:
-        """Return the groups whose partitions are shown."""
-        return sorted({lane.place[0] for lane in self.lanes})
 
     @property
     def violations(self) -> dict[str, int]:
@@ -233,7 +181,7 @@ class Timeline:
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """Return the checks that could not be judged for each partition, with the reason."""
+        """The checks that could not be judged, with the reason of each partition."""
         found: dict[str, list[str]] = {}
         for lane in self.lanes:
             for check, why in lane.unjudged.items():
@@ -245,33 +193,3 @@ class Timeline:
         """Whether everything in the journals is shown."""
         in_time = self.start <= self.origin and self.until <= self.end
         return in_time and not self.left_out
-
-    @property
-    def letters(self) -> dict[str, int]:
-        """Return the number of each process's member, which gives its letter."""
-        return {
-            process: number
-            for number, member in enumerate(self.members)
-            for process in member.processes
-        }
-
-
-def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the union of spans, in order and without overlaps."""
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found
-
-
-def letter(number: int) -> str:
-    """Return A to Z, then AA and so on."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("A") + rest) + text
-    return text
