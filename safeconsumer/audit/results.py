@@ -137,9 +137,11 @@ class Case:
     def clocks(self) -> Mapping[str, Clock]:
         """What is known of members' clocks."""
         patience, skew = self.settings.patience, self.settings.clock_skew
+        own = {name: [one.lags] for name, one in self.holds.items()}
+        for name, track in self.tracks.items():
+            own[name].append(track.lags)
         return {
-            name: clock_of(name, (track.lags, self.holds[name].lags), patience, skew)
-            for name, track in self.tracks.items()
+            name: clock_of(name, lags, patience, skew) for name, lags in own.items()
         }
 
     def covers(self, scope: str) -> bool | None:
@@ -218,7 +220,7 @@ def _holds(case: Case) -> Iterator[Bounds]:
         return
     readings = Readings()
     for member, scope, holder, at in _heard(case):
-        if member not in case.clocks or not case.clocks[member].doubt(at):
+        if at <= case.clocks[member].since:
             readings.add(scope, holder, at)
     for span in control.spans:
         if span.group == case.case.group and case.covers(span.scope) is not False:
