@@ -106,19 +106,28 @@ def under_hold(
 
 
 def _found(case: Address, part: Track, bounds: Bounds, check: str) -> Finding | None:
-    scope, start = bounds.span.scope, bounds.span.start
-    first = _bound(part.epochs, bounds) if check == "G2" else None
-    if first is not None:
-        said = f"delivered though {scope} was held for the group before"
-        return _finding(check, case, part.member, first, said)
-    verb, moments = "delivered", part.delivered
-    if check != "G2":
-        verb, moments = "began", part.handled.begun
+    # The first of what it did under the hold.
+    verb, moments, first = "began", part.handled.begun, None
+    if check == "G2":
+        verb, moments = "delivered", part.delivered
+        first = _bound(part.epochs, bounds)
+    said = f"{verb} though {bounds.span.scope} was held for the group before"
     late = next(moments.between(bounds.late, bounds.end), None)
-    if late is None:
+    if late is not None and (first is None or late < first):
+        first, seconds = late, late[0] - bounds.span.start
+        after = f"{seconds:.1f} s after {bounds.span.scope} was held for the group"
+        said = f"{verb} {late[1]} {after}"
+    if first is None:
         return None
-    after = f"{late[0] - start:.1f} s after {scope} was held for the group"
-    return _finding(check, case, part.member, late, f"{verb} {late[1]} {after}")
+    return Finding(
+        check=check,
+        case=case,
+        member=part.member,
+        offset=first[1],
+        evidence=said,
+        basis=Basis.CLOCKS,
+        at=first[0],
+    )
 
 
 def _hidden(moments: Moments, bounds: Bounds, clock: Clock) -> str:
@@ -143,18 +152,3 @@ def _bound(epochs: Iterable[Epoch], bounds: Bounds) -> tuple[float, int] | None:
         if first is not None and bounds.binds(epoch) and first[0] < bounds.end:
             return first
     return None
-
-
-def _finding(
-    check: str, case: Address, member: str, first: tuple[float, int], evidence: str
-) -> Finding:
-    at, offset = first
-    return Finding(
-        check=check,
-        case=case,
-        member=member,
-        offset=offset,
-        evidence=evidence,
-        basis=Basis.CLOCKS,
-        at=at,
-    )

@@ -112,11 +112,7 @@ def test_a_consumers_life_is_written_down_and_clean(
 def test_iteration_is_written_record_by_record(
     clients: Clients, tmp_path: Path
 ) -> None:
-    """
-    What a hold keeps back does not stand there as delivered; the rest does.
-
-    A step says when it began, so a resume that brings nothing for long is found (L1).
-    """
+    """What a hold keeps back does not stand there as delivered; the rest does."""
     topic = filled(clients, 1)
     tp = TopicPartition(topic, 0)
     consumer = clients.consumer(SafeConsumer, journal=tmp_path)
