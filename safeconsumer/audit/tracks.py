@@ -65,7 +65,8 @@ class Track:
     Args:
         subject: the member and the partition.
         holds: the holds of the member.
-        keeps_moments: whether :attr:`delivered` is wanted: sixteen bytes a run.
+        keeps_moments: whether :attr:`delivered` and :attr:`lags` are wanted, where
+            something was held for the group: sixteen bytes a run.
 
     Attributes:
         case: the group and the partition.
@@ -260,8 +261,8 @@ class Track:
         self._came_last = entry.n
         if self._keeps_moments:
             self.delivered.add(at, first)
-        if entry.written is not None:
-            self.lags.add(at, entry.written, entry.n)
+            if entry.written is not None:
+                self.lags.add(at, entry.written, entry.n)
 
     def _deliver(self, entry: Deliver) -> None:
         if not self.is_owned:
