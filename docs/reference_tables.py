@@ -29,7 +29,7 @@ _ENTRY = re.compile(r"^(\w+): (.*)")
 
 _SETTINGS = """# Settings
 
-Values are checked when the object is made; what it raises is in the [API](api.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
+Values are checked when the object is made; what it raises is in the [API](api/index.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
 
 ## The consumer
 

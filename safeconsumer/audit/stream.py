@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 from safeconsumer.audit.entries import End, Entry, Line, Other, decoded, head_of
 from safeconsumer.errors import JournalError
 
-_BUFFER = 1 << 20
+_BUFFER = 1 << 16
 
 Tail = tuple[int, int | None]
 """
@@ -77,7 +77,7 @@ class Part:
 
     def _end_of(self, line: Line, last: int, *, is_over: bool) -> int:
         if is_over:
-            what = "a line stands after the end of the part"
+            what = "a line stands after the end of its part"
         elif not isinstance(line, End):
             what = (
                 f"entry {line.n} stands where {last + 1} should: lines are missing, or "

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka.structs import TopicPartition
 
@@ -15,6 +15,9 @@ from safeconsumer.worker.lanes import Indexes, Lane, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Task
+
+if TYPE_CHECKING:
+    from safeconsumer.journal.recorder import Recorder
 
 Offsets = Sequence[int]
 
@@ -40,7 +43,7 @@ class HandlerJournal:
 
     def __init__(
         self,
-        journal: Any,  # noqa: ANN401 - of a module that is imported only on demand
+        journal: "Recorder",
         order: Order,
         fail: Callable[[BaseException], None],
     ) -> None:

@@ -147,7 +147,7 @@ def test_workers_that_come_and_go_are_clean(
     first = journals.run(handler, **options)
     first.wait_done(30)
     second = journals.run(handler, **options)
-    wait_for(lambda: second.worker.consumer.assignment(), "the second to join")
+    wait_for(second.worker.consumer.assignment, "the second to join")
     first.worker.stop(drain=False)
     first.wait_end()
     wait_for(

@@ -113,7 +113,7 @@ class InBatches:
         for at, record in enumerate(records):
             try:
                 self._handler(record, context)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the record's
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)
@@ -124,7 +124,7 @@ class InBatches:
         for at, record in enumerate(records):
             try:
                 await self._handler.wait(record, context)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the record's
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)

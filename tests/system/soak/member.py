@@ -42,13 +42,12 @@ class SoakMember:
         module, _, name = options["consumer"].rpartition(".")
         kind = getattr(importlib.import_module(module), name)
         self._is_ours = issubclass(kind, SafeConsumer)
-        raw = self._made(kind)
-        self.consumer = raw
+        self.consumer = raw = self._made(kind)
         if not self._is_ours:
             self.consumer = Recorded(
                 Stock(raw),
                 self._journal,
-                generation=lambda: raw._coordinator._generation.generation_id,
+                lambda: raw._coordinator._generation.generation_id,
             )
         self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -70,8 +69,10 @@ class SoakMember:
     def _more(self) -> dict[str, Any]:
         if not self._is_ours:
             return {}
-        control = Control(**self._options["control"])
-        return {"journal": self._journal, "control": control}
+        return {
+            "journal": self._journal,
+            "control": Control(**self._options["control"]),
+        }
 
     def _listen(self) -> None:
         for line in sys.stdin:

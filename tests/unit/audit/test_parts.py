@@ -47,7 +47,7 @@ def numbers(folder: Path) -> list[int]:
     journals, troubles = sources(sorted(folder.glob("*.journal")))
     assert troubles == []
     (journal,) = journals
-    return [one.number for one in journal.lines]
+    return [one.n for one in journal.entries]
 
 
 def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
         text = f"{json.dumps(head)}\n{json.dumps(entry)}\n"
         (tmp_path / f"{number}.journal").write_text(text)
     found, troubles = sources(sorted(tmp_path.iterdir()))
-    assert ([len(list(one.lines)) for one in found], troubles) == ([1, 1], [])
+    assert ([len(list(one.entries)) for one in found], troubles) == ([1, 1], [])
 
 
 def test_holds_reach_over_parts(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     polls(writer, 30)
     journals, troubles = sources(sorted(tmp_path.glob("*.journal")))
-    counts = sorted(len([*one.lines]) for one in journals)
+    counts = sorted(len([*one.entries]) for one in journals)
     assert (counts, troubles) == ([30, 60], [])
 
 

@@ -116,18 +116,14 @@ def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
     run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
-    probe = [
-        {"at": at - 0.01, "e": "call", "op": "poll", "id": "probe"},
-        {"at": at, "e": "deliver", "poll": "probe", **run},
-        {"at": at + 0.01, "e": "return", "op": "poll", "id": "probe"},
-    ]
+    probe = [{"at": at, "e": "deliver", "after": after, "asked": at - 0.01, **run}]
     entries = [*lines[1 : after + 1], *probe, *lines[after + 1 :]]
     for n, entry in enumerate(entries, start=1):
         entry["n"] = n
         if entry.get("departed", 0) > after:
             entry["departed"] += len(probe)
     text = "".join(f"{json.dumps(one)}\n" for one in [lines[0], *entries])
-    return parsed("probed", text), at, after + 2
+    return parsed("probed", text), at, after + 1
 
 
 def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
