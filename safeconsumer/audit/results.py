@@ -156,7 +156,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
     """Apply all checks to what is known about one case."""
     basis = basis_of(case.epochs)
     mixed = unordered(case.epochs, case.strays, case.settings.clock_skew)
-    starts = [] if mixed else starts_of(case.epochs, case.strays)
+    starts = [] if mixed else list(starts_of(case.epochs, case.strays))
     unjudged = dict(_unjudged(case, starts))
     if mixed:
         unjudged |= dict.fromkeys(("A4", "A5", "A6"), mixed)

@@ -82,18 +82,6 @@ def unordered(epochs: Iterable[Epoch], strays: Iterable[Commits], skew: float) -
     return ""
 
 
-def starts_of(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> list[Start]:
-    """
-    Return the ownerships before which something is known to be committed.
-
-    Args:
-        epochs: all ownerships, in an order that is known (:func:`unordered`); those of
-            each member in order.
-        strays: commits of members that never had the partition.
-    """
-    return list(_starts(epochs, strays))
-
-
 def wrong_starts(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
@@ -212,7 +200,15 @@ class _Known:
         self.since = set() if self.before in rank else self.since | members
 
 
-def _starts(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> Iterator[Start]:
+def starts_of(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> Iterator[Start]:
+    """
+    Yield the ownerships before which something is known to be committed.
+
+    Args:
+        epochs: all ownerships, in an order that is known (:func:`unordered`); those of
+            each member in order.
+        strays: commits of members that never had the partition.
+    """
     is_alone = basis_of(epochs) is Basis.ORDER
     ranks = _ranks([one for one in epochs if one.was_assigned])
     loose = [*strays, *(one.commits for one in epochs if not one.was_assigned)]
