@@ -109,7 +109,7 @@ class CommitRule:
             asked.fault = f"committed {offset}, {self._up_to} was committed before"
 
     def returned(self, entry: Return, offset: int, epoch: Epoch | None) -> None:
-        """Follow the answer; a commit that failed was none."""
+        """Follow the answer; a commit that failed changes nothing."""
         asked = self._asked.pop(entry.id, None)
         if entry.ok is False:
             return

@@ -193,7 +193,7 @@ class Running(Entry, tag="running"):
 
 
 class Acked(Entry, tag="acked"):
-    """Records of which a producer was told that they are written."""
+    """Records that a producer got acknowledged."""
 
     tp: str
     first: Offset

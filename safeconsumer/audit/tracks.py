@@ -189,7 +189,7 @@ class Track:
             self._run = None
 
     def sought(self, entry: Return, offset: int | None) -> None:
-        """Follow the return of a seek; one that failed was none."""
+        """Follow the return of a seek; one that failed moves nothing."""
         epoch = self._seeking.pop(entry.id, None)
         if entry.ok is False:
             return
