@@ -232,9 +232,9 @@ def starts_of(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> Iterator[St
             if start is not None:
                 yield start
             known.ran(epoch)
-            last = epoch.commits.last
-            if last is not None:
-                lasts[epoch.member] = last
+            lowest = epoch.commits.lowest(own.low)
+            if lowest is not None and epoch.commits.offset:
+                lasts[epoch.member] = lowest
         known.over(rank, lasts.values())
 
 

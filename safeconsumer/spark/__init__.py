@@ -5,8 +5,7 @@ Importing this does not need pyspark; :func:`register` does.
 """
 
 from safeconsumer.spark.controller import Controller
-from safeconsumer.spark.listening import listener
 from safeconsumer.spark.provision import builder, jars, packages
 from safeconsumer.spark.session import register
 
-__all__ = ["Controller", "builder", "jars", "listener", "packages", "register"]
+__all__ = ["Controller", "builder", "jars", "packages", "register"]
