@@ -167,7 +167,6 @@ class Handled(Entry, tag="handled"):
     id: Id
     ok: bool
     done: list[Offset] | None = None
-    left: list[Offset] | None = None
 
 
 class Completed(Entry, tag="completed"):

@@ -169,14 +169,9 @@ class Handlers:
         done = step.offsets if entry.ok else entry.done or ()
         for offset in done:
             self.done.add(offset, offset + 1)
-        if step.stint != self._stint:
-            return
-        self._open.difference_update(done)
-        self._left.difference_update(done)
-        unbegun = entry.left or ()
-        if unbegun and step.lane is not None:
-            begun = [one for one in step.offsets if one not in unbegun]
-            self._lanes[step.lane] = begun
+        if step.stint == self._stint:
+            self._open.difference_update(done)
+            self._left.difference_update(done)
 
     def completed(self, entry: Completed) -> None:
         """Note a record that is complete although its handler failed."""
