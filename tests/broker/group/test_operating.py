@@ -239,7 +239,7 @@ def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> No
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})
-    pause(team, "@all", "--new-group")
+    pause(team, "@all", "--future")
     obeys, leaks = (str(tmp_path / name) for name in ("obeys", "leaks"))
     consumer = team.member("a", journal=obeys)
     consumer.subscribe([team.topic, logged])
