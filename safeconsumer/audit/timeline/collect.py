@@ -283,8 +283,8 @@ def _against_the_group(
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
-    # A hold that is placed again while in force continues; an operator's journal and a
-    # member's may both have the same hold.
+    # A hold that is placed again while in force continues; the control topics and a
+    # member's journal may both have the same hold.
     found: dict[tuple[str, str, str], list[Held]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.scope, one.owner), [])

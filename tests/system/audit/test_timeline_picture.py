@@ -70,7 +70,7 @@ def test_a_good_fleet_is_called_good() -> None:
 
 
 def untold() -> Telling:
-    # A7: paused() is not told; G2: nobody tells of the operator's hold.
+    # G2: nobody tells of the operator's hold.
     told = Telling().assigned("orders:0").poll("orders:0", 0, 5)
     told.then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve", since=told.at)
