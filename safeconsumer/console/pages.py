@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import asking, changing, checking
+from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.forms import Outcome, agreement, new_key
 from safeconsumer.console.problems import Problem
@@ -45,7 +45,6 @@ def routes(*, is_read_only: bool) -> list[Route]:
         Route("/group", _live(group)),
         Route("/partition", _live(partition)),
         Route("/history", _live(history)),
-        Route("/doctor", doctor),
     ]
     if not is_read_only:
         found += [
@@ -148,32 +147,6 @@ def history(request: Request) -> Response:
         title="History",
         group=name,
         **_paged(request, found, "entries"),
-    )
-
-
-async def doctor(request: Request) -> Response:
-    """Show what would keep a hold from working; this asks the cluster."""
-    slots = _look(request)[0].doctors
-    return await asking.answer(
-        request, slots, lambda is_wanted: _doctor(request, is_wanted)
-    )
-
-
-def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
-    state, snapshot = _look(request)
-    name = request.query_params.get("group", "")
-    found = checking.rows(state, name or None, is_wanted)
-    worst, said = checking.headline(found)
-    return _page(
-        request,
-        "doctor.html",
-        snapshot,
-        title="Doctor",
-        is_live=False,
-        group=name,
-        findings=found,
-        worst=worst,
-        headline=said,
     )
 
 
@@ -331,8 +304,7 @@ def _look(request: Request) -> tuple[State, Snapshot]:
 
 
 async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
-    slots = _look(request)[0].askers
-    return await asking.answer(request, slots, lambda _: show(request))
+    return await asking.answer(request, lambda _: show(request))
 
 
 async def _changed(

@@ -76,11 +76,11 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     forger = properties(tmp_path, team, "member", PASSWORDS["member"])
     group = ("--group", team.group)
-    held = run(team, operator, "pause", "@all", *group, "--reason", "x", "--new-group")
+    held = run(team, operator, "pause", "@all", *group, "--reason", "x", "--future")
     assert (held.exit_code, held.stderr) == (Status.DONE, "")
     poll_until(consumer, team.is_quiet(consumer))
     for command in (
-        ("pause", team.topic, *group, "--reason", "x", "--new-group"),
+        ("pause", team.topic, *group, "--reason", "x", "--future"),
         ("resume", "@all", *group, "--owner", "root"),
     ):
         refused = run(team, forger, *command)
@@ -136,7 +136,7 @@ def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> No
         team.create(name, {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"})
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     ended = run(
-        team, operator, "pause", "@all", "--group", team.group, "--new-group",
+        team, operator, "pause", "@all", "--group", team.group, "--future",
         "--reason", "x" * 200,
     )  # fmt: skip
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)

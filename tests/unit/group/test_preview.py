@@ -174,7 +174,7 @@ def test_what_covers_nothing_and_a_group_that_is_none() -> None:
     ]
     nobody = evolve(PICTURE, group="biling", facts=NO_GROUP, reports=())
     assert against(placed("orders", picture=nobody)) == [
-        (Consent.NEW_GROUP, "no group 'biling' here; did you mean billing?")
+        (Consent.FUTURE, "no group 'biling' here; did you mean billing?")
     ]
 
 
