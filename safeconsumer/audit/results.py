@@ -154,7 +154,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {"A2", "A4", "A6"} & unjudged.keys()
+    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
     if case.settings.is_drained and (untold := _untold(case, written)):
         unjudged.setdefault("A2", untold)
     return Result(
@@ -259,6 +259,7 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     tracks = case.tracks
     if not tracks and not case.case.group and case.acknowledged.told:
         yield "A2", "no journal says who read the acknowledged records"
+    yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
         if one.was_reset:
@@ -284,6 +285,17 @@ def _untold(case: Case, written: Container[str]) -> str:
     if any(uncovered(merged([(0, least)] if least else []), passed)):
         return f"what the topic had before offset {least} is deleted"
     return ""
+
+
+def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
+    # Nobody knows what is committed there, and so neither where the next owner was to
+    # begin.
+    for name, one in tracks.items():
+        if one.is_blind:
+            why = f"the journal of {name} lacks commits, as of a producer's transaction"
+            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check_, why
+            return
 
 
 def _unplaced(

@@ -72,6 +72,7 @@ class Track:
         epochs: its ownerships.
         position: where it stands; None if that is not known.
         is_owned: whether it has the partition now.
+        is_blind: whether there may be commits that its journal lacks.
         is_working: whether a worker's handlers get the records.
         handled: what a worker's handlers did with its records.
         commits: its commits.
@@ -96,6 +97,7 @@ class Track:
         self.epochs: list[Epoch] = []
         self.position: int | None = None
         self.is_owned = False
+        self.is_blind = False
         self.is_working = False
         self.delivered = Moments()
         self.lags: list[tuple[float, float]] = []
