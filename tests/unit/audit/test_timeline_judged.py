@@ -114,7 +114,15 @@ def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
-    run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
+    run = {
+        "tp": TP,
+        "from": 0,
+        "next": 1,
+        "first": 0,
+        "last": 0,
+        "count": 1,
+        "written": at,
+    }
     probe = {"at": at, "e": "deliver", "after": after, "asked": at - 0.01, **run}
     entries = [*lines[1 : after + 1], probe, *lines[after + 1 :]]
     for n, entry in enumerate(entries, start=1):
