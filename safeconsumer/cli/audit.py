@@ -89,6 +89,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
         given = load(map(Path, journals))
         tps = sorted(given.partitions()) if against_topic else ()
         more, unread = _in_topics(connect.base, tps)
+        if is_control and settings.control is not None:
+            message = "give one of --control and --history"
+            raise CommandError(message)
         if is_control:
             names = connect.control().topics
             settings = evolve(settings, control=read_control(connect.base(), names))
