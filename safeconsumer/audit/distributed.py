@@ -144,7 +144,10 @@ def _answers(
         several = (facts for _, _, facts in own)
         if text == REPORT:
             for report in several:
-                yield _json(map(_unread, json.loads(report)["troubles"])), report.decode()
+                yield (
+                    _json(map(_unread, json.loads(report)["troubles"])),
+                    report.decode(),
+                )
             continue
         case = _address(text)
         told = (fact for one in several for fact in _unpickled(one))
@@ -218,9 +221,7 @@ def _report(
 # ---------------------------------------------------------------- rows and batches
 
 
-def _rows(
-    batches: Iterable[Any], names: Sequence[str]
-) -> Iterator[tuple[Any, ...]]:
+def _rows(batches: Iterable[Any], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in names)
         yield from zip(*columns, strict=True)

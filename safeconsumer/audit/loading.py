@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from attrs import frozen
 
@@ -17,6 +18,24 @@ from safeconsumer.audit.stream import Joined, sources
 from safeconsumer.errors import JournalError
 
 _PART_NUMBER = re.compile(r"\.\d{6}$")
+
+
+class JournalSet(Protocol):
+    """Journals that can be judged, here or on Spark."""
+
+    def __len__(self) -> int:
+        """How many journals there are."""
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return every partition that the journals name."""
+
+    def about(self, tp: TopicPartition, /) -> Sequence[Source]:
+        """Return the journals, at least with their entries about one partition."""
+
+    def judged(
+        self, settings: Settings, more: Sequence[Source] = ()
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """Return one row per check and case, and why some journals could not be read."""
 
 
 @frozen(kw_only=True)

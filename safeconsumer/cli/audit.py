@@ -1,7 +1,8 @@
 """Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from safeconsumer.audit.checker import CHECKS, Settings
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
-from safeconsumer.audit.loading import Journals, load
+from safeconsumer.audit.loading import JournalSet, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli.against import topic_journal
@@ -50,6 +51,12 @@ Shown = Mapping[Row, Sequence[str]]
     metavar="TOPIC:NUMBER",
     help="Only this partition, with the entries around each violation.",
 )
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Judge on Spark, for example local[*]; journals may lie wherever it reads: "
+    "s3a://..., hdfs://...",
+)
 @cluster_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -63,6 +70,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
     partition: str | None,
+    master: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
@@ -77,23 +85,23 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         only = None if partition is None else _named(partition)
-        _check(journals)
-        given = load(map(Path, journals))
-        tps = sorted(given.partitions()) if against_topic else ()
-        more, unread = _in_topics(base, tps)
-        rows, troubles = given.judged(settings, more)
-        troubles = (*troubles, *unread)
-        reasons = _reasons(troubles, rows)
-        rows = tuple(row for row in rows if row.check not in left_out)
-        shown: Shown = {}
-        if only is not None:
-            _tell_nowhere(rows, only)
-            rows = tuple(row for row in rows if (row.topic, row.partition) == only)
-            shown = _around(rows, given, only)
+        with _opened(journals, master) as given:
+            tps = sorted(given.partitions()) if against_topic else ()
+            more, unread = _in_topics(base, tps)
+            rows, troubles = given.judged(settings, more)
+            troubles = (*troubles, *unread)
+            reasons = _reasons(troubles, rows)
+            count = len(given)
+            rows = tuple(row for row in rows if row.check not in left_out)
+            shown: Shown = {}
+            if only is not None:
+                _tell_nowhere(rows, only)
+                rows = tuple(row for row in rows if (row.topic, row.partition) == only)
+                shown = _around(rows, given, only)
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, len(given), status, shown)
+    said = _said(rows, count, status, shown)
     if left_out:
         said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
@@ -110,6 +118,24 @@ def audit(  # noqa: PLR0913 - one parameter per option
 def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
     # That there is no verdict has its reason, too, where everything could be read.
     return troubles if rows or troubles else ("no journal names a partition",)
+
+
+@contextmanager
+def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]:
+    if master is None:
+        _check(journals)
+        yield load(map(Path, journals))
+        return
+    # Only with --master: they take a while, and need an extra.
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkJournals, shipped  # noqa: PLC0415
+
+    with (
+        session(master, "safeconsumer audit") as spark,
+        shipped(spark),
+        SparkJournals(spark, journals) as found,
+    ):
+        yield found
 
 
 def _check(journals: Sequence[str]) -> None:
@@ -184,7 +210,7 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
     click.echo(f"safeconsumer: {printable(what)}", err=True)
 
 
-def _around(rows: Sequence[Row], given: Journals, tp: TopicPartition) -> Shown:
+def _around(rows: Sequence[Row], given: JournalSet, tp: TopicPartition) -> Shown:
     broken = [row for row in rows if row.violations]
     journals = given.about(tp) if broken else ()
     return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from safeconsumer.audit import distributed
 from safeconsumer.audit.checker import Settings
@@ -99,10 +99,12 @@ class SparkJournals:
             ]
             files = [one for several in there.values() for one in several]
             # A file that two paths have is read once.
-            self._read = self._paths if len(files) == len({*files}) else sorted({*files})
+            self._read = (
+                self._paths if len(files) == len({*files}) else sorted({*files})
+            )
             self._facts = _facts(spark, self._read).persist(_on_disk())
 
-    def __enter__(self) -> "SparkJournals":
+    def __enter__(self) -> Self:
         """Return it."""
         return self
 
@@ -115,7 +117,8 @@ class SparkJournals:
         reports = self._reports
         unread = {name for one in reports for name in one["unreadable"]}
         read = {name for one in reports for name in one["readable"]}
-        return sum(one["opened"] + one["refused"] for one in reports) + len(unread - read)
+        named = sum(int(one["opened"] + one["refused"]) for one in reports)
+        return named + len(unread - read)
 
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
@@ -124,10 +127,11 @@ class SparkJournals:
         named = [json.loads(row.address)[1:] for row in found if row.address != REPORT]
         return {(topic, number) for topic, number in named if topic}
 
-    def about(self, tp: TopicPartition) -> Sequence[Source]:
+    def about(self, tp: TopicPartition, /) -> Sequence[Source]:
         """Return the journals in the driver, with their entries about one partition."""
         texts = lines(self._spark, self._read)
-        texts = texts.where(texts.text.contains(f'"{tp_text(tp)}"') | _has_scopes(texts))
+        is_about = texts.text.contains(f'"{tp_text(tp)}"')
+        texts = texts.where(is_about | texts.text.contains('"scope'))
         found: dict[tuple[str, str], dict[int, Entry]] = {}
         with _translated(self._paths):
             for row in texts.where("head is not null").toLocalIterator():
@@ -183,7 +187,9 @@ class SparkJournals:
 
 def _facts(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """Return the facts of all journals, each process's taken apart by one task."""
-    process = "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
+    process = (
+        "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
+    )
     texts = lines(spark, paths).selectExpr(
         f"{process} as process", "file", "block", "line", "cast(text as binary) as text"
     )
@@ -196,7 +202,7 @@ def _facts(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark
 def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
     """Return the answers on all cases, each judged by one task."""
     broadcast = import_module("pyspark.sql.functions").broadcast
-    addresses = told.select("address").distinct().repartition(1)
+    addresses = told.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.needs_of, _ddl(NEEDS))
     sent = told.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
     sent = sent.sortWithinPartitions("case", "member", "seq")
@@ -208,10 +214,6 @@ def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
     # Several for each core, since they are not equally long.
     return 4 * int(spark.sparkContext.defaultParallelism)
-
-
-def _has_scopes(texts: Frame) -> Any:  # noqa: ANN401 - pyspark's
-    return texts.text.contains('"scope')
 
 
 def _on_disk() -> Any:  # noqa: ANN401 - pyspark's

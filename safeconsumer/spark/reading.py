@@ -54,9 +54,12 @@ _OF_EACH = {"n": "bigint", "at": "timestamp", "e": "string"}
 SCHEMA = ", ".join(
     f"`{name}` {kind}"
     for name, kind in {
-        **{"file": "string", "member": "string", "group": "string"},
+        "file": "string",
+        "member": "string",
+        "group": "string",
         **_OF_EACH,
-        **{"topic": "string", "partition": "int"},
+        "topic": "string",
+        "partition": "int",
         **{name: kind for name, kind in _FIELDS.items() if name != "tp"},
     }.items()
 )
@@ -137,8 +140,10 @@ def _column(name: str, kind: str) -> str:
 
 def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the lines of files: ``file``, ``block`` and ``line`` (which order a file's
-    lines), ``text``, ``head`` (of the file) and ``changes`` (of its process's group).
+    Return the lines of journals, with what their entries need to be read alone.
+
+    Its columns are ``file``; ``block`` and ``line``, which order a file's lines;
+    ``text``; ``head``, that of the file; and ``changes`` of its process's group.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -153,6 +158,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     )
     heads = (
         texts.where(f"{_IS_HEAD} or {_IS_GROUP}")
+        .repartition(1)  # they are few
         .groupBy("file")
         .agg(
             functions.expr("min(struct(block, line, text)).text as head"),
