@@ -17,6 +17,7 @@ generated_pages.write(HERE / "generated")
 
 project = "safeconsumer"
 author = "the authors of safeconsumer"
+copyright = f"2026, {author}"  # noqa: A001 - Sphinx's
 version = release = version_of("safeconsumer")
 
 extensions = [
@@ -58,6 +59,7 @@ nitpick_ignore = [
 
 html_theme = "furo"
 html_title = "safeconsumer"
+smartquotes = False  # --option is two hyphens
 copybutton_prompt_text = "$ "
 
 
@@ -85,10 +87,15 @@ def _by_public_name(app: Any, env: Any, node: Any, contnode: Any) -> Any:  # noq
     return None
 
 
+_REQUIRED = "**Required**"  # sphinx-click's own
+
+
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
     """Have asterisks of a help text be asterisks: ``ssl.*`` begins no emphasis."""
     lines[:] = [
-        line if line.lstrip().startswith("..") else line.replace("*", "\\*")
+        line
+        if line.lstrip().startswith("..")
+        else line.replace("*", "\\*").replace(_REQUIRED.replace("*", "\\*"), _REQUIRED)
         for line in lines
     ]
 

@@ -5,10 +5,12 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import reference_tables
 
 import safeconsumer
 from safeconsumer import events, metrics, spark, testing
+from safeconsumer.cli import commands
 from safeconsumer.cli.errors import MEANINGS
 from tests.unit.contract import matrix
 
@@ -33,11 +35,13 @@ def write(folder: Path) -> None:
     """Write all of them, and delete what is none; what would be the same is left alone."""
     folder.mkdir(exist_ok=True)
     pages = {
-        "api.md": "\n".join(_api()) + "\n",
+        **_api(),
+        **_commands(),
         "compatibility.md": reference_tables.compatibility_page(),
         "contract-tests.md": matrix.page(),
         "events.md": _EVENTS + "\n".join((*_events(), *_event_classes())) + "\n",
         "exit-statuses.md": _STATUSES + "\n".join(_statuses()) + "\n",
+        "metrics.md": reference_tables.metrics_page(),
         "rest.md": reference_tables.rest_page(),
         "runbook.md": _RUNBOOK.read_text("utf-8"),
         "settings.md": reference_tables.settings_page(),
@@ -50,7 +54,7 @@ def write(folder: Path) -> None:
         if file not in found:
             file.unlink()
     for file, data in found.items():
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         if not file.exists() or file.read_bytes() != data:
             file.write_bytes(data)
 
@@ -62,6 +66,7 @@ _RECORDS = """
 :glob:
 
 *
+../contract-tests
 ```
 """
 
@@ -95,24 +100,63 @@ _BESIDE = {
 }
 
 
-def _api() -> Iterator[str]:
-    yield "# Python API\n"
-    yield "Names stand in `safeconsumer` where no other module is shown. "
-    yield "`KafkaConsumer` is `SafeConsumer`.\n"
+_DAILY = """# Python API
+
+The calls that most programs need; each links to its promise.
+
+| you want to | call |
+|---|---|
+| stop a partition, and let it flow again | {meth}`~safeconsumer.SafeConsumer.pause`, {meth}`~safeconsumer.SafeConsumer.resume` |
+| stop everything, whatever is assigned | {meth}`~safeconsumer.SafeConsumer.pause_all`, {meth}`~safeconsumer.SafeConsumer.resume_all` |
+| stop for the length of a block | {meth}`~safeconsumer.SafeConsumer.held` |
+| know what is paused, and why | {meth}`~safeconsumer.SafeConsumer.paused`, {meth}`~safeconsumer.SafeConsumer.holds`, {meth}`~safeconsumer.SafeConsumer.explain` |
+| stop the whole group | {meth}`~safeconsumer.SafeConsumer.pause_group`, {meth}`~safeconsumer.SafeConsumer.resume_group` |
+| end a `poll` that waits | {meth}`~safeconsumer.SafeConsumer.wakeup` |
+| work through records with slow handlers | {class}`~safeconsumer.Worker` |
+
+`KafkaConsumer` is `SafeConsumer`. Names stand in `safeconsumer` where no other module is shown.
+
+```{toctree}
+:maxdepth: 1
+
+"""  # noqa: E501 - one sentence, one line
+
+
+def _api() -> dict[str, str]:
     rest = [name for name in safeconsumer.__all__ if name != "KafkaConsumer"]
+    pages = {}
     for room, head in _HEADS.items():
         names = [name for name in rest if _room(name) == room]
         rest = [name for name in rest if name not in names]
-        yield f"## {head}\n"
-        yield from _documented("safeconsumer", names)
+        pages[room] = f"# {head}\n", *_documented("safeconsumer", names)
     if rest:
-        message = f"no part of the page is for {rest}"
+        message = f"no page of the API is for {rest}"
         raise LookupError(message)
     for head, (module, names) in _BESIDE.items():
-        yield f"## {head}\n"
-        yield from _documented(module, names)
-    yield "## Testing\n"
-    yield from _documented("safeconsumer.testing", testing.__all__)
+        pages[head.lower()] = f"# {head}\n", *_documented(module, names)
+    testing_names = _documented("safeconsumer.testing", testing.__all__)
+    pages["testing"] = "# Testing\n", *testing_names
+    index = _DAILY + "\n".join(pages) + "\n```\n"
+    return {
+        "api/index.md": index,
+        **{f"api/{name}.md": "\n".join(text) + "\n" for name, text in pages.items()},
+    }
+
+
+def _commands() -> dict[str, str]:
+    context = click.Context(commands.safeconsumer)
+    index = ["# Command line\n", "By use; each with `--help` says the same.\n"]
+    pages = {}
+    for use, names in commands.safeconsumer.uses(context).items():
+        index += [f"```{{toctree}}\n:caption: {use}\n:maxdepth: 1\n", *names, "```\n"]
+        for name in names:
+            module, _, found = commands.WHERE[name].rpartition(".")
+            pages[f"commands/{name}.md"] = (
+                f"# {name}\n\n```{{eval-rst}}\n"
+                f".. click:: safeconsumer.cli.{module}:{found}\n"
+                f"   :prog: safeconsumer {name}\n   :nested: full\n```\n"
+            )
+    return {"commands/index.md": "\n".join(index), **pages}
 
 
 def _room(name: str) -> str:

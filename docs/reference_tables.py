@@ -15,6 +15,7 @@ import safeconsumer
 from safeconsumer._kafka import handover, installed
 from safeconsumer.console import api
 from safeconsumer.group import report_wire, settings, wire
+from safeconsumer.metrics import table
 from safeconsumer.spark import hold_file, options, platforms
 from safeconsumer.worker import letters_format
 from safeconsumer.worker.letters_format import StoredLetter
@@ -28,7 +29,7 @@ _ENTRY = re.compile(r"^(\w+): (.*)")
 
 _SETTINGS = """# Settings
 
-Values are checked when the object is made; what it raises is in the [API](api.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
+Values are checked when the object is made; what it raises is in the [API](api/index.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
 
 ## The consumer
 
@@ -413,3 +414,53 @@ def _extras(requirements: list[str]) -> Iterator[str]:
 
 def _dotted(line: tuple[int, int]) -> str:
     return ".".join(map(str, line))
+
+
+# ---------------------------------------------------------------- metrics
+
+_METRICS = f"""# Metrics
+
+Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, whatever is assigned to it; a console shows at most {table.MOST_CONSOLE_SERIES:,}, and counts those that it leaves out.
+
+*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there, `.count` and `.sum`.
+"""  # noqa: E501 - one sentence, one line
+
+_SOURCES: dict[table.Source, str] = {
+    "consumer": "A consumer\n\nThe sums are also in `consumer.metrics()`, group "
+    "`safeconsumer-metrics`: `safeconsumer_consumer_quiet_partitions` is "
+    "`quiet-partitions` there.",
+    "control": "A consumer with `control=`",
+    "worker": "A worker\n\nThese come in addition to those of its consumer.",
+    "console": "The console\n\nIt exports these at `/metrics`, for groups that are held "
+    "or whose members report.",
+}
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics."""
+    lines = [_METRICS]
+    for source, head in _SOURCES.items():
+        lines += [f"## {head}\n", "| name | type | unit | labels | OpenTelemetry "]
+        lines[-1] += "| meaning |\n|---|---|---|---|---|---|"
+        lines += [_metric(one) for one in table.of(source)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _metric(metric: table.Metric) -> str:
+    labels = (
+        f"`{one.name}`: {', '.join(map(_code, one.values))}".removesuffix(": ")
+        for one in metric.labels
+    )
+    instrument = "" if metric.source == "console" else f"`{table.name_of(metric)}`"
+    if instrument and table.unit_of(metric):
+        instrument += f" in `{table.unit_of(metric)}`"
+    cells = (
+        *(_code(metric.full_name), metric.kind, metric.unit, "; ".join(labels)),
+        *(instrument, metric.meaning),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"

@@ -14,10 +14,15 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from datetime import timedelta
 from functools import cached_property, partial, wraps
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer as UpstreamConsumer
@@ -95,6 +100,7 @@ from safeconsumer.holds.view import affected_by
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl
     from safeconsumer.group.settings import Control
+    from safeconsumer.journal.recorder import Recorder
     from safeconsumer.journal.writer import JournalWriter
 
 _held_numbers = itertools.count(1)
@@ -211,13 +217,12 @@ class SafeConsumer(UpstreamConsumer):
         # Of blocks of held() that are over, while their holds are not lifted yet.
         self._safe_ended: deque[tuple[str, tuple[Target, ...]]] = deque()
         self._safe_control: GroupControl | None = None
-        self._safe_journal: Any = None  # of a module that is imported only on demand
+        self._safe_journal: Recorder | None = None
         with ExitStack() as undo:
-            journaling = None
             if journal is not None:
-                journaling = _journaling(journal, settings)
-                undo.callback(journaling.undo)
-                hooks = (*hooks, journaling.hook)
+                self._safe_journal = recorder = _recorder(journal, settings)
+                undo.callback(recorder.undo)
+                hooks = (*hooks, recorder.hook)
             self._safe_ledger = PauseLedger(
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]
             )
@@ -225,8 +230,8 @@ class SafeConsumer(UpstreamConsumer):
                 super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             self._safe_adopt(parked_max_bytes, chosen, pause_handover != "off")
-            if journaling is not None:
-                journaling.begin(self)
+            if self._safe_journal is not None:
+                self._safe_journal.begin(self)
             if control is not None:
                 undo.callback(self._safe_attach(control).close)
             # Not a subclass's override: it is not set up yet.
@@ -294,6 +299,7 @@ class SafeConsumer(UpstreamConsumer):
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, where no call
                 may wait for the network.
+            JournalError: something could not be written to the ``journal``.
         """
         if not self._safe_iteration.is_stepping():
             refuse_in_listener(self, "poll")
@@ -315,8 +321,11 @@ class SafeConsumer(UpstreamConsumer):
         if self._safe_ended:
             self._safe_end_blocks()
         self._safe_ledger.deliver()
-        is_gating = self._safe_ledger.begin_call()
         is_step = self._safe_iteration.is_stepping()
+        # A step of an iteration writes the records that it yields, one by one.
+        journal = None if is_step else self._safe_journal
+        began = {} if journal is None else journal.began()
+        is_gating = self._safe_ledger.begin_call()
         if is_gating and is_step:
             timeout_ms = min(timeout_ms, GATING_STEP_MS)
         wakeup = self._fetcher.wakeup
@@ -339,6 +348,8 @@ class SafeConsumer(UpstreamConsumer):
             records = self._fetcher.put_back_quiet(records)
         if not is_step:  # an iteration stops where it would poll again
             wakeup.is_asked = False
+        if journal is not None:
+            journal.polled(records, began, is_peek=not update_offsets)
         # From here on nothing is called: what a signal handler raises comes before
         # this, and the records come again, or after the caller has them.
         self._fetcher.delivered()
@@ -417,7 +428,10 @@ class SafeConsumer(UpstreamConsumer):
             self._consumer_timeout = -math.inf  # for this step
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
-        return self._safe_iteration.records()
+        records, journal = self._safe_iteration.records(), self._safe_journal
+        if journal is None:
+            return records
+        return journal.steps(records, self._safe_iteration.take_back)
 
     def wakeup(self) -> None:
         """
@@ -755,15 +769,21 @@ class SafeConsumer(UpstreamConsumer):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position of a partition; as kafka-python's."""
-        self._safe_iteration.ended_by(partial(super().seek, partition, offset))
+        with self._safe_written(lambda it: it.seeking({partition: offset})):
+            self._safe_iteration.ended_by(partial(super().seek, partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of partitions, or of all; as kafka-python's."""
-        self._safe_iteration.ended_by(partial(super().seek_to_beginning, *partitions))
+        moved = dict.fromkeys(partitions or self.assignment())
+        with self._safe_written(lambda it: it.seeking(moved)):
+            seek = partial(super().seek_to_beginning, *partitions)
+            self._safe_iteration.ended_by(seek)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go to the end of partitions, or of all; as kafka-python's."""
-        self._safe_iteration.ended_by(partial(super().seek_to_end, *partitions))
+        moved = dict.fromkeys(partitions or self.assignment())
+        with self._safe_written(lambda it: it.seeking(moved)):
+            self._safe_iteration.ended_by(partial(super().seek_to_end, *partitions))
 
     def unsubscribe(self) -> None:
         """
@@ -940,6 +960,8 @@ class SafeConsumer(UpstreamConsumer):
                 self._client.close()
                 with suppress(ConcurrentPollError):  # else the poll under way does it
                     self._safe_iteration.alone(self._fetcher.close)
+                if self._safe_journal is not None:
+                    self._safe_journal.end()
 
     # ------------------------------------------------------------ inside
 
@@ -958,6 +980,12 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_interrupted = None  # it was refused
             raise
         self._safe_interrupted = None
+
+    def _safe_written(
+        self, call: Callable[["Recorder"], AbstractContextManager[None]]
+    ) -> AbstractContextManager[None]:
+        journal = self._safe_journal
+        return nullcontext() if journal is None else call(journal)
 
     def _safe_position(self, tp: TopicPartition) -> int | None:
         # Records that a poll under way has taken, and not returned yet, do not count.
@@ -998,15 +1026,16 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_consumed.check(one for one in found if one not in named)
         if self._safe_strict:
             self._safe_check_assigned(found)
-        self._safe_ledger.place(
-            found,
-            owner=owner,
-            reason=reason,
-            for_=seconds,
-            lifetime=lifetime,
-            known_topics=self._safe_consumed.known_topics,
-            named=list(named.items()) if is_plain else (),
-        )
+        with self._safe_written(lambda it: it.pausing(found, owner, lifetime, seconds)):
+            self._safe_ledger.place(
+                found,
+                owner=owner,
+                reason=reason,
+                for_=seconds,
+                lifetime=lifetime,
+                known_topics=self._safe_consumed.known_topics,
+                named=list(named.items()) if is_plain else (),
+            )
         if not self._safe_consumed.has_any():
             self._safe_early.note((scope, owner) for scope in found)
 
@@ -1027,10 +1056,12 @@ class SafeConsumer(UpstreamConsumer):
     ) -> tuple[Hold, ...]:
         # First: a hold placed meanwhile is noted again after it.
         self._safe_early.forget(keys)
-        if all_of_owner:
-            self._safe_ledger.remove_owner(owner)
-            return ()
-        return self._safe_ledger.remove(keys, by_application=by_application)
+        scopes = [scope for scope, _ in keys]
+        with self._safe_written(lambda it: it.resuming(scopes, owner)):
+            if all_of_owner:
+                self._safe_ledger.remove_owner(owner)
+                return ()
+            return self._safe_ledger.remove(keys, by_application=by_application)
 
     def _safe_check_assigned(self, found: Iterable[Scope]) -> None:
         view = self._safe_ledger.view()
@@ -1054,11 +1085,13 @@ KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
 
 
-def _journaling(
+def _recorder(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
-) -> Any:  # noqa: ANN401 - a higher layer, imported only on demand
-    module = import_module("safeconsumer.audit.journaling")
-    return module.Journaling(journal, settings["client_id"], settings["group_id"])
+) -> "Recorder":
+    # Imported here: not for whoever only imports us.
+    from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
+
+    return Recorder(journal, settings["client_id"], settings["group_id"])
 
 
 def _report_figures(consumer: SafeConsumer, metrics: object) -> None:

@@ -1,25 +1,17 @@
 """Shows what a worker, and a journal, need of a consumer's membership in its group."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import UUID
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.consumed import Consumed
-from safeconsumer._kafka.pausing.coordinator import CommitJournal
-from safeconsumer._kafka.pausing.fetcher import FetchJournal
-from safeconsumer._kafka.pausing.subscription import PositionJournal
+from safeconsumer._kafka.pausing.subscription import Journal
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Reassignment
-
-
-class Journal(CommitJournal, FetchJournal, PositionJournal, Protocol):
-    """The calls by which the parts of a consumer report to a journal; any thread."""
-
-    def reassigned(self, change: Reassignment) -> None:
-        """Note a change of the assignment, under upstream's lock; it must not raise."""
 
 
 class Membership:
@@ -206,14 +198,18 @@ class Membership:
 
     def keep_journal(self, journal: Journal) -> None:
         """Have all parts report to a journal from now on."""
-        self._fetcher.journal = journal
-        self._coordinator.journal = journal
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.journal = journal
 
     def generation(self) -> int:
         """Return the generation of the group; -1 outside of one, and once it is lost."""
         return int(self._coordinator._generation.generation_id)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics, as Kafka writes them, where they are known."""
+        cluster = self._coordinator._cluster
+        found = {name: cluster.topic_id(name) for name in sorted(set(topics))}
+        return {name: _id_text(one) for name, one in found.items() if one is not None}
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
@@ -224,3 +220,8 @@ class Membership:
         state = self._subscription.assignment.get(tp)
         position = None if state is None else state.position
         return None if position is None else int(position.offset)
+
+
+def _id_text(topic_id: UUID) -> str:
+    # As org.apache.kafka.common.Uuid.toString does.
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -15,7 +15,7 @@ from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.ownerships import Dated, Epoch
 from safeconsumer.audit.spans import Spans, merged
 
-OF_OFFSETS = ("A2", "A3", "A4", "A5", "A6", "L1", "W4", "W5", "W7")
+OF_OFFSETS = ("A2", "A3", "A4", "A5", "A6", "W4", "W5", "W7")
 """
 The checks that compare offsets.
 """

@@ -1,21 +1,18 @@
 """Collects the journal entries around a violation, to show them to people."""
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
+from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.reading import TopicPartition, covering_for_group
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import tp_text
 
 _BEFORE, _AFTER = 6, 3
 
-# Checks that compare what a member did with what operators say, by clocks.
-_OF_HOLDS = frozenset({"G2", "A1", "W10"})
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
 
 
@@ -45,16 +42,14 @@ def excerpts(
 
     If a member broke a promise by itself, they are those of its journal around the
     entry that shows it. Otherwise they are those of all members of its group and of
-    producers, around the runs that include the offset. If it violated an operator's
-    hold, the operators' entries until then are added.
+    producers, around the runs that include the offset.
     """
     for journal in journals:
         try:
+            if finding.member not in {"", journal.member}:
+                continue
             own = _of_the_group(journal, tp, finding.case.group or "")
-            if finding.member in {"", journal.member}:
-                found = _around(own, _Shows(finding))
-            else:
-                found = _held(own, finding)
+            found = _around(own, _Shows(finding))
         except JournalError:
             continue  # broken further on; this was reported when it was judged
         if found is not None:
@@ -62,13 +57,10 @@ def excerpts(
 
 
 def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[Entry]:
-    # Entries of another group show nothing about this one; those of producers, and of
-    # operators about this group, may be in any journal.
+    # Entries of another group show nothing about this one; those of producers may be
+    # in any journal.
     for one in _concerning(journal, tp):
-        whose = journal.group
-        if one.event in OF_OPERATORS and one["group"] is not None:
-            whose = one["group"]
-        if one.event in {"acked", "kept"} or whose == group:
+        if one.event in {"acked", "kept"} or journal.group == group:
             yield one
 
 
@@ -92,18 +84,6 @@ def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
             or name in (one["offsets"] or ())
         ):
             yield one
-
-
-def _held(
-    entries: Iterable[Entry], finding: Finding
-) -> tuple[tuple[Entry, ...], frozenset[int]] | None:
-    if finding.check not in _OF_HOLDS or finding.basis is not Basis.CLOCKS:
-        return None
-    until = math.inf if finding.at is None else finding.at
-    told = [one for one in entries if one.event in OF_OPERATORS and one.at <= until]
-    holds = [one.number for one in told if one.event == "group-hold"]
-    shown = tuple(told[-_BEFORE:])
-    return (shown, frozenset(holds[-1:])) if shown else None
 
 
 class _Shows:

@@ -5,14 +5,15 @@ The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
 ownership has no gap; A4, an ownership does not step back, and none begins after the
 committed offset; A5, nothing is committed that was not delivered; A6, records that are
 delivered twice were not committed; A7, ``paused()`` agrees with the holds; A8, parked
-data is bounded; L1, a resume resumes; G2, nothing is delivered from an ownership that
-began after a group hold was acknowledged.
+data is bounded; G2, nothing is delivered that is held for the group, once its members
+know of the hold.
 
 For workers, whose handlers are journaled: W4, nothing is committed beyond what is
 complete; W5, every record is completed in the end, once per ownership; W7, records of a
 lane are handled one at a time, in order; W10, no handler begins on held records.
 """
 
+import math
 from collections.abc import (
     Callable,
     Container,
@@ -21,17 +22,20 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from datetime import UTC, datetime
 
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.anew import OF_OFFSETS, is_one_topic, made_anew
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.facts import Address, Fact, docket, facts, written_to
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import OF_OPERATORS, Source
-from safeconsumer.audit.operators import Span, misdated, spans_of
+from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
+from safeconsumer.audit.holding import keys
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import TopicPartition, covering_for_group, may_be_scope
+from safeconsumer.audit.reading import TopicPartition, covering_for_group
 from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
@@ -44,7 +48,7 @@ from safeconsumer.audit.starts import (
 from safeconsumer.errors import JournalError
 
 CHECKS = (
-    *("A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "L1", "G2"),
+    *("A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
 
@@ -66,7 +70,7 @@ Watch = Callable[[Address, Replay, Fact], None]
 _BASES: Mapping[str, Basis] = {
     **dict.fromkeys(("A1", "A3", "A5", "A7", "A8"), Basis.ORDER),
     **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
-    **dict.fromkeys(("L1", "G2"), Basis.CLOCKS),
+    "G2": Basis.CLOCKS,
     "A2": Basis.OFFSETS,
 }
 
@@ -77,16 +81,18 @@ class Settings:
     The assumptions of the checker.
 
     Attributes:
-        patience: seconds for L1, and for an operator's hold to reach members that
-            already own the partition (G2, W10).
+        patience: seconds within which a hold of the group reaches members that own
+            the partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
+        control: what the control topics say; None if they were not read.
     """
 
     patience: float = 5.0
     clock_skew: float = 0.0
     is_drained: bool = False
+    control: Control | None = None
 
 
 @frozen(kw_only=True)
@@ -97,14 +103,14 @@ class Verdict:
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
-        group_holds: when operators certainly held the partition for the group.
+        group_holds: when the partition was held for the group.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
     """
 
     case: Address
     findings: tuple[Finding, ...]
-    group_holds: tuple[Span, ...] = ()
+    group_holds: tuple[Bounds, ...] = ()
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
 
@@ -128,9 +134,6 @@ def judge(
         settings: the assumptions.
         written: topics for which a journal or the topic itself says what was written,
             perhaps to other partitions only.
-
-    Raises:
-        JournalError: an operator's hold has a scope that cannot be read.
     """
     trial = Trial(case, settings)
     for fact in told:
@@ -154,23 +157,15 @@ class Trial:
         self._watch = watch
         self._members: dict[str, Replay] = {}
         self._acked = fleet.Acknowledged()
-        self._control: list[Fact] = []
-        # Patterns that only RE2 can read, while it is not installed.
-        self._unread: set[str] = set()
+        self._readings = Readings()
 
     def take(self, fact: Fact) -> None:
-        """
-        Take one fact; those of a member come in order.
-
-        Raises:
-            JournalError: an operator's hold has a scope that cannot be read.
-        """
+        """Take one fact; those of a member come in order."""
         if fact.event in {"acked", "kept"}:
             self._acked.add(fact)
-        elif fact.event in OF_OPERATORS:
-            if self._may_cover(fact["scope"]):
-                self._control.append(fact)
         else:
+            if fact.event == "hold":
+                self._read_holds(fact)
             known = self._members.get(fact.member)
             if known is None:
                 known = Replay(self._case, self._settings.patience)
@@ -179,15 +174,10 @@ class Trial:
             if self._watch is not None:
                 self._watch(self._case, known, fact)
 
-    def _may_cover(self, scope: str) -> bool:
-        tp = self._case.topic, self._case.partition
-        try:
-            return covering_for_group(scope)(tp)
-        except JournalError:
-            if not may_be_scope(scope):
-                raise
-            self._unread.add(scope)
-            return True
+    def _read_holds(self, fact: Fact) -> None:
+        for scope, holder in keys(fact):
+            if ":" in holder:  # of the group or of operators
+                self._readings.add(scope, holder, fact.at)
 
     def share(self, written: fleet.Acknowledged) -> None:
         """Take what producers wrote for all groups, instead of single facts about it."""
@@ -204,12 +194,9 @@ class Trial:
         findings: list[Finding] = []
         skew = self._settings.clock_skew
         anew = made_anew(self._epochs(), self._acked.told.values(), skew)
-        wrong = misdated(self._control, skew)
-        spans = [] if wrong else self._spans(members)
-        unjudged = dict(self._unjudged(members, spans))
-        if wrong:
-            unjudged |= dict.fromkeys(_of_operators(members), wrong)
-        for one in self._findings(members, spans):
+        holds = list(self._holds())
+        unjudged = dict(self._unjudged(members))
+        for one in self._findings(members, holds):
             if isinstance(one, Finding):
                 findings.append(one)
             else:
@@ -229,7 +216,7 @@ class Trial:
         return Verdict(
             case=self._case,
             findings=tuple(findings),
-            group_holds=tuple(spans),
+            group_holds=tuple(one for one in holds if self._covers(one.span)),
             bases={**_BASES, "A4": starts, "A6": starts},
             unjudged=unjudged,
         )
@@ -244,10 +231,23 @@ class Trial:
             return f"what the topic had before offset {least} is deleted"
         return ""
 
-    def _spans(self, members: Mapping[str, Replay]) -> list[Span]:
-        patience, skew = self._settings.patience, self._settings.clock_skew
-        found = spans_of(self._control, members.values(), patience, skew)
-        return [one.if_held() if one.scope in self._unread else one for one in found]
+    def _holds(self) -> Iterator[Bounds]:
+        control, group = self._settings.control, self._case.group
+        if control is None or control.trouble:
+            return
+        for span in control.spans:
+            if span.group == group and self._covers(span) is not False:
+                patience, skew = self._settings.patience, self._settings.clock_skew
+                yield self._readings.bounds(span, patience, skew)
+
+    def _covers(self, span: Span) -> bool | None:
+        # None: a pattern that only RE2 can read, while it is not installed.
+        try:
+            return covering_for_group(span.scope)(
+                (self._case.topic, self._case.partition)
+            )
+        except JournalError:
+            return None
 
     def _of_one_topic(
         self, members: Mapping[str, Replay], findings: Iterable[Finding]
@@ -273,9 +273,7 @@ class Trial:
             epoch for _, one in sorted(self._members.items()) for epoch in one.epochs
         ]
 
-    def _unjudged(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
-    ) -> Iterator[tuple[str, str]]:
+    def _unjudged(self, members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
         hidden = [name for name, one in members.items() if one.was_hidden]
         if hidden:
             yield (
@@ -302,18 +300,29 @@ class Trial:
         if grouped:
             for check in _OF_THE_GROUP:
                 yield check, grouped
-        yield from self._unknown_holds(members, spans)
+        if unknown := self._unknown_holds():
+            yield "G2", unknown
 
-    def _unknown_holds(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
-    ) -> Iterator[tuple[str, str]]:
-        near = self._settings.patience + self._settings.clock_skew
-        for member in members.values():
-            heard = [one for one in member.heard if ":" in one.key[1]]
-            for one in fleet.unknown_holds(heard, spans, near):
-                scope, owner = one.key
-                yield "G2", f"no journal says when {owner} placed the hold on {scope}"
-                return
+    def _unknown_holds(self) -> str:
+        """Return why it is not known when the group was held; "" if it is."""
+        control = self._settings.control
+        if control is None or not control.is_about(self._case.group):
+            for scope, holder in self._readings:
+                return (
+                    f"members read that {holder} held {scope}: only the control "
+                    "topics say when (--control, or --history FILE)"
+                )
+            return ""
+        if control.trouble:
+            return control.trouble
+        began = min((epoch.at for epoch in self._epochs()), default=math.inf)
+        if began < control.since - self._settings.clock_skew:
+            since = datetime.fromtimestamp(control.since, UTC)
+            return (
+                f"the control topics are complete since {since:%Y-%m-%d %H:%M:%SZ}, "
+                "and the partition had an owner before"
+            )
+        return ""
 
     def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
         epochs = [epoch for one in members.values() for epoch in one.epochs]
@@ -329,10 +338,9 @@ class Trial:
         return ""
 
     def _findings(
-        self, members: Mapping[str, Replay], spans: Sequence[Span]
+        self, members: Mapping[str, Replay], holds: Iterable[Bounds]
     ) -> Iterator[Finding | tuple[str, str]]:
-        case, skew = self._case, self._settings.clock_skew
-        patience, is_drained = self._settings.patience, self._settings.is_drained
+        case, is_drained = self._case, self._settings.is_drained
         for one in members.values():
             yield from one.findings()
         yield from _late_commits(members.values())
@@ -343,17 +351,11 @@ class Trial:
         yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)
-        yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
-        yield from fleet.though_held(case, members, spans, patience, skew)
-
-
-def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
-    # Checks that compare members' entries with operators' entries.
-    yield "G2"
-    if any(one.let_go for one in members.values()):
-        yield "A1"
-    if any(one.is_working for one in members.values()):
-        yield "W10"
+        for bounds in holds:
+            said = f"it is unknown what {bounds.span.scope} covers"
+            is_sure = self._covers(bounds.span)
+            for found in under_hold(case, members, bounds):
+                yield found if is_sure else (found.check, f"{said}: {found.evidence}")
 
 
 def _unseen_commits(members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
@@ -401,8 +403,6 @@ class Court:
         self._settings = settings
         self._watch = watch
         self._trials: dict[Address, Trial] = {}
-        # Facts that concern several cases, some of which may appear later.
-        self._shared: dict[Address, list[Fact]] = {}
         self._written: dict[Address, fleet.Acknowledged] = {}
 
     def hear(self, journal: Source) -> None:
@@ -417,17 +417,9 @@ class Court:
             self.take(address, fact)
 
     def take(self, address: Address, fact: Fact) -> None:
-        """
-        Take one fact; those of a member and address come in order.
-
-        Raises:
-            JournalError: an operator's hold has a scope that cannot be read.
-        """
+        """Take one fact; those of a member and address come in order."""
         if address.group is None:
             self._written.setdefault(address, fleet.Acknowledged()).add(fact)
-            return
-        if not address.is_case:
-            self._shared.setdefault(address, []).append(fact)
             return
         known = self._trials.get(address)
         if known is None:
@@ -438,13 +430,11 @@ class Court:
     def verdicts(self) -> dict[Address, Verdict]:
         """Return the verdict on each case, once all journals were taken."""
         found: dict[Address, Verdict] = {}
-        known = [*self._trials, *self._shared, *self._written]
+        known = [*self._trials, *self._written]
         written = written_to(known)
         for case, needed in docket(known).items():
             trial = self._trials.get(case) or Trial(case, self._settings)
             for address in needed:
-                for fact in self._shared.get(address, ()):
-                    trial.take(fact)
                 if address in self._written:
                     trial.share(self._written[address])
             found[case] = trial.verdict(written)
@@ -458,7 +448,7 @@ def check(
     Return the verdict on every group and partition that the journals name.
 
     Args:
-        journals: the journals of all members, producers and operators.
+        journals: the journals of all members and producers.
         settings: the assumptions.
 
     Raises:

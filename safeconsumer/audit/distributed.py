@@ -151,26 +151,16 @@ def _answers(
             continue
         case = _address(text)
         told = (fact for one in several for fact in _unpickled(one))
-        try:
-            verdict = judge(case, told, settings, {case.topic} if is_written else ())
-        except JournalError as error:
-            yield _json([_unread(str(error), case)]), None
-        else:
-            yield _json(rows_of(verdict)), None
+        verdict = judge(case, told, settings, {case.topic} if is_written else ())
+        yield _json(rows_of(verdict)), None
 
 
 def _json(rows: Iterable[Row]) -> str:
     return json.dumps([row.as_dict() for row in rows])
 
 
-def _unread(trouble: str, case: Address = Address("")) -> Row:  # noqa: B008 - frozen
-    return Row(
-        group=case.group or "",
-        check="",
-        topic=case.topic,
-        partition=case.partition,
-        unjudged=trouble,
-    )
+def _unread(trouble: str) -> Row:
+    return Row(group="", check="", topic="", partition=-1, unjudged=trouble)
 
 
 def _split(lines: Iterable[tuple[Any, ...]]) -> Iterator[tuple[object, ...]]:
@@ -194,9 +184,27 @@ def _copied(lines: Iterable[tuple[str, bytes]], folder: Path) -> dict[Path, str]
         place = folders.setdefault(parent, folder / str(len(folders)))
         place.mkdir(exist_ok=True)
         copies[place / last] = name
-        with (place / last).open("wb") as file:
-            file.writelines(line + b"\n" for _, line in own)
+        _copy((line for _, line in own), place / last)
     return copies
+
+
+def _copy(lines: Iterator[bytes], path: Path) -> None:
+    with path.open("wb") as file:
+        earlier = next(lines)
+        is_first = True
+        for line in lines:
+            file.write(earlier + b"\n")
+            earlier, is_first = line, False
+        # Spark does not tell whether a last line has its end: what is cut has none.
+        file.write(earlier + (b"\n" if is_first or _is_whole(earlier) else b""))
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _report(

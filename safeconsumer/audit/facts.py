@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
+from safeconsumer.audit.journal import Entry, Source
 from safeconsumer.audit.reading import covering_for_group, tp_of
 
 OVER = "over"
@@ -27,18 +27,18 @@ class Address:
 
     Attributes:
         group: a consumer group; None for every group (what a producer wrote).
-        topic: a topic; "" for every partition of the group (an operator's holds).
-        partition: its number; -1 with an empty topic.
+        topic: a topic.
+        partition: its number.
     """
 
     group: str | None
-    topic: str = ""
-    partition: int = -1
+    topic: str
+    partition: int
 
     @property
     def is_case(self) -> bool:
         """Return whether it is one group and one partition, which can be judged."""
-        return self.group is not None and self.topic != ""
+        return self.group is not None
 
 
 @define
@@ -111,7 +111,7 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
             groups = groups - {""} or groups
             cases.update(evolve(one, group=group) for group in groups)
     return {
-        case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
+        case: frozenset({case, evolve(case, group=None)}) & found
         for case in sorted(cases)
     }
 
@@ -134,6 +134,7 @@ class _Apart:
         self._cases: dict[str, Address] = {}
         self._last: Entry | None = None
         self._poll: tuple[object, int] = (None, 0)
+        self._step: tuple[object, int] = (None, 0)
         self._delivered = 0
         self._polling: int | None = None
         self._polls = 0
@@ -151,7 +152,6 @@ class _Apart:
             "assigned": self._owned,
             "call": self._call,
             "group": self._belongs,
-            **dict.fromkeys(OF_OPERATORS, self._control),
             "hold": self._hold,
             "kept": self._kept,
             "lift": self._hold,
@@ -221,9 +221,11 @@ class _Apart:
             yield from self._everywhere(one, [name], [scope])
 
     def _called(self, entry: Entry) -> int:
-        after = entry["after"]  # a step of an iteration, which writes no call
+        after = entry["after"]
         if after is not None:
-            return max(int(after), self._delivered) + 1
+            if after != self._step[0]:  # another poll: the one before has returned
+                self._step = after, max(int(after), self._delivered) + 1
+            return self._step[1]
         call, number = self._poll
         is_its = call is not None and call == entry["poll"]
         return number if is_its else entry.number
@@ -327,10 +329,6 @@ class _Apart:
     def _runs(self, entry: Entry) -> Told:
         self._running = entry["records"]  # for the hold in the next entry
         return iter(())
-
-    def _control(self, entry: Entry) -> Told:
-        group = entry["group"]
-        yield Address(self._group if group is None else group), self._fact(entry)
 
     def _kept(self, entry: Entry) -> Told:
         said = {"first": entry["first"]}

@@ -130,6 +130,7 @@ _PARTITIONS = ("a list of partitions", _all(_is_partition))
 _SCOPE_OF_GROUP = ("a scope", _is_scope_of_group)
 _SCOPES = ("a list of scopes", _all(_is_scope))
 _SPANS = ("a list of spans, [start, end]", _all(_is_span))
+_OFFSETS_OF_RECORDS = ("a list of offsets", _all(_is_offset))
 _OFFSETS = ("offsets by partition", _offsets)
 
 _CALL = {
@@ -154,10 +155,6 @@ _HOLD = {
     "until": _or_none(_TIME),
     "since": _or_none(_TIME),
     "why": _or_none(_TEXT),
-    "group": _or_none(_TEXT),
-    "source": _or_none(_TEXT),
-    "ok": _or_none(("true or false", _is_flag)),
-    "id": _or_none(_KEY),
     "written": _or_none(_TIME),
     "offset": _or_none(_WHOLE),
 }
@@ -188,24 +185,27 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "lost": _OWNED,
     "hold": _HOLD,
     "lift": _HOLD,
-    "group-asked": _HOLD,
-    "group-hold": _HOLD,
-    "group-lift": _HOLD,
-    "group-lifted": _HOLD,
-    "group-refused": _HOLD,
     "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
     "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
     "group": {"group": _TEXT},
     "working": {"order": _TEXT},
     "handle": {
         **_RECORD,
+        "offsets": _or_none(_OFFSETS_OF_RECORDS),
         "id": _KEY,
         "lane": _or_none(_TEXT),
         "attempt": _or_none(_WHOLE),
         "epoch": _or_none(_WHOLE),
     },
-    "handled": {**_RECORD, "id": _KEY, "ok": ("true or false", _is_flag)},
-    "completed": {**_RECORD, "why": _TEXT},
+    "handled": {
+        **_RECORD,
+        "id": _KEY,
+        "ok": ("true or false", _is_flag),
+        "done": _or_none(_OFFSETS_OF_RECORDS),
+        "left": _or_none(_OFFSETS_OF_RECORDS),
+    },
+    "completed": {**_RECORD, "why": _TEXT, "epoch": _or_none(_WHOLE)},
+    "dropped": {"tp": _PARTITION, "before": _WHOLE},
     "running": {"records": ("lists of offsets by partition", _records)},
     "acked": {"tp": _PARTITION, "first": _OFFSET, "last": _OFFSET},
     "kept": {"tp": _PARTITION, "first": _OFFSET},

@@ -3,33 +3,35 @@ Judges what one member's handlers did with the records of one partition.
 
 The checks are: W4, nothing is committed beyond what is complete; W5, no handler begins
 a record that is complete or was never delivered; W7, records of a lane are handled one
-at a time, in the order of offsets.
+at a time, in the order of offsets. Records that begin together, as a batch or in
+another process, are one step of their lane: they may come again in any smaller steps,
+before anything behind them.
 
-Entries of one process are compared by their numbers, without clocks. A handler's end is
-written before the worker learns of it, so it comes before a commit that was asked for,
-or a record that began, after it. A skipped record is the exception: its entry may be
-written later, and then withdraws the findings that its absence caused.
+Entries of one process are compared by their numbers, without clocks. What completes a
+record is written before the worker knows of it, so it comes before a commit that was
+asked for, or a record that began, after it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
 from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.ownerships import Moments
 from safeconsumer.audit.spans import Spans
-from safeconsumer.journal.format import DEAD_LETTER
 
 
 @frozen
-class _Task:
-    offset: int
+class _Step:
+    """Records of a lane that began together."""
+
+    offsets: Sequence[int]
     lane: str | None
     stint: int
 
 
-# Takes the check, the fact, the offset and the evidence; returns what withdraws it.
-Find = Callable[[str, Fact, int, str], Callable[[], None]]
+# Takes the check, the fact, the offset and the evidence.
+Find = Callable[[str, Fact, int, str], object]
 
 
 class Handled:
@@ -37,7 +39,7 @@ class Handled:
     Follows the handlers of one partition.
 
     Args:
-        find: reports a broken promise; the function that it returns withdraws it.
+        find: reports a broken promise.
 
     Attributes:
         begun: every start.
@@ -47,19 +49,21 @@ class Handled:
     def __init__(self, find: Find) -> None:
         self._find = find
         self._open: set[int] = set()  # delivered in this ownership and not complete
+        self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
         self._next: int | None = None
         self._stint = 0  # counts ownerships
         self._newest = self._over = -1  # numbers of ownerships of the worker
-        self._running: dict[object, _Task] = {}
-        self._lanes: dict[str, int] = {}  # the record that began last in each lane
-        self._lettered: set[int] = (
-            set()
-        )  # in this ownership, perhaps for an earlier one
-        self._doubts: dict[int, list[Callable[[], None]]] = {}
+        self._running: dict[object, _Step] = {}
+        self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
         self.begun = Moments()
         self.done = Spans()
 
     # ------------------------------------------------------------ ownership
+
+    def works(self) -> None:
+        """Note that a worker begins, which does not wait for what another one left behind."""
+        self._running.clear()
+        self._newest = self._over = -1
 
     def gained(self, *, is_given_back: bool) -> None:
         """Start again, unless nobody else can have had the partition in between."""
@@ -68,95 +72,128 @@ class Handled:
             self._over = self._newest
             self._next = None
             self._open.clear()
-            self._doubts.clear()
+            self._left.clear()
             self._lanes.clear()
-            self._lettered.clear()
 
-    def sought(self) -> None:
-        """Forget delivered records: they are dropped, and may come again."""
-        self._open.clear()
+    def sought(self, offset: int | None) -> None:
+        """
+        Note that what is at an offset or behind it is delivered again, if at all.
+
+        A worker does not notice a seek at once: it may still begin what it has, and
+        writes what it drops. Its own seeks give back only what it has not begun.
+        """
+        start = 0 if offset is None else offset
+        self._left |= {one for one in self._open if one >= start}
+        self._open -= self._left
+        self._goes_back(start)
+
+    def dropped(self, fact: Fact) -> None:
+        """Note that the worker gave up what it had before it noticed a seek."""
+        self._left |= {one for one in self._open if one < fact["before"]}
+        self._open -= self._left
         self._lanes.clear()
 
     def delivered(self, fact: Fact) -> None:
         """Expect the records of a run to be handled."""
         if self._next is not None and fact["from"] < self._next:
-            self._lanes.clear()
+            self._goes_back(fact["from"])
         self._next, at = fact["next"], fact["first"]
-        for start, end in fact["gaps"] or ():
-            self._open.update(range(at, start))
+        for start, end in (*(fact["gaps"] or ()), (fact["last"] + 1, 0)):
+            came = range(at, start)
+            self._open.update(came)
+            self._left.difference_update(came)
             at = end
-        self._open.update(range(at, fact["last"] + 1))
+
+    def _goes_back(self, start: int) -> None:
+        self._lanes = {
+            lane: step for lane, step in self._lanes.items() if step[-1] < start
+        }
 
     # ------------------------------------------------------------ handlers
 
     def at_work(self) -> Iterator[int]:
         """Yield the offsets whose handlers have begun and not ended."""
-        return (task.offset for task in self._running.values())
+        return (one for step in self._running.values() for one in step.offsets)
 
     def began(self, fact: Fact) -> None:
         """Judge a start."""
-        offset, lane, epoch = fact["offset"], fact["lane"], fact["epoch"]
-        self.begun.add(fact.at, offset)
+        offsets, lane, epoch = offsets_of(fact), fact["lane"], fact["epoch"]
+        for offset in offsets:
+            self.begun.add(fact.at, offset)
         for other in self._running.values():
             if lane is not None and other.lane == lane:
-                said = f"began {offset} while {other.offset} of its lane was handled"
-                self._find("W7", fact, offset, said)
-        is_over = epoch is not None and (epoch < self._newest or epoch <= self._over)
+                said = f"while {other.offsets[0]} of its lane was handled"
+                self._find("W7", fact, offsets[0], f"began {offsets[0]} {said}")
+        is_over = self._is_over(epoch)
         stint = -1 if is_over else self._stint
-        self._running[fact["id"]] = _Task(offset, lane, stint)
+        self._running[fact["id"]] = _Step(offsets, lane, stint)
         if is_over:  # it belongs to an ownership that has ended, and does not count
             return
         self._newest = self._newest if epoch is None else epoch
-        if offset in self._lettered:
-            self._open.add(offset)
-        elif offset not in self._open:
-            said = f"began {offset}, which is complete or was not delivered"
-            self._find("W5", fact, offset, said)
+        for offset in offsets:
+            if offset not in self._open and offset not in self._left:
+                said = f"began {offset}, which is complete or was not delivered"
+                self._find("W5", fact, offset, said)
         if lane is not None:
-            self._follow(fact, offset, lane)
+            self._follow(fact, offsets, lane)
 
-    def _follow(self, fact: Fact, offset: int, lane: str) -> None:
-        last = self._lanes.get(lane, -1)
-        self._lanes[lane] = max(last, offset)
-        if offset < last:
-            said = f"began {offset} after {last} of its lane"
-            self._find("W7", fact, offset, said)
-        elif last < offset and last in self._open:
-            said = f"began {offset} before {last} of its lane was complete"
-            self._doubt(last, self._find("W7", fact, offset, said))
+    def _is_over(self, epoch: int | None) -> bool:
+        return epoch is not None and (epoch < self._newest or epoch <= self._over)
+
+    def _follow(self, fact: Fact, offsets: Sequence[int], lane: str) -> None:
+        before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
+        if before and first < before[0]:
+            said = f"began {first} after {before[0]} of its lane"
+            self._find("W7", fact, first, said)
+        for one in before:
+            if one < last and one in self._open and one not in offsets:
+                said = f"began {last} before {one} of its lane was complete"
+                self._find("W7", fact, last, said)
+                break
+        if not before or last > before[-1]:
+            self._lanes[lane] = offsets
 
     def ended(self, fact: Fact) -> None:
-        """Note the end of a handler; a record whose handler returned is complete."""
-        task = self._running.pop(fact["id"], None)
-        if task is not None and fact["ok"]:
-            self.done.add(task.offset, task.offset + 1)
-            if task.stint == self._stint:
-                self._open.discard(task.offset)
+        """Note the end of a handler; the records that it is done with are complete."""
+        step = self._running.pop(fact["id"], None)
+        if step is None:
+            return
+        done = step.offsets if fact["ok"] else fact["done"] or ()
+        for offset in done:
+            self.done.add(offset, offset + 1)
+        if step.stint != self._stint:
+            return
+        self._open.difference_update(done)
+        self._left.difference_update(done)
+        unbegun = fact["left"] or ()
+        if unbegun and step.lane is not None:
+            begun = [one for one in step.offsets if one not in unbegun]
+            self._lanes[step.lane] = begun
 
     def completed(self, fact: Fact) -> None:
         """Note a record that is complete although its handler failed."""
         offset = fact["offset"]
-        self._open.discard(offset)
         self.done.add(offset, offset + 1)
-        if fact["why"] == DEAD_LETTER:
-            self._lettered.add(offset)
-        else:
-            for take_back in self._doubts.pop(offset, ()):
-                take_back()
+        if not self._is_over(fact["epoch"]):
+            self._open.discard(offset)
+            self._left.discard(offset)
 
     # ------------------------------------------------------------ commits
 
     def committing(self, fact: Fact, offset: int) -> None:
         """Judge a commit when it is asked for."""
-        left = [one for one in self._open if one < offset]
-        if left:
-            first = min(left)
+        first = min((one for one in self._open if one < offset), default=None)
+        if first is not None:
             said = f"committed {offset}, {first} is not complete"
-            self._doubt(first, self._find("W4", fact, first, said))
+            self._find("W4", fact, first, said)
         # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
-        self._lanes = {lane: at for lane, at in self._lanes.items() if at >= low}
+        self._lanes = {
+            lane: step for lane, step in self._lanes.items() if step[-1] >= low
+        }
 
-    def _doubt(self, offset: int, take_back: Callable[[], None]) -> None:
-        if offset not in self.at_work():
-            self._doubts.setdefault(offset, []).append(take_back)
+
+def offsets_of(fact: Fact) -> Sequence[int]:
+    """Return the records with which a handler begins, in the order of offsets."""
+    several: Sequence[int] | None = fact["offsets"]
+    return (fact["offset"],) if several is None else sorted(several)

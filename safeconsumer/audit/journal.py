@@ -11,11 +11,6 @@ from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import VERSION
 
-# The events of operators, who place and lift holds of a whole group.
-OF_OPERATORS = frozenset(
-    {"group-asked", "group-hold", "group-lift", "group-lifted", "group-refused"}
-)
-
 # Skips the search for blanks around a document, with which json.loads begins and ends.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 

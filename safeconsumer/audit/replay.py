@@ -9,7 +9,7 @@ from attrs import define, frozen
 from safeconsumer.audit.anew import Dating
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.handled import Handled
+from safeconsumer.audit.handled import Handled, offsets_of
 from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 from safeconsumer.journal.format import EXPIRED
@@ -232,6 +232,7 @@ class Replay:
             "call": self._call,
             "completed": self.handled.completed,
             "deliver": self._deliver,
+            "dropped": self.handled.dropped,
             "handle": self._handle,
             "handled": self.handled.ended,
             "hold": self._hold,
@@ -261,6 +262,7 @@ class Replay:
 
     def _works(self, fact: Fact) -> None:  # noqa: ARG002 - one shape
         self.is_working = True
+        self.handled.works()
 
     # ------------------------------------------------------------ for a picture
 
@@ -326,7 +328,7 @@ class Replay:
         self._sought_times += 1
 
     def _sought(self, fact: Fact) -> None:
-        self.handled.sought()
+        self.handled.sought(fact["offset"])
         sought = self._seeks.pop(fact["id"], None)
         if sought is None or sought.epoch is not self._latest:
             return
@@ -609,20 +611,22 @@ class Replay:
         held = [
             hold
             for hold in self._holds.standing(fact.at)
-            if hold.owner not in _WORKERS_OWN and not self._is_excused(hold, offset)
+            if hold.owner not in _WORKERS_OWN and not self._is_excused(hold, fact)
         ]
         if held:
             self._suspect("W10", fact, offset, f"began {offset} while", held)
-        began = [one for one in self._let_work if not self._is_excused(one[0], offset)]
+        began = [one for one in self._let_work if not self._is_excused(one[0], fact)]
         self.let_go += _done_then(fact, [let for _, let in began])
         self._let_work = [one for one in self._let_work if one not in began]
         self.handled.began(fact)
 
-    def _is_excused(self, hold: Placed, offset: int) -> bool:
-        excuse = hold.number, offset
-        if offset not in hold.running or excuse in self._excused:
+    def _is_excused(self, hold: Placed, fact: Fact) -> bool:
+        offsets = offsets_of(fact)
+        excuses = {(hold.number, offset) for offset in offsets}
+        was_running = all(offset in hold.running for offset in offsets)
+        if not was_running or excuses & self._excused:
             return False
-        self._excused.add(excuse)
+        self._excused |= excuses
         return True
 
     # ------------------------------------------------------------ checks

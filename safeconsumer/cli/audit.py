@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import evolve
 
 from safeconsumer.audit.around import excerpts, lines
 from safeconsumer.audit.checker import CHECKS, Settings
@@ -17,7 +18,8 @@ from safeconsumer.audit.loading import JournalSet, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli.against import topic_journal
-from safeconsumer.cli.connection import cluster_options
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.journals import settings_options
 from safeconsumer.cli.saying import Command, printable
@@ -47,6 +49,13 @@ Shown = Mapping[Row, Sequence[str]]
     help="Read the topics too: finds what a client lost without noticing.",
 )
 @click.option(
+    "--control",
+    "is_control",
+    is_flag=True,
+    help="Read the control topics too: they say when the groups were held, which is "
+    "what G2 and W10 are judged by.",
+)
+@click.option(
     "--partition",
     metavar="TOPIC:NUMBER",
     help="Only this partition, with the entries around each violation.",
@@ -57,7 +66,7 @@ Shown = Mapping[Row, Sequence[str]]
     help="Judge on Spark, for example local[*]; journals may lie wherever it reads: "
     "s3a://..., hdfs://...",
 )
-@cluster_options
+@connection_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -68,15 +77,16 @@ def audit(  # noqa: PLR0913 - one parameter per option
     left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
-    base: Callable[[], dict[str, Any]],
+    is_control: bool,
+    connect: Connect,
     partition: str | None,
     master: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together. Each consumer group is judged separately.
+    JOURNAL is a file, or a folder of *.journal files; give those of all members
+    and producers together. Each consumer group is judged separately.
     Status 1: there are violations, and each is named with its evidence. Status 2: there
     is no verdict, because a journal is missing, broken or of a newer version, none has
     a partition, or a check could not be judged; the reason is named. It is also 2 if a
@@ -87,7 +97,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
         only = None if partition is None else _named(partition)
         with _opened(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
-            more, unread = _in_topics(base, tps)
+            more, unread = _in_topics(connect.base, tps)
+            if is_control:
+                names = connect.control().topics
+                settings = evolve(settings, control=read_control(connect.base(), names))
             rows, troubles = given.judged(settings, more)
             troubles = (*troubles, *unread)
             reasons = _reasons(troubles, rows)

@@ -45,7 +45,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "demo.demo",
     },
 }
-_MODULES = {name: where for one in _COMMANDS.values() for name, where in one.items()}
+WHERE = {name: where for one in _COMMANDS.values() for name, where in one.items()}
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ class _Commands(Listing):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names of all commands, those of one use together."""
-        return [*_MODULES]
+        return [*WHERE]
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - click's
         """Return the names of commands, by what they are for."""
@@ -85,9 +85,9 @@ class _Commands(Listing):
         cmd_name: str,
     ) -> click.Command | None:
         """Import a command; None if there is no command with that name."""
-        if cmd_name not in _MODULES:
+        if cmd_name not in WHERE:
             return None
-        module, _, name = _MODULES[cmd_name].partition(".")
+        module, _, name = WHERE[cmd_name].partition(".")
         found: Any = import_module(f"safeconsumer.cli.{module}")
         command: click.Command = getattr(found, name)
         return command

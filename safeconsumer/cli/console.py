@@ -2,24 +2,18 @@
 
 import errno
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-from kafka.errors import KafkaError
 
-from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options, skew_option
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.journaled import journal_option
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import Command, printable
-from safeconsumer.group.operator import Operator
-from safeconsumer.group.settings import Control
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
@@ -57,7 +51,6 @@ _SHORTEST_TOKEN = 16
     "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
     "others, 0 for any port.",
 )
-@journal_option
 @skew_option
 @connection_options
 @click.pass_context
@@ -71,7 +64,6 @@ def console(  # noqa: PLR0913 - one parameter per option
     is_read_only: bool,
     token_file: Path | None,
     metrics_at: tuple[str, int] | None,
-    journal: str | None,
     connect: Connect,
 ) -> None:
     """
@@ -82,10 +74,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context), ExitStack() as closing:
         serving = served()
-        kept = SharedJournal(journal) if journal and not is_read_only else None
         base, settings = connect()
-        if kept is not None:
-            _check(kept, base, settings)
         setup = serving.Setup(
             base=base,
             settings=settings,
@@ -96,7 +85,6 @@ def console(  # noqa: PLR0913 - one parameter per option
             port=port,
             is_read_only=is_read_only,
             token=None if token_file is None else _token(token_file),
-            journal=kept,
         )
         try:
             serving.serve(
@@ -111,16 +99,6 @@ def console(  # noqa: PLR0913 - one parameter per option
                 raise
             message = f"port {port}: {error.strerror or error}; choose one with --port"
             raise CommandError(message) from error
-
-
-def _check(kept: SharedJournal, base: Mapping[str, Any], settings: Control) -> None:
-    """Check that holds can be journaled before somebody places one."""
-    kept.check()
-    with (
-        Operator(base, settings, journal=kept) as operator,
-        suppress(KafkaError, OSError),
-    ):
-        operator.check_journal()
 
 
 def served() -> Any:  # noqa: ANN401 - a module of an extra
@@ -150,15 +128,20 @@ def _show(
     host, port = address
     # The pages' own /metrics needs the token that may place holds, on this machine
     # only.
-    prometheus = import_module("safeconsumer.metrics.prometheus")
+    prometheus = import_module("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    registry.register(figures)
     try:
-        server = prometheus.Server(port, host, prometheus.Collector(), figures)
+        server, _ = prometheus.start_http_server(port, host, registry)
     except OSError as error:
         why = error.strerror or error
         message = f"{host}:{port}: {why}; choose another --metrics"
         raise CommandError(message) from error
-    closing.enter_context(server)
-    click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
+    closing.callback(server.server_close)
+    closing.callback(server.shutdown)
+    click.echo(
+        f"Metrics are at http://{host}:{server.server_port}/metrics, without a token."
+    )
 
 
 def _tell(link: str, token_file: Path | None) -> None:

@@ -20,7 +20,6 @@ from safeconsumer.cli.errors import (
     give_up,
     status_of,
 )
-from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
@@ -109,7 +108,6 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="DURATION",
     help="Wait until quiet, at most this long; after it the status is 1.",
 )
-@journal_option
 @output_options
 @skew_option
 @connection_options
@@ -125,7 +123,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
     until: str | None,
     owner: str | None,
     patience: str | None,
-    journal: str | None,
     output: Output,
     connect: Connect,
     **flags: bool,
@@ -148,11 +145,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
             until=until,
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with operating(context, connect, journal) as operator:
+        with Operator(*connect()) as operator:
             operator.check()
             wanted, against = _look(operator, wish, flags)
             if flags["dry_run"]:
-                operator.check_journal()
                 _tell_preview(output, preview(operator, wanted, against))
                 return
             if _is_asking(against, flags):
@@ -421,7 +417,6 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
 @GROUP_OPTION
 @_ending_options
 @owner_option
-@journal_option
 @output_options
 @connection_options
 @click.pass_context
@@ -434,7 +429,6 @@ def extend(  # noqa: PLR0913 - one parameter per option
     for_: str | None,
     until: str | None,
     owner: str | None,
-    journal: str | None,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -450,7 +444,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
         if ending == Ending():
             message = "give a duration or an end: --for 2h or --until 18:30"
             raise CommandError(message)
-        with operating(context, connect, journal) as operator:
+        with Operator(*connect()) as operator:
             operator.check()
             picture = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, picture)

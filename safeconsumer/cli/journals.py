@@ -3,11 +3,14 @@
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.control import Control, from_history
+from safeconsumer.errors import JournalError
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,8 +36,15 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         callback=_allowance,
         metavar="SECONDS",
-        help="How long records may take to come after a resume, and an operator's hold "
-        "to reach members that own the partition already.",
+        help="How long a hold of the group may take to reach members that own the "
+        "partition already.",
+    )
+    @click.option(
+        "--history",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        callback=_control,
+        metavar="FILE",
+        help="What `safeconsumer history -o json` wrote: when the groups were held.",
     )
     @functools.wraps(command)
     def with_settings(
@@ -42,14 +52,29 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         drained: bool,
         clock_skew: float,
         patience: float,
+        history: Control | None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
         settings = Settings(
-            patience=patience, clock_skew=clock_skew, is_drained=drained
+            patience=patience,
+            clock_skew=clock_skew,
+            is_drained=drained,
+            control=history,
         )
         return command(*args, settings=settings, **kwargs)
 
     return with_settings
+
+
+def _control(
+    _context: click.Context, _parameter: click.Parameter, value: Path | None
+) -> Control | None:
+    if value is None:
+        return None
+    try:
+        return from_history(str(value), value.read_text("utf-8"))
+    except (JournalError, OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _allowance(

@@ -14,7 +14,6 @@ from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
-from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
 from safeconsumer.cli.saying import Command
@@ -80,7 +79,6 @@ class _Seen:
     help="Lift a hold that a member placed with pause_group(); its owner is app "
     "unless --owner says otherwise.",
 )
-@journal_option
 @output_options
 @connection_options
 @click.pass_context
@@ -94,7 +92,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     is_all: bool,
     ids: tuple[str, ...],
     source: str,
-    journal: str | None,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -117,7 +114,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             scopes=scopes_of(scopes, group),
             ids=ids,
         )
-        with operating(context, connect, journal) as operator:
+        with Operator(*connect()) as operator:
             operator.check()
             seen = _look(operator, asked)
             if seen is not None and not seen.holds and not asked.scopes:

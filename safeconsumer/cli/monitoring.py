@@ -1,5 +1,6 @@
 """Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook."""
 
+import re
 from collections.abc import Iterator
 from importlib.resources import files as packaged
 from pathlib import Path
@@ -9,24 +10,46 @@ import click
 
 from safeconsumer.cli.errors import EPILOG, Status, give_up
 
+# An address without a fragment, and without what would end a text of YAML.
+_ADDRESS = re.compile(r"https?://[^\s#\"\\{]+")
+
+
+def _checked_address(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> str | None:
+    if text is not None and not _ADDRESS.fullmatch(text):
+        message = f"{text!r} is no address like https://wiki.example/runbook"
+        raise click.BadParameter(message, context, parameter)
+    return text
+
 
 @click.command(epilog=EPILOG)
 @click.argument(
     "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path)
 )
+@click.option(
+    "--runbook",
+    metavar="URL",
+    callback=_checked_address,
+    help="Where people read your copy of runbook.md: the alerts link to it.",
+)
 @click.pass_context
-def monitoring(context: click.Context, folder: Path) -> None:
+def monitoring(context: click.Context, folder: Path, runbook: str | None) -> None:
     """
     Write a Grafana dashboard, alert rules for Prometheus, and their runbook, into DIR.
 
     dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
     Prometheus; lag-alert.yml shows how a lag alert ignores held partitions. An existing
     file that differs is not changed: delete or move it first. The others are written
-    all the same, and the status is 1.
+    all the same, and the status is 1. Without --runbook the alerts link to runbook.md
+    beside them, which a message of Alertmanager cannot reach.
     """
     there = packaged("safeconsumer.metrics").joinpath("files").iterdir()
     found = sorted(there, key=lambda one: one.name)
     files = {one.name: one.read_text("utf-8") for one in found}
+    if runbook is not None:
+        links = files["alerts.yml"].replace('"runbook.md#', f'"{runbook}#')
+        files["alerts.yml"] = links
     try:
         changed = [*_changed(folder, files)]
         new = {name: text for name, text in files.items() if name not in changed}

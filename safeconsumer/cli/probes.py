@@ -2,11 +2,17 @@
 
 import contextlib
 import json
+import socket
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.worker import Worker
+
+# Seconds for which a client may keep a thread waiting.
+PATIENCE = 5.0
 
 
 @contextlib.contextmanager
@@ -29,12 +35,31 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
         answers_of,
     )
 
-    handler = _handler(worker, answers_of(Collector(worker, is_labelled=False)))
-    server = Answers(*address, handler, "safeconsumer-probe-http")
+    server = _Server(*address, _handler(worker, answers_of(Collector(worker))))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:
-        server.end()
+        server.shutdown()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Listens at addresses of IPv4 and IPv6, and ignores clients that hung up."""
+
+    request_queue_size = 64  # with the default of 5 a probe might have to wait
+
+    def __init__(self, host: str, port: int, handler: Any) -> None:  # noqa: ANN401 - a class
+        (self.address_family, *_, address), *_ = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        super().__init__((str(address[0]), port), handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
+        """Print what is no trouble of a client's."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 def _handler(

@@ -1,67 +1,61 @@
-"""Implements ``safeconsumer timeline``: draws what journals report as a picture."""
+"""Implements ``safeconsumer timeline``: draws what journals report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
+from attrs import evolve
 
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import partition_of
-from safeconsumer.audit.timeline.story import Timeline
-from safeconsumer.audit.timeline.telling import Wanted, Watching
+from safeconsumer.audit.timeline.collect import Collector, Part
+from safeconsumer.audit.timeline.data import Timeline
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.journals import settings_options
-from safeconsumer.cli.saying import printable
+from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
 
-_FORMATS = frozenset({".svg", ".png", ".html"})
+
+def _checked(make: Callable[[str], Any]) -> Callable[..., Any]:
+    # What an option is given becomes what a function makes of it, or a usage error.
+    def convert(
+        context: click.Context,
+        parameter: click.Parameter,
+        given: Any,  # noqa: ANN401 - one text, several, or none
+    ) -> Any:  # noqa: ANN401 - whatever the function makes
+        try:
+            if isinstance(given, tuple):
+                return tuple(map(make, given))
+            return None if given is None else make(given)
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, parameter) from error
+
+    return convert
 
 
-def _moment(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> float | None:
-    try:
-        return None if text is None else seconds_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
+def _topic_or_partition(text: str) -> tuple[str, int | None]:
+    return partition_of(text) if ":" in text else (text, None)
 
 
-def _checked_partitions(
-    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
-) -> tuple[str, ...]:
-    try:
-        for text in texts:
-            if ":" in text:
-                partition_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
-    return texts
-
-
-def _checked_format(
-    context: click.Context, parameter: click.Parameter, path: Path
-) -> Path:
-    if path.suffix.lower() not in _FORMATS:
-        endings = ".svg, .png or .html"
-        message = f"{path} must end in {endings}; the ending chooses the format"
-        raise click.BadParameter(message, context, parameter)
+def _output(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() not in {".svg", ".png", ".html"}:
+        message = f"{path} must end in .svg, .png or .html, which chooses the format"
+        raise ValueError(message)
+    if not path.parent.is_dir():  # before the journals are read: that may take minutes
+        message = f"{path} cannot be written: there is no folder {path.parent}"
+        raise ValueError(message)
     return path
 
 
-def _check_folder(output: Path) -> None:
-    # Before the journals are read, which may take minutes.
-    if not output.parent.is_dir():
-        message = (
-            f"{output} cannot be written: No such file or directory: {output.parent}"
-        )
-        raise CommandError(message)
-
-
-@click.command(epilog=EPILOG)
+@click.command(cls=Command, epilog=EPILOG)
 @click.argument(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )
@@ -69,8 +63,8 @@ def _check_folder(output: Path) -> None:
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    callback=_checked_format,
+    metavar="FILE",
+    callback=_checked(_output),
     help="OUT.svg or OUT.png; OUT.html is a page that can be zoomed.",
 )
 @click.option(
@@ -80,21 +74,32 @@ def _check_folder(output: Path) -> None:
     "--partition",
     "partitions",
     multiple=True,
-    callback=_checked_partitions,
     metavar="TOPIC[:N]",
+    callback=_checked(_topic_or_partition),
     help="Only this partition, or all of this topic; repeatable.",
 )
 @click.option(
     "--from",
     "start",
-    callback=_moment,
     metavar="DURATION",
+    callback=_checked(seconds_of),
     help="Begin this long after the first entry: 90s, 1m30s.",
 )
 @click.option(
-    "--to", "end", callback=_moment, metavar="DURATION", help="End this long after it."
+    "--to",
+    "end",
+    metavar="DURATION",
+    callback=_checked(seconds_of),
+    help="End this long after it.",
 )
 @settings_options
+@click.option(
+    "--control",
+    "is_control",
+    is_flag=True,
+    help="Read the control topics too: they say when the groups were held.",
+)
+@connection_options
 @click.pass_context
 def timeline(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -103,88 +108,86 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     journals: tuple[Path, ...],
     output: Path,
     groups: tuple[str, ...],
-    partitions: tuple[str, ...],
+    partitions: tuple[tuple[str, int | None], ...],
     start: float | None,
     end: float | None,
     settings: Settings,
+    is_control: bool,
+    connect: Connect,
 ) -> None:
     """
     Draw what consumers did, by their delivery journals.
 
     One lane for each partition of each group: its holds, its deliveries, its owners,
-    and in red what the audit finds wrong. Needs the extra timeline.
+    and in red what the audit finds wrong. Needs the extra audit.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together. Status 0: the picture was drawn,
-    with or without violations; 2: a journal is broken or of a newer version, and the
-    picture says so, or nothing could be drawn.
+    JOURNAL is a file, or a folder of *.journal files; give those of all members and
+    producers together. Status 0: it was drawn, with or without violations; 2: a journal
+    is broken or of a newer version, and the picture says so, or nothing could be drawn.
     """
-    wanted = Wanted(
+    part = Part(
         groups=frozenset(groups),
-        topics=frozenset(one for one in partitions if ":" not in one),
-        partitions=frozenset(partition_of(one) for one in partitions if ":" in one),
+        topics=frozenset(topic for topic, number in partitions if number is None),
+        partitions=frozenset(
+            (topic, number) for topic, number in partitions if number is not None
+        ),
         start=start or 0.0,
         end=end,
     )
     with explained(context):
-        _check_folder(output)
-        draw = _drawing(output)
-        watching = Watching(settings)
-        given = load(journals)
-        troubles, unread = _heard(watching, given)
+        page = _page()
+        if is_control:
+            names = connect.control().topics
+            settings = evolve(settings, control=read_control(connect.base(), names))
+        collector, given = Collector(settings), load(journals)
+        troubles, unread = _read(collector, given)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
-        story = watching.told(wanted)
-        if unnamed := watching.unnamed(wanted):
-            click.echo(f"safeconsumer: {printable(unnamed)}", err=True)
-        picture = draw(story, _trouble(troubles, unread))
+        trouble = "journals may be missing" if troubles else ""
+        if unread:
+            trouble = f"{counted(unread, 'journal')} cannot be read"
+        found = collector.timeline(part)
+        kind = output.suffix.lower()[1:]
+        drawn = page.drawn(found, kind, trouble=trouble)
         try:
-            output.write_bytes(picture)
+            output.write_bytes(drawn)
         except OSError as error:
             raise CommandError(str(error)) from error
-    click.echo(f"{printable(str(output))}: {_counts(story, len(given))}")
+    click.echo(f"{printable(str(output))}: {_counts(found, len(given))}")
     context.exit(Status.USAGE if troubles else Status.DONE)
 
 
-def _counts(story: Timeline, journals: int) -> str:
-    said = [
-        counted(len(story.lanes), "partition"),
-        counted(journals, "journal"),
-        counted(sum(story.violations.values()), "violation"),
-    ]
-    if story.elsewhere:
-        said[-1] += f" in this part, {story.elsewhere:,} elsewhere"
-    if story.unjudged:
-        said.append(f"not judged: {', '.join(story.unjudged)}")
-    return ", ".join(said)
-
-
-def _drawing(output: Path) -> Callable[[Timeline, str], bytes]:
-    # Checked before the journals are read, which may take minutes.
+def _page() -> Any:  # noqa: ANN401 - a module of an extra
+    # Asked for before the journals are read, which may take minutes.
     try:
-        picture = import_module("safeconsumer.audit.timeline.picture")
+        return import_module("safeconsumer.audit.timeline.page")
     except ModuleNotFoundError as error:
         if error.name != "vl_convert":
             raise
-        message = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+        message = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
         raise CommandError(message) from None
-    kind = output.suffix.lower()[1:]
-    return lambda story, why: picture.drawn(story, kind, trouble=why)
 
 
-def _trouble(troubles: Sequence[str], unread: int) -> str:
-    if unread:
-        return f"{counted(unread, 'journal')} cannot be read"
-    return "journals may be missing" if troubles else ""
-
-
-def _heard(watching: Watching, given: Journals) -> tuple[list[str], int]:
+def _read(collector: Collector, given: Journals) -> tuple[list[str], int]:
     # What is wrong, and how many journals cannot be read because of it.
     troubles, unread = list(given.troubles), given.lost
     for journal in given.opened:
         try:
-            watching.hear(journal)
+            collector.read(journal)
         except JournalError as error:
             troubles.append(str(error))
             unread += 1
     return troubles, unread
+
+
+def _counts(found: Timeline, journals: int) -> str:
+    counts = [
+        counted(len(found.lanes), "partition"),
+        counted(journals, "journal"),
+        counted(sum(found.violations.values()), "violation"),
+    ]
+    if found.elsewhere:
+        counts[-1] += f" in this part, {found.elsewhere:,} elsewhere"
+    if found.unjudged:
+        counts.append(f"not judged: {', '.join(found.unjudged)}")
+    return ", ".join(counts)

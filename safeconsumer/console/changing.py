@@ -18,7 +18,6 @@ from safeconsumer.errors import (
     ControlTopicError,
     ControlWriteError,
     HoldSettingError,
-    JournalError,
     MissingExtraError,
     ScopeSyntaxError,
 )
@@ -415,25 +414,24 @@ def earlier(sent: Submission) -> Outcome | None:
     After it the hold is another, of which the same preview cannot be made any more.
 
     Raises:
-        Problem: another request waits for the cluster, or it could not be journaled.
+        Problem: another request waits for the cluster.
     """
     if not sent.given.get("key"):
         return None
     try:
         with sent.state.commands.lend():
-            known = sent.state.once.outcome(sent.owner, sent.given)
+            return sent.state.once.outcome(sent.owner, sent.given)
     except (ControlTopicError, KafkaError, OSError):
         return None
-    return None if known is None else _journaled(known)
 
 
 def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:
-    state, unwritten = sent.state, ""
+    state = sent.state
     try:
         with state.commands.lend() as operator:
             known = state.once.outcome(sent.owner, sent.given)
             if known is not None:
-                return _journaled(known)
+                return known
             operator.check()
             decided = decide(operator)
             # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
@@ -444,34 +442,17 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
             done: tuple[Acknowledged, ...] = ()
             warning = ""
             if decided.todo:
-                operator.unwritten = ""
-                try:
-                    done = operator.write(decided.source, decided.todo)
-                finally:
-                    unwritten = operator.unwritten
+                done = operator.write(decided.source, decided.todo)
                 warning = decided.seen.missed(operator, decided.source, done)
-            outcome = Outcome(
-                done=done, plan=decided.plan, unwritten=unwritten, warning=warning
-            )
+            outcome = Outcome(done=done, plan=decided.plan, warning=warning)
             state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
-    except JournalError as error:
-        raise Problem(500, "Nothing was written.", str(error)) from error
     except ControlWriteError as error:
-        lacks = f"It could not be journaled: {unwritten}" if unwritten else ""
-        raise Problem(_http(error.__cause__), str(error), lacks) from error
+        raise Problem(_http(error.__cause__), str(error), "") from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
     state.follower.wait_for(topic, last, _SEEN_WITHIN)
-    return _journaled(outcome)
-
-
-def _journaled(outcome: Outcome) -> Outcome:
-    # A client that sends the same request again gets the same error.
-    if outcome.unwritten:
-        title = "It was written and acknowledged, but could not be journaled."
-        raise Problem(500, title, outcome.unwritten)
     return outcome
 
 

@@ -69,8 +69,7 @@ class Figures(Base):
             found.setdefault(one.name, []).append(Sample(one.labels, one.value))
         for name, metric in _METRICS.items():
             if name in found:
-                names = tuple(label.name for label in metric.labels)
-                yield family(metric, names, found[name])
+                yield family(metric, found[name])
 
 
 def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:

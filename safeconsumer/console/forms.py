@@ -43,13 +43,11 @@ class Outcome:
     Attributes:
         done: the changes that were written; empty if all holds existed already.
         plan: the preview, as plain JSON values.
-        unwritten: why the journal lacks it; "" if the journal has it.
         warning: what it replaced that somebody wrote at the same moment; "" for nothing.
     """
 
     done: tuple[Acknowledged, ...]
     plan: Mapping[str, Any]
-    unwritten: str = ""
     warning: str = ""
 
 

@@ -79,7 +79,7 @@ def make_state(setup: Setup, following: Follower, port: int) -> State:
         auth=Auth(
             port, setup.token, owner=setup.owner, owner_header=setup.owner_header
         ),
-        connect=lambda: Operator(setup.base, setup.settings, journal=setup.journal),
+        connect=lambda: Operator(setup.base, setup.settings),
     )
 
 

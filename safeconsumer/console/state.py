@@ -15,7 +15,6 @@ from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.backlog import Backlog, Pace, backlog_of, held_since
 from safeconsumer.group.follower import Follower, Snapshot
-from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
 from safeconsumer.group.picture import Picture
@@ -54,7 +53,6 @@ class Setup:
         principal: the console's login, shown with holds.
         is_read_only: whether holds cannot be placed or lifted here.
         token: a token that does not expire; None for a link that works once.
-        journal: records the holds that are placed and lifted here; None for no journal.
     """
 
     base: Mapping[str, Any]
@@ -66,7 +64,6 @@ class Setup:
     principal: str | None = None
     is_read_only: bool = False
     token: str | None = None
-    journal: Journal | None = None
 
 
 @define(eq=False)

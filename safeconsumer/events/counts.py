@@ -36,12 +36,14 @@ Names of a consumer's events of level warning and error that no other counter ha
 """
 WORKER_ALARMS = (
     "batch_unreadable",
+    "breaker_opened",
     "dead_letter_failed",
     "dead_letter_refused",
     "dead_letter_slow",
     "handler_stalled",
     "nothing_consumed",
     "record_exhausted",
+    "work_paused",
     "worker_process_died",
 )
 """

@@ -11,14 +11,13 @@ from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer.errors import ControlTopicError, ControlWriteError
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.fold import side_by_side
 from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.noting import Journal, Noting
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
@@ -55,12 +54,10 @@ class Operator:
         base: how to reach the cluster, with kafka-python's keys.
         settings: the names of the control topics.
         clock: computes the broker's time.
-        journal: gets what :meth:`write` does, for audits; None: no journal.
 
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
-        unwritten: why the journal lacks some results; "" if it lacks none.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -73,11 +70,8 @@ class Operator:
         base: Mapping[str, Any],
         settings: Control,
         clock: LogClock | None = None,
-        journal: Journal | None = None,
     ) -> None:
         self.settings = settings
-        self._journal = journal
-        self.unwritten = ""
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
         # Milliseconds; a first request waits this long for metadata that is not known
@@ -96,7 +90,6 @@ class Operator:
         # Until when it may listen at all, and until when it must to know who is silent.
         self._until = math.inf
         self._silent_at: float | None = None
-        self._cluster: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -121,24 +114,7 @@ class Operator:
             self._admin = clients.admin(self.base)
         return self._admin
 
-    @property
-    def cluster(self) -> str | None:
-        """The id of the cluster; None if it has none."""
-        if self._cluster is None:
-            self._cluster = self.admin.describe_cluster()["cluster_id"] or None
-        return self._cluster
-
     # ------------------------------------------------------------ holds
-
-    def check_journal(self) -> None:
-        """
-        Check that changes could be journaled, if there is a journal.
-
-        Raises:
-            JournalError: they could not; :meth:`write` would change nothing.
-        """
-        if self._journal is not None:
-            self._journal.check(self.cluster)
 
     def check(self) -> None:
         """
@@ -174,23 +150,8 @@ class Operator:
 
         Raises:
             ControlWriteError: one was not acknowledged; running it again is safe.
-            JournalError: the journal cannot be written; nothing was changed.
         """
-        topic = self.topic_of(source)
-        if self._journal is None or not changes:
-            return publish(self._producer, topic, changes, _WRITE_TIMEOUT)
-        noting = Noting(self._journal, source, self.cluster)
-        noting.asked(changes)
-        done: Sequence[Acknowledged] = ()
-        refused: Sequence[Change] = ()
-        try:
-            done = publish(self._producer, topic, changes, _WRITE_TIMEOUT)
-        except ControlWriteError as error:
-            done, refused = error.acknowledged, error.refused
-            raise
-        finally:
-            self.unwritten = self.unwritten or noting.answered(done, refused)
-        return tuple(done)
+        return publish(self._producer, self.topic_of(source), changes, _WRITE_TIMEOUT)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """

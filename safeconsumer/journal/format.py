@@ -39,17 +39,23 @@ Of every consumer:
   entry may be written a little later, and ``why`` if nobody lifted it: it expired, or
   ended with an ownership.
 
-Of a worker, whose consumer keeps a journal:
+Of a worker, whose consumer keeps a journal; each is written before anything else can
+follow from it, such as a commit, the next record of a lane, or an event:
 
 - ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
   get the records, so that a record counts as done only if they report it;
 - ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
   same for both; with ``handle`` also ``lane``, the same for records that must not
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
-  ownership; with ``handled`` ``ok``, false if it raised;
-- ``completed``: ``tp``, ``offset``, ``why``: the record is complete although its
-  handler failed: dead-letter (written when the letter is acknowledged) or skipped;
-  both are written before anybody else can learn of it;
+  ownership; with ``handled`` ``ok``, false if it raised. Of a batch, and of records of
+  one lane that are handed over to another process together, ``offset`` is the first,
+  and ``handle`` has all ``offsets``; with ``handled``, unless it is ``ok``, ``done``:
+  those that are done, and ``left``: those that were not begun;
+- ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
+  its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
+  also without a handler, where the broker's log cannot be read;
+- ``dropped``: ``tp``, ``before``: the worker has noticed that the position was moved,
+  and has dropped the records before this offset that it still had;
 - ``running``: ``records``, the offsets by partition that handlers are working on;
   written between the moment when a hold is in force and the entry that reports it.
 

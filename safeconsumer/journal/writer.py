@@ -17,7 +17,9 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import VERSION, tp_text
@@ -83,10 +85,10 @@ class JournalWriter:
         self._is_closed = False
         self._warning = ""
         self.running: Running | None = None
+        self._is_unsure: bool
         self._is_writing: bool
-        self._path: Path
-        self._part: int
-        self._file: int
+        self._tried: tuple[int, float]  # the size and the time of a new part, or a try
+        self._end: _End
         self.renew()
         self._begin()
         _alive.add(self)
@@ -94,12 +96,12 @@ class JournalWriter:
     @property
     def path(self) -> Path:
         """The file that this process writes now, which is the last part of its journal."""
-        return self._path
+        return self._end.part.path
 
     @property
     def number(self) -> int:
         """The number of the last entry; 0 before the first."""
-        return self._number
+        return self._end.number
 
     def belong_to(self, group: str) -> None:
         """
@@ -130,22 +132,36 @@ class JournalWriter:
         """
         Append one entry.
 
-        Entries that a signal handler writes during this call are appended when the call
-        continues, or before the next one.
+        Whatever it raises, unless it is closed, the entry is written before the next
+        one. Entries that a signal handler writes during this call are appended when the
+        call continues.
 
         Raises:
-            JournalError: it could not be written, or the journal is closed; an
+            JournalError: it could not be written yet, or the journal is closed; an
                 incomplete journal proves nothing.
         """
+        if self._is_closed:
+            message = f"{self.path} is closed: {event} cannot be written"
+            raise JournalError(message)
+        self._waiting.append(_json({"e": event, **fields}).removeprefix("{"))
+        self.flush()
+
+    def flush(self) -> None:
+        """
+        Append the entries that could not be written before.
+
+        Raises:
+            JournalError: there are some, and they cannot be written now either.
+        """
         with self._lock:
-            if self._is_writing:
-                self._interrupting.append((event, fields))
+            if (
+                self._is_writing
+            ):  # a signal handler's: the call that it interrupted does
                 return
             self._is_writing = True
             try:
-                self._write_interrupting()
-                self._write(event, fields)
-                self._write_interrupting()
+                while self._waiting:
+                    self._write(self._waiting[0])
             finally:
                 self._is_writing = False
             warning, self._warning = self._warning, ""
@@ -166,11 +182,17 @@ class JournalWriter:
             self.write("running", {"records": at})
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """
+        Close the file; a second call does nothing.
+
+        Entries that cannot be written by now are lost.
+        """
         with self._lock:
             if not self._is_closed:
+                with suppress(JournalError):
+                    self.flush()
                 self._is_closed = True
-                os.close(self._file)
+                os.close(self._end.part.file)
 
     def renew(self) -> None:
         """Forget the calls of other threads, which a forked child does not have."""
@@ -178,74 +200,105 @@ class JournalWriter:
         # entry waits.
         self._lock = threading.RLock()
         self._is_writing = False
-        self._interrupting: deque[tuple[str, Mapping[str, object]]] = deque()
+        self._waiting: deque[str] = deque()
 
     # ------------------------------------------------------------ inside
 
-    def _write_interrupting(self) -> None:
-        while self._interrupting:
-            self._write(*self._interrupting.popleft())
-
-    def _write(self, event: str, fields: Mapping[str, object]) -> None:
-        if self._is_closed:
-            message = f"{self._path} is closed: {event} cannot be written"
-            raise JournalError(message)
+    def _write(self, text: str) -> None:
+        # A signal handler may raise behind every step: what the entry's line leaves in
+        # the file is cut off then, and the line is written again. That it was written is
+        # noted in one step, with its number.
         if os.getpid() != self._pid:
             self._begin()
-        elif self._is_full():
-            self._go_on()
-        self._number += 1
-        head = {"n": self._number, "at": self.now(), "e": event}
-        self._size += append(self._file, self._path, {**head, **fields})
+        end = self._end
+        if self._is_unsure:
+            _cut(end)
+            self._is_unsure = False
+        if end.last is not text:
+            if self._is_full(end):
+                end = self._go_on(end)
+            line = f'{{"n":{end.number + 1},"at":{self.now()!r},{text}\n'
+            self._is_unsure = True
+            size = end.size + _append(end.part.file, end.part.path, line)
+            self._end = _End(end.part, end.number + 1, size, text)
+            self._is_unsure = False
+        self._waiting.popleft()
 
     # ------------------------------------------------------------ parts
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._number = 0
+        pid = os.getpid()
         self._first_group = self._group
-        self._name = f"{self._member}-{self._pid}-{uuid.uuid4().hex[:8]}"
+        self._name = f"{self._member}-{pid}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._open(1)
+            self._end = self._opened(1, _NOTHING)
         except (OSError, JournalError) as error:
             message = f"no journal can be written in {self._folder}: {error}"
             raise JournalError(message) from error
+        self._is_unsure, self._pid = False, pid
 
-    def _is_full(self) -> bool:
-        size, age = self._part_bytes, self._part_seconds
-        is_long = size is not None and self._size >= size
-        return is_long or (age is not None and self._clock() - self._began >= age)
+    def _is_full(self, end: "_End") -> bool:
+        limit, age = self._part_bytes, self._part_seconds
+        size, began = self._tried
+        is_long = limit is not None and end.size - size >= limit
+        return is_long or (age is not None and self._clock() - began >= age)
 
-    def _go_on(self) -> None:
-        old, path = self._file, self._path
+    def _go_on(self, end: "_End") -> "_End":
+        old = end.part
         try:
-            self._open(self._part + 1)
+            self._end = end = self._opened(old.number + 1, end)
         except (OSError, JournalError) as error:
             self._warning = (
-                f"{self._path} stays longer than it should: the next part cannot be "
+                f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
             )
-            self._size, self._began = 0, self._clock()  # tried again as much later
-            return
+            self._tried = end.size, self._clock()  # tried again as much later
+            return end
         try:
-            append(old, path, {"part": self._part, "after": self._number})
+            append(old.file, old.path, {"part": end.part.number, "after": end.number})
         finally:
-            os.close(old)
+            os.close(old.file)
+        return end
 
-    def _open(self, part: int) -> None:
-        name = self._name if part == 1 else f"{self._name}.{part:06}"
+    def _opened(self, number: int, end: "_End") -> "_End":
+        name = self._name if number == 1 else f"{self._name}.{number:06}"
         path = self._folder / f"{name.replace('/', '_')}.journal"
         group = self._first_group  # of all parts, so that they are found together
         head = {"journal": VERSION, "member": self._name, "group": group}
         now = self.now()
-        if part == 1:
+        if number == 1:
             self._first = now
-        place = {"began": self._first, "part": part, "after": self._number}
-        begins = {**head, "at": now, **({} if part == 1 else place)}
-        self._file, self._size = begun(path, begins)
-        self._part, self._path = part, path
-        self._began = self._clock()
+        place = {"began": self._first, "part": number, "after": end.number}
+        begins = {**head, "at": now, **({} if number == 1 else place)}
+        file, size = begun(path, begins)
+        self._tried = 0, self._clock()
+        return _End(_Part(number, path, file), end.number, size, end.last)
+
+
+class _Part(NamedTuple):
+    number: int
+    path: Path
+    file: int
+
+
+class _End(NamedTuple):
+    # Where a journal ends: its last part, that part's size, and the last entry.
+    part: _Part
+    number: int
+    size: int
+    last: str | None
+
+
+_NOTHING = _End(_Part(0, Path(), -1), 0, 0, None)
+
+
+def _cut(end: _End) -> None:
+    try:
+        os.ftruncate(end.part.file, end.size)
+    except OSError as error:
+        message = f"{end.part.path} cannot be written: {error}"
+        raise JournalError(message) from error
 
 
 def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
@@ -276,8 +329,15 @@ def append(file: int, path: Path, *documents: Mapping[str, object]) -> int:
     Raises:
         JournalError: not all of it could be written.
     """
-    lines = (json.dumps(one, separators=(",", ":")) for one in documents)
-    data = "".join(f"{line}\n" for line in lines).encode()
+    return _append(file, path, "".join(f"{_json(one)}\n" for one in documents))
+
+
+def _json(document: Mapping[str, object]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _append(file: int, path: Path, lines: str) -> int:
+    data = lines.encode()
     try:
         written = os.write(file, data)
     except OSError as error:

@@ -2,22 +2,21 @@
 Exports the figures of consumers and workers to monitoring systems.
 
 :data:`METRICS` is the table from which everything else is made. For Prometheus, with
-the extra ``metrics``, register a collector or serve a port::
+the extra ``metrics``, register a collector, and let prometheus-client answer::
 
     import prometheus_client
     from safeconsumer import metrics
 
     prometheus_client.REGISTRY.register(metrics.Collector(worker))
+    prometheus_client.start_http_server(9100)
 
-    metrics.serve(9100, worker)
-
-``Collector``, ``Server`` and ``serve`` need the extra: without it even ``hasattr``, or
+``Collector`` needs the extra: without it even ``hasattr``, or
 ``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which says
 what to install. For OpenTelemetry, with the extra ``otel``, there is
 :class:`safeconsumer.metrics.otel.Instruments`.
 
-Metrics without labels are also in kafka-python's own ``consumer.metrics()`` and its
-reporters, in the group ``safeconsumer-metrics``.
+A consumer's metrics are also in kafka-python's own ``consumer.metrics()`` and its
+reporters, in the group ``safeconsumer-metrics``: without labels, as sums.
 
 Counters come from events; gauges are read at each scrape. Reading takes no lock of a
 consumer, and a lock of a worker only while that counts its records. It works from any
@@ -30,16 +29,16 @@ from typing import TYPE_CHECKING, Any
 from safeconsumer.metrics.table import METRICS, Label, Metric
 
 if TYPE_CHECKING:
-    from safeconsumer.metrics.prometheus import Collector, Server, serve
+    from safeconsumer.metrics.prometheus import Collector
 
-__all__ = ["METRICS", "Collector", "Label", "Metric", "Server", "serve"]
+__all__ = ["METRICS", "Collector", "Label", "Metric"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    # The names below need a package that only an extra installs.
-    if name not in __all__:
+    # A collector needs a package that only an extra installs.
+    if name != "Collector":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(import_module("safeconsumer.metrics.prometheus"), name)
+    value = import_module("safeconsumer.metrics.prometheus").Collector
     globals()[name] = value
     return value

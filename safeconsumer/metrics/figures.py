@@ -12,7 +12,7 @@ from safeconsumer._interrupts import is_of_handler
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.view import Holds, View
+from safeconsumer.holds.view import View
 from safeconsumer.metrics.table import METRICS
 
 log = logging.getLogger("safeconsumer.metrics")
@@ -45,7 +45,6 @@ class Figures:
         # must not keep it.
         self._consumer = weakref.ref(consumer)
         self._ledger: PauseLedger = consumer._safe_ledger
-        self._last: _Summed | None = None
 
     @property
     def has_control(self) -> bool:
@@ -62,11 +61,10 @@ class Figures:
 
     def report(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
         """
-        Register the figures that need no label with kafka-python's metrics.
+        Register the consumer's figures with kafka-python's metrics, as sums.
 
-        KIP-1304 will name metrics of paused partitions; its names become aliases here
-        once it is accepted. A reporter may know only kafka-python's groups: if one
-        raises, the figures after that are left out, and the log says so.
+        A reporter may know only kafka-python's groups: if one raises, the figures after
+        that are left out, and the log says so.
         """
         try:
             for metric in METRICS:
@@ -113,37 +111,11 @@ class Figures:
         return sum(self._ledger.hook_failures().values())
 
     def _holds(self) -> dict[str, float]:
-        return self._summed()[1]
-
-    def _oldest(self) -> dict[str, float]:
-        return self._summed()[2]
-
-    def _summed(self) -> "_Summed":
-        # There may be ten thousand holds, which seldom change between two scrapes.
-        state, known = self._view().holds, self._last
-        if known is None or known[0] is not state:
-            self._last = known = _summed(state)
-        return known
-
-
-_Summed: TypeAlias = tuple[Holds, dict[str, float], dict[str, float]]
-
-
-def _summed(state: Holds) -> _Summed:
-    counts: Counter[str] = Counter()
-    oldest: dict[str, float] = {}
-    for hold in state:
-        counts[hold.owner] += 1
-        at = oldest.get(hold.owner)
-        if at is None or hold.placed_at < at:
-            oldest[hold.owner] = hold.placed_at
-    by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
-    since: dict[str, float] = {}
-    for owner, count in counts.items():
-        kind = kind_of(owner)
-        by_kind[kind] += count
-        since[kind] = min(oldest[owner], since.get(kind, oldest[owner]))
-    return state, by_kind, since
+        # There may be ten thousand holds, of few owners.
+        by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
+        for owner, count in Counter(hold.owner for hold in self._view().holds).items():
+            by_kind[kind_of(owner)] += count
+        return by_kind
 
 
 _READ: dict[str, Callable[[Figures], Value]] = {
@@ -154,7 +126,6 @@ _READ: dict[str, Callable[[Figures], Value]] = {
     "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,
-    "holds_oldest_timestamp_seconds": Figures._oldest,
     "hold_changes_total": lambda one: one._counts().hold_changes,
     "rebalances_total": lambda one: one._counts().rebalances,
     "partition_moves_total": lambda one: one._counts().moves,

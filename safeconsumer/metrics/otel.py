@@ -1,14 +1,13 @@
 """Exports the table of metrics to OpenTelemetry, with asynchronous instruments."""
 
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
 from safeconsumer.errors import MetricsSourceError, MissingExtraError
-from safeconsumer.metrics.reading import Readings, Sample, checked
+from safeconsumer.metrics.reading import Readings
 from safeconsumer.metrics.table import Metric, name_of, unit_of
 from safeconsumer.worker.durations import Histogram
 
@@ -31,9 +30,6 @@ __all__ = ["Instruments", "name_of", "unit_of"]
 
 _Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
-# Seconds for which one reading serves the other instruments of one collection.
-_LOOK_SECONDS = 1.0
-
 
 class Instruments:
     """
@@ -43,23 +39,21 @@ class Instruments:
     becomes the same name again when OpenTelemetry writes its metrics for Prometheus. A
     histogram cannot be observed: for ``worker_handler_seconds`` there are two counters,
     ``safeconsumer.worker_handler.count`` and ``.sum``, whose names there differ from
-    the table's.
+    the table's. Every value has the attributes ``client_id`` and ``group``, which a
+    consumer keeps until it is removed; of two with the same names the second is
+    ``client_id#2``.
 
     You may make several objects: those with the same provider share its instruments,
     and the sources of all of them are observed.
 
     Args:
-        sources: consumers, workers, each of which adds its consumer, and what
-            ``safeconsumer.spark.listener()`` returns.
+        sources: consumers, and workers, each of which adds its consumer.
         provider: OpenTelemetry's ``MeterProvider``; None for the global one, which may
             be set later.
-        is_labelled: whether every value has the attributes ``client_id`` and ``group``;
-            a consumer keeps them until it is removed. Of two with the same names the
-            second is ``client_id#2``. False is only for a single consumer.
 
     Raises:
-        MetricsSourceError: a source has another type, a second consumer would have no
-            labels, or the provider makes no meters; nothing was added.
+        MetricsSourceError: a source has another type, or the provider makes no meters;
+            nothing was added.
 
     Thread rules: any; a collection never waits for a ``poll``, and works after
     ``close``. It keeps its sources alive until :meth:`remove`. A forked process does
@@ -70,25 +64,21 @@ class Instruments:
         self,
         *sources: object,
         provider: Any = None,  # noqa: ANN401 - the API's, or an SDK's
-        is_labelled: bool = True,
     ) -> None:
         if provider is not None and not callable(getattr(provider, "get_meter", None)):
             message = f"provider= takes a MeterProvider, not {provider!r}"
             raise MetricsSourceError(message)
-        for one in sources:
-            checked(one)
         self._readings = _observed_by(provider)
-        self._is_labelled = is_labelled
-        self._readings.add(*sources, is_labelled=is_labelled)
+        self._readings.add(*sources)
 
     def add(self, source: object) -> None:
         """
         Observe one more source from now on; nothing changes if it is observed already.
 
         Raises:
-            MetricsSourceError: it is neither consumer nor worker nor listener.
+            MetricsSourceError: it is neither consumer nor worker.
         """
-        self._readings.add(source, is_labelled=self._is_labelled)
+        self._readings.add(source)
 
     def remove(self, source: object) -> None:
         """
@@ -100,95 +90,56 @@ class Instruments:
         self._readings.remove(source)
 
 
-# An SDK takes an instrument's callbacks only when it is made first. A provider may be
-# in both maps: instruments made before any was set belong to the global one, once it is
-# set.
+class _Global:
+    """Stands for the global provider, before it is set and after."""
+
+
+# An SDK takes an instrument's callbacks only when it is made first.
 _by_provider: "weakref.WeakKeyDictionary[object, Readings]" = (
     weakref.WeakKeyDictionary()
 )
-_of_global: list[Readings] = []
+_making = threading.Lock()
 
 
-def _observed_by(provider: object) -> Readings:
-    is_global = provider is None or provider is get_meter_provider()
-    provider = get_meter_provider() if is_global else provider
-    fresh = Readings()
-    if is_global and _of_global:
-        found = _by_provider[provider] = _of_global[0]
-    else:
-        # Of two threads one is first here, and makes the instruments for both.
-        found = _by_provider.setdefault(provider, fresh)
-    if found is fresh:
-        _make_instruments(provider, fresh)
-    if is_global:
-        _of_global[:] = [found]
+def _observed_by(provider: Any) -> Readings:  # noqa: ANN401 - the API's, or an SDK's
+    the_global = get_meter_provider()
+    is_global = provider is None or provider is the_global
+    key, provider = (_Global, the_global) if is_global else (provider, provider)
+    with _making:
+        found = _by_provider.get(key)
+        if found is None:
+            found = Readings()
+            meter = get_meter("safeconsumer", version("safeconsumer"), provider)
+            for metric in found.metrics:
+                _create(meter, metric, found)
+            _by_provider[key] = found
     return found
 
 
-def _make_instruments(provider: object, readings: Readings) -> None:
-    try:
-        meter = get_meter("safeconsumer", version("safeconsumer"), provider)  # type: ignore[arg-type]  # it makes meters
-        looks = _Looks(readings)
-        for metric in readings.metrics():
-            _create(meter, metric, looks.observing)
-    except BaseException:
-        del _by_provider[provider]  # the next one tries again
-        raise
-
-
-class _Looks(threading.local):
-    """
-    The readings of one collection, which asks instrument by instrument, on one thread.
-
-    One reading has all instruments: if the same thread asks for one a second time, it
-    is the next collection. Another thread belongs to another reader, with readings of
-    its own.
-    """
-
-    def __init__(self, readings: Readings) -> None:
-        self._readings = readings
-        self._look: dict[str, tuple[Sample, ...]] = {}
-        self._looked_at = float("-inf")
-        self._served: set[str] = set()
-
-    def observing(self, name: str, of: Callable[[Any], float], part: str) -> _Observe:
-        """Return a function that observes a metric, or a part of it."""
-
-        def observe(_options: CallbackOptions) -> Iterator[Observation]:
-            for sample in self.samples(name, f"{name} {part}"):
-                yield Observation(of(sample.value), dict(sample.labels))
-
-        return observe
-
-    def samples(self, name: str, who: str) -> tuple[Sample, ...]:
-        """Return the values of a metric for one instrument."""
-        now = time.monotonic()
-        if who in self._served or now - self._looked_at > _LOOK_SECONDS:
-            found = self._readings.read()
-            self._look = {metric.name: samples for metric, samples in found}
-            self._looked_at = now
-            self._served.clear()
-        self._served.add(who)
-        return self._look.get(name, ())
-
-
-def _create(
-    meter: Meter,
-    metric: Metric,
-    observing: Callable[[str, Callable[[Any], float], str], _Observe],
-) -> None:
+def _create(meter: Meter, metric: Metric, readings: Readings) -> None:
     name, unit, meaning = name_of(metric), unit_of(metric), metric.meaning
     if metric.kind == "histogram":
-        count = observing(metric.name, _count, "count")
-        total = observing(metric.name, _total, "sum")
+        count = _observing(readings, metric, _count)
+        total = _observing(readings, metric, _total)
         meter.create_observable_counter(f"{name}.count", [count], "", meaning)
         meter.create_observable_counter(f"{name}.sum", [total], unit, meaning)
         return
-    callbacks = [observing(metric.name, float, "")]
+    callbacks = [_observing(readings, metric, float)]
     if metric.kind == "counter":
         meter.create_observable_counter(name, callbacks, unit, meaning)
     else:
         meter.create_observable_gauge(name, callbacks, unit, meaning)
+
+
+def _observing(
+    readings: Readings, metric: Metric, of: Callable[[Any], float]
+) -> _Observe:
+    def observe(_options: CallbackOptions) -> Iterator[Observation]:
+        for _, samples in readings.read(metric):
+            for sample in samples:
+                yield Observation(of(sample.value), dict(sample.labels))
+
+    return observe
 
 
 def _count(value: Histogram) -> float:

@@ -1,19 +1,16 @@
 """Exports the table of metrics to Prometheus, through ``prometheus-client``."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import TYPE_CHECKING, Any
 
-from safeconsumer.errors import MetricsSourceError, MissingExtraError
-from safeconsumer.metrics.answering import PATIENCE, Answers
+from safeconsumer.errors import MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample
-from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
+from safeconsumer.metrics.table import Metric
 from safeconsumer.worker.durations import Histogram
 
 try:
-    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -32,45 +29,39 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 
-_LAST_PORT = 65535
-
-__all__ = ["Base", "Collector", "Server", "answers_of", "family", "serve"]
+__all__ = ["Base", "Collector", "answers_of", "family"]
 
 
 class Collector(Base):
     """
     Gives a registry of prometheus-client the figures of consumers and workers.
 
-    Use one collector for all sources of a registry: the names of two would clash.
+    Use one collector for all sources of a registry: the names of two would clash. Every
+    value has the labels ``client_id`` and ``group``, which a consumer keeps until it is
+    removed; of two with the same names the second is ``client_id#2``.
 
     Args:
-        sources: consumers, workers, each of which adds its consumer, and what
-            ``safeconsumer.spark.listener()`` returns.
-        is_labelled: whether every value has the labels ``client_id`` and ``group``; a
-            consumer keeps them until it is removed. Of two with the same names the
-            second is ``client_id#2``. False is only for a single consumer.
+        sources: consumers, and workers, each of which adds its consumer.
 
     Raises:
-        MetricsSourceError: a source has another type, or a second consumer would have
-            no labels.
+        MetricsSourceError: a source has another type.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
     keeps its sources alive until :meth:`remove`. A forked process does not
     show its parent's sources, since the parent reports them itself.
     """
 
-    def __init__(self, *sources: object, is_labelled: bool = True) -> None:
-        self._is_labelled = is_labelled
-        self._readings = Readings(*sources, is_labelled=is_labelled)
+    def __init__(self, *sources: object) -> None:
+        self._readings = Readings(*sources)
 
     def add(self, source: object) -> None:
         """
         Show one more source from now on; nothing changes if it is shown already.
 
         Raises:
-            MetricsSourceError: it is neither consumer nor worker nor listener.
+            MetricsSourceError: it is neither consumer nor worker.
         """
-        self._readings.add(source, is_labelled=self._is_labelled)
+        self._readings.add(source)
 
     def remove(self, source: object) -> None:
         """
@@ -82,24 +73,17 @@ class Collector(Base):
 
     def describe(self) -> Iterable["Family"]:
         """Return every possible metric, so that a registry refuses a second collector."""
-        return [family(one, (), ()) for one in self._readings.metrics()]
+        return [family(one) for one in self._readings.metrics]
 
     def collect(self) -> Iterator["Family"]:
         """Read all metrics once."""
-        for metric, samples in self._readings.read():
-            yield family(metric, _label_names(metric, samples), samples)
+        for metric, samples in self._readings.read(*self._readings.metrics):
+            yield family(metric, samples)
 
 
-def _label_names(metric: Metric, samples: Iterable[Sample]) -> tuple[str, ...]:
-    own = tuple(one.name for one in metric.labels)
-    first = next(iter(samples))
-    return own if len(first.labels) == len(own) else (*CONSUMER_LABELS, *own)
-
-
-def family(
-    metric: Metric, names: tuple[str, ...], samples: Iterable[Sample]
-) -> "Family":
+def family(metric: Metric, samples: Sequence[Sample] = ()) -> "Family":
     """Return a metric with these values in the form of prometheus-client."""
+    names = tuple(samples[0].labels) if samples else ()
     if metric.kind == "histogram":
         return _histogram(metric, names, samples)
     kind: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -139,88 +123,3 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
         return kind, encode(registry)
 
     return answer
-
-
-class _Http(Answers, WSGIServer):
-    """prometheus-client's server, except that it does not wait for silent clients."""
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE
-
-    def log_message(self, *_args: object) -> None:
-        """Write nothing: Prometheus scrapes every few seconds."""
-
-
-class Server:
-    """
-    Answers Prometheus by HTTP until it is closed; a context manager.
-
-    Attributes:
-        port: the port that it listens on.
-        collector: the collector that it shows; sources may be added and removed.
-    """
-
-    def __init__(
-        self, port: int, host: str, collector: Collector, *others: Base
-    ) -> None:
-        self.collector = collector
-        registry = CollectorRegistry()
-        for one in (collector, *others):
-            registry.register(one)
-        self._server = _Http(host, port, _Handler, "safeconsumer-metrics-http")
-        self._server.set_app(make_wsgi_app(registry))
-        self.port: int = self._server.server_port
-
-    def close(self) -> None:
-        """
-        End the server; a second call does nothing. Its sources are not affected.
-
-        In a forked process it does nothing: the port is the parent's.
-        """
-        self._server.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def serve(
-    port: int,
-    *sources: object,
-    host: str = "127.0.0.1",
-    is_labelled: bool = True,
-) -> Server:
-    """
-    Answer Prometheus by HTTP, on a separate thread.
-
-    It shows these sources and nothing else. Your program's own metrics are in
-    prometheus-client's own registry: register a :class:`Collector` there instead. If
-    several processes share one scrape (``PROMETHEUS_MULTIPROC_DIR``) collectors are not
-    called: there each process needs a port, or OpenTelemetry.
-
-    Args:
-        port: the port to listen on; 0 for any free one, see ``Server.port``.
-        sources: as for :class:`Collector`; more may be added later.
-        host: the address to listen on; "0.0.0.0" to be reached from other machines.
-        is_labelled: as for :class:`Collector`.
-
-    Returns:
-        The server: close it, or leave it for as long as the process lives.
-
-    Raises:
-        OSError: the port is taken.
-        MetricsSourceError: a source is neither consumer nor worker nor listener, or the
-            port is not one.
-    """
-    if type(port) is not int or not 0 <= port <= _LAST_PORT:
-        message = f"serve(port, *sources) takes a port from 0 to 65535, not {port!r}"
-        raise MetricsSourceError(message)
-    return Server(port, host, Collector(*sources, is_labelled=is_labelled))

@@ -1,16 +1,16 @@
 """
-Defines all metrics: name, type, unit, labels, meaning, and the most series of each.
+Defines all metrics: name, where it comes from, labels and meaning.
 
-Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page, the
-dashboard and their tests are made from this table. Owners' names, reasons, scopes,
-hold ids, members, hosts, keys, offsets and error texts are never labels.
+Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page and the
+tests are made from this table; dashboard and alert rules name only what is in it. A
+name says the rest: a counter's ends in ``_total``, and before that stands the unit.
+Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error texts
+are never labels.
 """
 
-import math
-from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import frozen
 
 from safeconsumer.events.counts import ALARMS, CHANGES, MOVES, WISHES, WORKER_ALARMS
 from safeconsumer.holds.hold import KINDS
@@ -18,7 +18,7 @@ from safeconsumer.holds.hold import KINDS
 PREFIX = "safeconsumer_"
 CONSUMER_LABELS = ("client_id", "group")
 """
-Labels of consumers' and workers' metrics, if several consumers are read together.
+Labels of consumers' and workers' metrics.
 """
 MOST_CONSOLE_SERIES = 1000
 """
@@ -26,15 +26,18 @@ The largest number of series of groups that a console shows; it counts the other
 """
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Source: TypeAlias = Literal["consumer", "control", "worker", "spark", "console"]
-Unit: TypeAlias = Literal[
-    "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
-]
+Source: TypeAlias = Literal["consumer", "control", "worker", "console"]
 
-# Units of UCUM; the others are counted things, which UCUM writes in braces.
-_UNITS = {"seconds": "s", "bytes": "By"}
-# Series of a worker's histogram: results.BOUNDS, +Inf, the sum and the count.
-_HISTOGRAM_SERIES = 15
+# Units and their names in UCUM, which writes counted things in braces.
+_UNITS = {
+    "seconds": "s",
+    "bytes": "By",
+    "records": "{record}",
+    "partitions": "{partition}",
+    "offsets": "{offset}",
+    "topics": "{topic}",
+    "members": "{member}",
+}
 # The owners of a worker's own holds.
 _WORKER_OWNERS = (
     "worker:backpressure",
@@ -64,32 +67,25 @@ class Label:
     values: tuple[str, ...] = ()
 
 
-@frozen(kw_only=True)
+@frozen
 class Metric:
     """
     A metric of the table.
 
     Attributes:
-        name: its name without the prefix; it ends in its unit, and in ``_total`` if it
-            is a counter.
+        name: its name without the prefix.
         source: the object that has it: a ``consumer``, one with ``control``, a
-            ``worker``, a query of ``spark`` or the ``console``.
-        kind: Prometheus's name of its type.
-        unit: the unit of its values; None for plain numbers, and for 0 and 1.
+            ``worker`` or the ``console``.
         meaning: describes it for people.
         labels: the labels that distinguish its values.
-        kafka: its name among kafka-python's metrics; None if it is not there, since
-            those have no labels. KIP-1304's names become aliases here once that is
-            accepted.
+        is_histogram: whether it is a histogram.
     """
 
     name: str
     source: Source
-    kind: Kind
     meaning: str
-    unit: Unit | None = None
-    labels: tuple[Label, ...] = field(factory=tuple)
-    kafka: str | None = None
+    labels: tuple[Label, ...] = ()
+    is_histogram: bool = False
 
     @property
     def full_name(self) -> str:
@@ -97,463 +93,326 @@ class Metric:
         return f"{PREFIX}{self.name}"
 
     @property
-    def most(self) -> int | None:
-        """
-        The largest number of series that one member or console has of it.
+    def kind(self) -> Kind:
+        """Prometheus's name of its type."""
+        if self.is_histogram:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
 
-        It is None if this depends on the cluster.
+    @property
+    def unit(self) -> str:
+        """The unit of its values; empty for plain numbers, and for 0 and 1."""
+        unit = self.name.removesuffix("_total").rpartition("_")[2]
+        return unit if unit in _UNITS else ""
+
+    @property
+    def kafka(self) -> str | None:
         """
-        if any(not one.values for one in self.labels):
+        Its name among kafka-python's metrics; None if it is not there.
+
+        KIP-1304's names become aliases here once that is accepted.
+        """
+        if self.source != "consumer":
             return None
-        if self.kind == "histogram":
-            return _HISTOGRAM_SERIES
-        return math.prod(len(one.values) for one in self.labels)
+        return self.name.removeprefix("consumer_").replace("_", "-")
 
 
-def _consumer() -> Iterator[Metric]:
-    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
-        return Metric(name=name, source="consumer", kind=kind, meaning=meaning, **more)  # type: ignore[arg-type]  # attrs' fields, by name
+_GROUP, _TOPIC = Label("group"), Label("topic")
 
-    kind = Label("kind", KINDS)
-    yield metric(
+METRICS: tuple[Metric, ...] = (
+    Metric(
         "consumer_assigned_partitions",
-        "gauge",
+        "consumer",
         "Partitions that are assigned to the consumer.",
-        unit="partitions",
-        kafka="assigned-partitions",
-    )
-    yield metric(
+    ),
+    Metric(
         "consumer_quiet_partitions",
-        "gauge",
+        "consumer",
         "Assigned partitions whose records are not delivered: a hold covers them, or "
         "they wait for the control topics or the end of a poll.",
-        unit="partitions",
-        kafka="quiet-partitions",
-    )
-    yield metric(
+    ),
+    Metric(
         "consumer_last_poll_timestamp_seconds",
-        "gauge",
-        "When the consumer last began a poll(), or continued to wait in one, since the "
-        "epoch; max.poll.interval.ms limits its age. There is no value before the "
+        "consumer",
+        "When the consumer last began a poll(), or continued to wait in one, since "
+        "the epoch; max.poll.interval.ms limits its age. There is no value before the "
         "first poll.",
-        unit="seconds",
-    )
-    yield metric(
+    ),
+    Metric(
         "parked_bytes",
-        "gauge",
+        "consumer",
         "Fetched data of quiet partitions that waits for their resume.",
-        unit="bytes",
-        kafka="parked-bytes",
-    )
-    yield metric(
+    ),
+    Metric(
         "holds",
-        "gauge",
+        "consumer",
         "Holds in force, by who placed them: local calls, a worker, the group's "
         "members, operators.",
-        labels=(kind,),
-        kafka="holds",
-    )
-    yield metric(
-        "holds_oldest_timestamp_seconds",
-        "gauge",
-        "When the oldest hold in force of each kind was placed, since the epoch; there "
-        "is no value without a hold.",
-        unit="seconds",
-        labels=(kind,),
-    )
-    yield metric(
+        labels=(Label("kind", KINDS),),
+    ),
+    Metric(
         "hold_changes_total",
-        "counter",
+        "consumer",
         "Holds placed or changed, removed, expired, and ended with the assignment; a "
         "worker's own holds are not counted, see worker_pause_seconds_total.",
         labels=(Label("kind", WISHES), Label("change", CHANGES)),
-        kafka="hold-changes-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "rebalances_total",
-        "counter",
+        "consumer",
         "Completed joins of the group.",
-        kafka="rebalances-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "partition_moves_total",
-        "counter",
+        "consumer",
         "Partitions that were assigned, revoked, or found lost when the consumer "
         "joined the group.",
         labels=(Label("how", MOVES),),
-    )
-    yield metric(
+    ),
+    Metric(
         "purged_bytes_total",
-        "counter",
+        "consumer",
         "Fetched data thrown away because the ownership of its partition had ended.",
-        unit="bytes",
-        kafka="purged-bytes-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "parked_dropped_bytes_total",
-        "counter",
+        "consumer",
         "Parked data beyond parked_max_bytes, which was dropped and is fetched again.",
-        unit="bytes",
-        kafka="parked-dropped-bytes-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "deleted_unread_offsets_total",
-        "counter",
+        "consumer",
         "Offsets whose records were deleted before they were read, by retention for "
         "example.",
-        unit="offsets",
-        kafka="deleted-unread-offsets-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "alarms_total",
-        "counter",
+        "consumer",
         "Events of a consumer with the level warning or error that no other counter "
         "counts.",
         labels=(Label("event", ALARMS),),
-        kafka="alarms-total",
-    )
-    yield metric(
+    ),
+    Metric(
         "hook_failures_total",
-        "counter",
+        "consumer",
         "Times a hook of the consumer raised.",
-        kafka="hook-failures-total",
-    )
-
-
-def _control() -> Iterator[Metric]:
-    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
-        return Metric(name=name, source="control", kind=kind, meaning=meaning, **more)  # type: ignore[arg-type]  # attrs' fields, by name
-
-    yield metric(
+    ),
+    Metric(
         "control_ready",
-        "gauge",
+        "control",
         "1 if the control topics are read to their end, 0 if not; there is no value "
         "once the consumer is closed.",
-    )
-    yield metric(
+    ),
+    Metric(
         "control_gated_partitions",
-        "gauge",
+        "control",
         "Assigned partitions that wait until the control topics are read.",
-        unit="partitions",
-    )
-    yield metric(
+    ),
+    Metric(
         "control_skipped_records_total",
-        "counter",
+        "control",
         "Records of the control topics that could not be read and were skipped.",
-        unit="records",
-    )
-    yield metric(
+    ),
+    Metric(
         "control_resets_total",
-        "counter",
+        "control",
         "Times a control topic was recreated or truncated.",
-    )
-    yield metric(
+    ),
+    Metric(
         "gates_opened_unread_total",
-        "counter",
+        "control",
         'Partitions that flow although control topics are unread: unavailable="run".',
-    )
-
-
-def _worker() -> Iterator[Metric]:
-    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
-        return Metric(
-            name=f"worker_{name}",
-            source="worker",
-            kind=kind,
-            meaning=meaning,
-            **more,  # type: ignore[arg-type]  # attrs' fields, by name
-        )
-
-    yield metric(
-        "partitions",
-        "gauge",
-        "Partitions of which a worker has uncompleted records.",
-        unit="partitions",
-    )
-    yield metric(
-        "queued_records",
-        "gauge",
+    ),
+    Metric(
+        "worker_queued_records",
+        "worker",
         "Polled records that wait for a handler.",
-        unit="records",
-    )
-    yield metric(
-        "running_records",
-        "gauge",
+    ),
+    Metric(
+        "worker_running_records",
+        "worker",
         "Records that handlers are working on now.",
-        unit="records",
-    )
-    yield metric(
-        "held_bytes",
-        "gauge",
-        "Bytes of the polled records that wait for a handler or are in one.",
-        unit="bytes",
-    )
-    yield metric(
-        "done_total",
-        "counter",
+    ),
+    Metric(
+        "worker_done_total",
+        "worker",
         "Records that a worker completed: handled, written as dead letters, or "
         "skipped.",
-    )
-    yield metric("retries_total", "counter", "Times a worker tried a record again.")
-    yield metric(
-        "dead_letters_total",
-        "counter",
+    ),
+    Metric(
+        "worker_retries_total",
+        "worker",
+        "Times a worker tried a record again.",
+    ),
+    Metric(
+        "worker_dead_letters_total",
+        "worker",
         "Records that failed permanently and were acknowledged as dead letters.",
-    )
-    yield metric(
-        "skipped_total", "counter", "Records that failed permanently and were skipped."
-    )
-    yield metric(
-        "dropped_total",
-        "counter",
+    ),
+    Metric(
+        "worker_skipped_total",
+        "worker",
+        "Records that failed permanently and were skipped.",
+    ),
+    Metric(
+        "worker_dropped_total",
+        "worker",
         "Polled records dropped in a rebalance or at a stop; the next owner of their "
         "partitions gets them again.",
-    )
-    yield metric(
-        "leaked_total",
-        "counter",
+    ),
+    Metric(
+        "worker_leaked_total",
+        "worker",
         "Records that a poll gave a worker in spite of its own hold; a value above 0 "
         "is a defect.",
-    )
-    yield metric(
-        "refetched_total",
-        "counter",
-        "Records that waited and were forgotten, to make room for partitions that had "
-        "none; they are fetched again.",
-    )
-    yield metric("commits_total", "counter", "Commits of a worker that succeeded.")
-    yield metric(
-        "commits_failed_total",
-        "counter",
+    ),
+    Metric(
+        "worker_commits_total",
+        "worker",
+        "Commits of a worker that succeeded.",
+    ),
+    Metric(
+        "worker_commits_failed_total",
+        "worker",
         "Commits of a worker that were refused or not sent.",
-    )
-    yield metric(
-        "commits_failing_seconds",
-        "gauge",
+    ),
+    Metric(
+        "worker_commits_failing_seconds",
+        "worker",
         "For how long no commit of a worker has succeeded although there is something "
-        "to commit; 0 while commits succeed. It also counts the time in which a worker "
-        "handles nothing because its first commit fails.",
-        unit="seconds",
-    )
-    yield metric(
-        "commit_lag_offsets",
-        "gauge",
+        "to commit; 0 while commits succeed. It also counts the time in which a "
+        "worker handles nothing because its first commit fails.",
+    ),
+    Metric(
+        "worker_commit_lag_offsets",
+        "worker",
         "Offsets that a worker has completed but not committed.",
-        unit="offsets",
-    )
-    yield metric(
-        "lag_records",
-        "gauge",
+    ),
+    Metric(
+        "worker_lag_records",
+        "worker",
         "Records that a worker has not completed, and offsets that it has not polled, "
         "by the last fetches. There is no value while a partition was never fetched.",
-        unit="records",
-    )
-    yield metric(
-        "span_records",
-        "gauge",
-        "The longest distance, among a worker's partitions, from the first uncompleted "
-        "record to the last polled one.",
-        unit="records",
-    )
-    yield metric("pauses_total", "counter", "Times a handler asked for a pause.")
-    yield metric(
-        "breaker_opened_total", "counter", "Times a worker's breaker stopped a topic."
-    )
-    yield metric(
-        "breaker_open_topics",
-        "gauge",
+    ),
+    Metric(
+        "worker_breaker_open_topics",
+        "worker",
         "Topics that a worker's breaker keeps stopped now.",
-        unit="topics",
-    )
-    yield metric(
-        "pause_seconds_total",
-        "counter",
+    ),
+    Metric(
+        "worker_pause_seconds_total",
+        "worker",
         "For how long the worker held anything in the name of this owner.",
-        unit="seconds",
         labels=(Label("owner", _WORKER_OWNERS),),
-    )
-    yield metric(
-        "handler_seconds",
-        "histogram",
+    ),
+    Metric(
+        "worker_handler_seconds",
+        "worker",
         "How long handlers took for a record, failed or not; each record of a batch "
         "counts with the batch's mean.",
-        unit="seconds",
-    )
-    yield metric(
-        "drain_seconds_total",
-        "counter",
-        "How long a worker waited for running handlers, before rebalances and stops.",
-        unit="seconds",
-    )
-    yield metric(
-        "last_poll_timestamp_seconds",
-        "gauge",
+        is_histogram=True,
+    ),
+    Metric(
+        "worker_last_poll_timestamp_seconds",
+        "worker",
         "When a worker's loop last ran, since the epoch; there is no value before it "
         "runs, and after it has ended as it was asked to.",
-        unit="seconds",
-    )
-    yield metric(
-        "alarms_total",
-        "counter",
+    ),
+    Metric(
+        "worker_alarms_total",
+        "worker",
         "Events of a worker with the level warning or error that no other counter "
         "counts.",
         labels=(Label("event", WORKER_ALARMS),),
-    )
-    yield metric(
-        "hook_failures_total",
-        "counter",
+    ),
+    Metric(
+        "worker_hook_failures_total",
+        "worker",
         "Times a worker's on_event raised, or the code that makes its spans.",
-    )
-
-
-def _spark() -> Iterator[Metric]:
-    def metric(name: str, kind: Kind, meaning: str, unit: Unit | None = None) -> Metric:
-        return Metric(
-            name=f"spark_{name}",
-            source="spark",
-            kind=kind,
-            meaning=meaning,
-            unit=unit,
-            labels=(Label("query"),),
-        )
-
-    yield metric(
-        "held_partitions",
-        "gauge",
-        "Partitions that the last plan of a query did not read because they are held.",
-        "partitions",
-    )
-    yield metric(
-        "held_lag_offsets",
-        "gauge",
-        "How many offsets the held partitions of a query are behind the ends of their "
-        "logs.",
-        "offsets",
-    )
-    yield metric(
-        "undecided",
-        "gauge",
-        "1 if it is unknown what is held, so that a query reads nothing; otherwise 0.",
-    )
-    yield metric(
-        "batches_total",
-        "counter",
-        "Batches of a query that read something, since the listener was added.",
-    )
-    yield metric(
-        "read_records_total",
-        "counter",
-        "Records of all sources that a query read, since the listener was added.",
-    )
-
-
-def _console() -> Iterator[Metric]:
-    group = Label("group")
-
-    def metric(
-        name: str, meaning: str, *labels: Label, unit: Unit | None = None
-    ) -> Metric:
-        return Metric(
-            name=name,
-            source="console",
-            kind="gauge",
-            meaning=meaning,
-            unit=unit,
-            labels=labels,
-        )
-
-    yield metric(
+    ),
+    Metric(
         "console_snapshot_age_seconds",
-        "For how long the console has read nothing newer; all of its other figures are "
-        "as old, and it leaves out those of groups once they are too old.",
-        unit="seconds",
-    )
-    yield metric(
+        "console",
+        "For how long the console has read nothing newer; all of its other figures "
+        "are as old, and it leaves out those of groups once they are too old.",
+    ),
+    Metric(
         "console_omitted_series",
+        "console",
         f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out; they are those of "
         "topics that are held, and of groups that are not.",
-    )
-    yield metric(
+    ),
+    Metric(
         "group_members",
+        "console",
         "Members of a group by what they report: they obey all holds, have not read "
         "all of them yet, cannot read them, or report nothing; or it is unknown, for "
         "example because reports cannot be read.",
-        group,
-        Label("state", MEMBER_STATES),
-        unit="members",
-    )
-    yield metric(
+        labels=(_GROUP, Label("state", MEMBER_STATES)),
+    ),
+    Metric(
         "group_partitions",
-        "Partitions of a group: not held, held and quiet, held but still delivered, or "
-        "held and either not quiet yet or in an unknown state.",
-        group,
-        Label("state", PARTITION_STATES),
-        unit="partitions",
-    )
-    yield metric(
+        "console",
+        "Partitions of a group: not held, held and quiet, held but still delivered, "
+        "or held and either not quiet yet or in an unknown state.",
+        labels=(_GROUP, Label("state", PARTITION_STATES)),
+    ),
+    Metric(
         "group_quiet",
+        "console",
         "1 if all held partitions of a group are quiet, as the commands status and "
         "wait report it; 0 if they are not, not yet, or it is unknown. There is no "
         "value if nothing is held, or if holds cover nothing.",
-        group,
-    )
-    yield metric(
+        labels=(_GROUP,),
+    ),
+    Metric(
         "group_holds",
+        "console",
         "Holds of a group, by the control topic that they are on.",
-        group,
-        Label("source", SOURCES),
-    )
-    yield metric(
+        labels=(_GROUP, Label("source", SOURCES)),
+    ),
+    Metric(
         "group_unlimited_holds",
+        "console",
         "Holds of a group that never expire, by the control topic that they are on.",
-        group,
-        Label("source", SOURCES),
-    )
-    yield metric(
+        labels=(_GROUP, Label("source", SOURCES)),
+    ),
+    Metric(
         "group_oldest_unlimited_hold_timestamp_seconds",
+        "console",
         "When the oldest hold of a group that never expires was placed, since the "
         "epoch; there is no value without such a hold, or if it is unknown.",
-        group,
-        unit="seconds",
-    )
-    yield metric(
+        labels=(_GROUP,),
+    ),
+    Metric(
         "group_next_expiry_timestamp_seconds",
+        "console",
         "When the next hold of a group expires, since the epoch; there is no value if "
         "no hold expires.",
-        group,
-        unit="seconds",
-    )
-    yield metric(
+        labels=(_GROUP,),
+    ),
+    Metric(
         "group_retention_margin_seconds",
+        "console",
         "Time until retention by age may delete records that were written since the "
         "group's holds were placed: the smallest of its held topics; below 0 they may "
         "be deleted already. There is no value without retention.ms, or if that is "
         "unknown; retention.bytes is not considered.",
-        group,
-        unit="seconds",
-    )
-    yield metric(
+        labels=(_GROUP,),
+    ),
+    Metric(
         "group_held_lag_records",
-        "Lag of a topic's held partitions: records that are not committed. There is no "
-        "value if the lag of one of them is unknown.",
-        group,
-        Label("topic"),
-        unit="records",
-    )
-    yield metric(
+        "console",
+        "Lag of a topic's held partitions: records that are not committed. There is "
+        "no value if the lag of one of them is unknown.",
+        labels=(_GROUP, _TOPIC),
+    ),
+    Metric(
         "group_topic_held",
+        "console",
         "1 for each topic of a group that has held partitions.",
-        group,
-        Label("topic"),
-    )
-
-
-METRICS: tuple[Metric, ...] = (
-    *_consumer(),
-    *_control(),
-    *_worker(),
-    *_spark(),
-    *_console(),
+        labels=(_GROUP, _TOPIC),
+    ),
 )
 """
 All metrics, in the order in which they are shown.
@@ -572,13 +431,11 @@ def name_of(metric: Metric) -> str:
     Its unit and ``total`` are left out if OpenTelemetry adds them for Prometheus.
     """
     name = metric.name.removesuffix("_total")
-    if metric.unit in _UNITS:
+    if metric.unit in {"seconds", "bytes"}:
         name = name.removesuffix(f"_{metric.unit}")
     return f"safeconsumer.{name}"
 
 
 def unit_of(metric: Metric) -> str:
     """Return the unit of a metric's instrument; empty for a plain number."""
-    if metric.unit is None:
-        return ""
-    return _UNITS.get(metric.unit) or f"{{{metric.unit.removesuffix('s')}}}"
+    return _UNITS.get(metric.unit, "")

@@ -69,7 +69,7 @@ The columns of :func:`journals`, as Spark's DDL.
 
 # A first line, as its beginning tells, and an entry that names another group.
 _IS_HEAD = r"""text rlike '^\\s*\\{\\s*"journal"'"""
-_IS_GROUP = """text like '%"e":"group"%'"""
+_IS_GROUP = r"""text rlike '"e":\\s*"group"'"""
 _OF_HEAD = "member string, `group` string, at double, began double"
 _CHANGE = (
     "struct(cast(get_json_object({0}, '$.n') as bigint) as n, "
@@ -149,7 +149,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
         AnalysisException: a path does not exist.
     """
     functions = import_module("pyspark.sql.functions")
-    read = _options(spark.read).text(list(paths))
+    read = _options(spark.read).option("lineSep", "\n").text(list(paths))
     texts = read.selectExpr(
         "_metadata.file_path as file",
         "input_file_block_start() as block",
@@ -195,6 +195,5 @@ def _options(reader: Any) -> Any:  # noqa: ANN401 - pyspark's, of batches or str
         "pathGlobFilter": "*.journal",
         "ignoreMissingFiles": "false",
         "ignoreCorruptFiles": "false",
-        "lineSep": "\n",
     }
     return reader.options(**options)

@@ -35,9 +35,9 @@ _OWNERSHIPS = """
 # begins one. An application's hold is in force once its call has returned.
 _HOLDS = """
     with calls as (
-        select `group`, member, n, at, op = 'pause' as is_placed, scope, owner,
-            lifetime, until as expires, op as how
-        from {entries} lateral view explode(scopes) as scope
+        select `group`, member, n, at, op = 'pause' as is_placed, one as scope,
+            owner, lifetime, until as expires, op as how
+        from {entries} lateral view explode(scopes) as one
         where e = 'return' and op in ('pause', 'resume') and coalesce(ok, true)
     ),
     changes as (
@@ -72,11 +72,11 @@ _COMMITS = """
     )
     select calls.`group`, regexp_extract(tp, '^(.*):[0-9]+$', 1) as topic,
         cast(regexp_extract(tp, ':([0-9]+)$', 1) as int) as partition,
-        calls.member, calls.n, calls.at, offset, answers.at as answered, answers.ok
+        calls.member, calls.n, calls.at, stood as offset, answers.at as answered, answers.ok
     from calls left join answers
         on calls.`group` = answers.`group` and calls.member = answers.member
         and calls.id = answers.id
-    lateral view explode(offsets) as tp, offset
+    lateral view explode(offsets) as tp, stood
 """
 
 _SQL = {

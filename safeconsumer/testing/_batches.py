@@ -6,13 +6,12 @@ from typing import Any
 
 from attrs import field, frozen
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from kafka.record.util import calc_crc32c
 
+from safeconsumer._kafka.decoding.checksum import SUMMED, crc32c
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
 
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
-_AFTER_CRC = DefaultRecordBatch.ATTRIBUTES_OFFSET
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
 _MAX_TIMESTAMP = 35  # where that stands in the header
@@ -55,7 +54,7 @@ class Batch:
             RefusedError: it is damaged, or of another version.
         """
         is_whole = self.header.size_in_bytes == len(self.data)
-        crc = calc_crc32c(self.data[_AFTER_CRC:])
+        crc = crc32c(self.data, SUMMED)
         if self.header.magic != _MAGIC or not is_whole or self.header.crc != crc:
             raise RefusedError(_codes.CORRUPT_MESSAGE)
 
@@ -92,8 +91,8 @@ class Batch:
 
 
 def _signed(data: bytearray, attributes: int) -> Batch:
-    struct.pack_into(">h", data, _AFTER_CRC, attributes)
-    struct.pack_into(">I", data, _AFTER_CRC - 4, calc_crc32c(bytes(data[_AFTER_CRC:])))
+    struct.pack_into(">h", data, SUMMED, attributes)
+    struct.pack_into(">I", data, SUMMED - 4, crc32c(data, SUMMED))
     return Batch(bytes(data))
 
 

@@ -257,7 +257,7 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
     bad = {task.indexes[at]: one for at, one in error.errors.items()}
-    good = [index for index in task.indexes if index not in bad]
+    good = [task.indexes[at] for at in spared(error, len(task.indexes))]
     for index in good:
         task.finish(index)
     failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
@@ -268,6 +268,16 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
         seconds=seconds,
         failing=seconds * len(failed) / len(task.indexes),
     )
+
+
+def spared(error: BaseException | None, size: int) -> Indexes:
+    """Return which of so many records are done, by their places, after a call of all."""
+    if error is None:
+        return range(size)
+    errors = getattr(error, "errors", None)
+    if not isinstance(error, BatchFailure) or misfit(errors, size) is not None:
+        return ()
+    return [at for at in range(size) if at not in error.errors]
 
 
 def misfit(errors: object, size: int) -> Exception | None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -18,6 +18,9 @@ from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
+
+if TYPE_CHECKING:
+    from safeconsumer.journal.recorder import Recorder
 
 
 class Emitter:
@@ -76,6 +79,7 @@ class ConsumerClient:
     Attributes:
         membership: the consumer's membership in its group.
         most: the most records that one poll returns.
+        journal: writes the consumer's journal; None if it keeps none.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
+        self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 

@@ -480,9 +480,10 @@ class Engine:
     def _open(self, tp: TopicPartition, number: int, start: int) -> Epoch:
         before = self.held.epochs.get(tp)
         if before is not None:
-            self.departures.drop(
-                [before], "moved" if before.number == number else REVOKED
-            )
+            has_moved = before.number == number
+            if has_moved and self._work.journal is not None:
+                self._work.journal.drops(tp, start)
+            self.departures.drop([before], "moved" if has_moved else REVOKED)
         epoch = self.held.open(tp, number, self._group.losses, start)
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)

@@ -1,12 +1,14 @@
 """Turns each handler's result into a completion, a retry, a dead letter or a stop."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import evolve
 
 from safeconsumer._checks import is_number
+from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.durations import Durations
@@ -34,6 +36,9 @@ from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tasks import Letter, Outcome, Task
 from safeconsumer.worker.tracebacks import chain, shown
 
+if TYPE_CHECKING:
+    from safeconsumer.worker.journal import HandlerJournal
+
 Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
@@ -50,6 +55,7 @@ class Schedule:
         skipped: records that failed for good and were passed over.
         durations: how long handlers took.
         dead_letters: records whose dead letter was acknowledged.
+        journal: writes which records are complete; None if no journal is kept.
     """
 
     def __init__(
@@ -65,6 +71,9 @@ class Schedule:
         self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
+        self._skips: deque[Letter] = deque()
+        self._skipping = 0
+        self.journal: HandlerJournal | None = None
         self.failing = Failing()
         self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
@@ -119,6 +128,7 @@ class Schedule:
                 self.queue.look_again(epoch)
                 self.queue.wake_one()
                 told = self._taken()
+            self._skip_all()
             self._tell_all(told)
 
     def _fail_unkeyed(
@@ -148,6 +158,7 @@ class Schedule:
                 one.task.epoch.is_held and not one.task.epoch.running
                 for one in outcomes
             )
+        self._skip_all()
         self._tell_all(told)
         self._held.tell_low()
         if is_quiet and self.queue.ledger is not None:
@@ -263,10 +274,14 @@ class Schedule:
     # ------------------------------------------------------------ questions
 
     def running(self, epochs: Iterable[Epoch] | None = None) -> int:
-        """Return how many records handlers work on, of all epochs or of these."""
+        """
+        Return how many records handlers work on, of all epochs or of these.
+
+        Those that are about to be skipped count.
+        """
         if epochs is None:
-            return self._held.running
-        return sum(epoch.running for epoch in epochs)
+            return self._held.running + self._skipping
+        return sum(epoch.running for epoch in epochs) + self._skipping
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""
@@ -457,7 +472,8 @@ class Schedule:
 
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
-            self.skipped += self._take_out(letter)
+            self._skips.append(letter)
+            self._skipping += 1
         elif then == "stop":
             self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
@@ -484,11 +500,36 @@ class Schedule:
 
     def letter_acknowledged(self, letter: Letter) -> None:
         """Complete a record whose dead letter was acknowledged."""
-        with self._held.lock:
-            if not letter.lane.epoch.is_closed:
-                self.dead_letters += self._take_out(letter)
-                self._go_on_behind(letter)
+        self._complete_failed(letter, DEAD_LETTER)
+        self._skip_all()
         self._held.tell_low()
+
+    def _skip_all(self) -> None:
+        # Under no lock, since the journal is written before a record is complete.
+        while self._skips:
+            with self._held.lock:
+                letter = self._skips.popleft() if self._skips else None
+            if letter is None:  # another thread was quicker
+                return
+            try:
+                self._complete_failed(letter, SKIPPED)
+            finally:
+                with self._held.lock:
+                    self._skipping -= 1
+
+    def _complete_failed(self, letter: Letter, why: str) -> None:
+        epoch, journal = letter.lane.epoch, self.journal
+        if journal is not None and not epoch.is_closed:
+            place = epoch.tp, epoch.number, letter.record.offset
+            if not journal.completes(*place, why):
+                return  # the worker stops
+        with self._held.lock:
+            if epoch.is_closed:
+                return
+            if self._take_out(letter):
+                self.skipped += why == SKIPPED
+                self.dead_letters += why == DEAD_LETTER
+            self._go_on_behind(letter)
 
     def letter_refused(self, letter: Letter, why: BaseException) -> None:
         """Apply the policy to a record that can never be a dead letter."""
@@ -497,7 +538,7 @@ class Schedule:
             if letter.lane.epoch.is_closed:
                 return
             self._dispose(evolve(letter, refused=why), then)
-            self._go_on_behind(letter)
+        self._skip_all()
         self._emit(
             worker_events.DeadLetterRefused,
             partition=f"{tp.topic}:{tp.partition}",

@@ -6,6 +6,7 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import CorruptBatchError
+from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.handlers import RecordFailedError
@@ -87,14 +88,22 @@ class Unreadable:
         elif batch.then is None and batch.failures == 1:
             self._tell(tp, batch, "retry")
         if batch.then == "skip":
-            self._client.go_back(tp, error.offset + 1)
-            with self._held.lock:
-                self.work.skipped += 1
-                self._held.done += 1
+            self._skip(tp, batch)
         elif batch.then is None:
             batch.until = now + policy.retry.delay(batch.failures, policy.draw())
         else:
             batch.until = now + max(1.0, policy.retry.most)
+
+    def _skip(self, tp: TopicPartition, batch: _Batch) -> None:
+        offset, journal = batch.error.offset, self.work.journal
+        if journal is not None and not journal.completes(
+            tp, batch.number, offset, SKIPPED
+        ):
+            return  # the worker stops
+        self._client.go_back(tp, offset + 1)
+        with self._held.lock:
+            self.work.skipped += 1
+            self._held.done += 1
 
     def _new(self, tp: TopicPartition, number: int, error: CorruptBatchError) -> _Batch:
         # The offset behind one that was passed over is of the same batch if the words

@@ -17,6 +17,7 @@ from safeconsumer.worker.assembly import (
     Surroundings,
     assembled,
     calls_of,
+    journal_of,
     policy_of,
     tracer_of,
 )
@@ -142,6 +143,7 @@ class Worker:
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
+        self._journal = self._schedule.journal = journal_of(options, parts)
         self._tracer = tracer_of(options)
         calls = calls_of(options, called, parts, self._tracer)
         self._runner = around.choose(
@@ -259,6 +261,8 @@ class Worker:
             )
             self._client.membership.read_with(None, None)
             self._client.membership.refuse_commits(commits_alone)
+            if self._journal is not None:
+                self._journal.begin(self.running)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
@@ -444,6 +448,8 @@ class Worker:
             self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
+            if self._journal is not None:
+                self._journal.end()
             with contextlib.suppress(Exception):  # the error was reported before
                 self._client.lift_outages()
                 left = max(_LEAVE_SECONDS, end - self._clock())

@@ -25,6 +25,7 @@ from tests.sim.reading import (
     both_protocols,
     both_ways,
 )
+from tests.sim.test_journal import faults, of
 from tests.sim.world import World
 
 OURS = str(Path(safeconsumer.__file__).parent)
@@ -194,11 +195,29 @@ def test_while_parked_records_are_given_back(lab: Lab, decoder: str) -> None:
 @both_ways
 @everywhere
 def test_of_a_consumer_with_a_journal(lab: Lab, how: str, tmp_path: Path) -> None:
-    """P18: it returns no record that it then takes for one that it could not write."""
+    """P18: nothing is lost, and its journal says which records came again."""
     written = Written(lab)
     settings = {"tps": written.tps, "how": how, "max_poll_records": 3}
     reader = Reader(lab, SafeConsumer, journal=str(tmp_path), **settings)
     assert read_everywhere(written, reader, interrupting()) > 100
+    reader.consumer.close()
+    assert faults(tmp_path) == []
+    written_again = [one for one in of(tmp_path, "call") if one["op"] == "seek"]
+    assert len(written_again) > 1
+
+
+@everywhere
+def test_of_a_traced_step_with_a_journal(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """P18: a record that the tracing did not return is written as one that came again."""
+    trace(monkeypatch)
+    written = Written(lab)
+    settings = {"tps": written.tps, "how": "iterate", "journal": str(tmp_path)}
+    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
+    assert read_everywhere(written, reader, interrupting(OURS, meddling.__file__)) > 100
+    reader.consumer.close()
+    assert faults(tmp_path) == []
 
 
 def _rejoin(_: Lab, consumer: SafeConsumer) -> None:

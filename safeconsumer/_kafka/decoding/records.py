@@ -1,7 +1,7 @@
 """
 Decodes record batches by compiled code, one at a time, with upstream's results.
 
-Headers, checksums, control batches and aborted transactions stay upstream's code. Only
+Headers, control batches and aborted transactions stay upstream's code. Only
 the records inside a batch of format 2 are read by compiled code (``_batches.c``): the
 batch is checked as a whole, and records are made as they are taken. If anything is not
 as a producer writes it, upstream's decoder reads that batch from its start, so that
@@ -17,6 +17,7 @@ from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.decoding.checksum import is_whole
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -135,7 +136,7 @@ class CompiledRecords(PythonRecords):
             self._end()
             return False
         self._batch = batch
-        if self.check_crcs and not batch.validate_crc():
+        if self.check_crcs and not is_whole(batch):
             message = (
                 f"Record batch for partition {self.topic_partition} at offset "
                 f"{batch.base_offset} failed crc check"

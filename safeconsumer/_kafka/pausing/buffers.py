@@ -129,7 +129,6 @@ class ParkedData:
         self.max_bytes = max_bytes
         self._parts, self._answers = parts, answers
         self._bytes: dict[TopicPartition, int] = {}  # oldest first
-        self._reported: dict[TopicPartition, int] = {}
 
     def keep_part(self, part: Any) -> None:  # noqa: ANN401 - either class
         """Keep a batch; its partition becomes the newest."""
@@ -193,14 +192,6 @@ class ParkedData:
             if answer is not None:
                 drop_answer(answer)
         return dropped
-
-    def changes(self) -> dict[TopicPartition, int]:
-        """Return the sizes that changed since the last call; 0: no longer kept."""
-        before, self._reported = self._reported, dict(self._bytes)
-        now = self._reported
-        changed = {tp: size for tp, size in now.items() if before.get(tp, 0) != size}
-        changed.update({tp: 0 for tp in before if tp not in now and before[tp]})
-        return changed
 
     def clear(self) -> None:
         """Forget everything; upstream has thrown it away."""

@@ -1,6 +1,6 @@
 """Keeps of each commit in which ownerships it was asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -23,6 +23,10 @@ _LOST = (
 )
 
 
+def _told_to_nobody(*, is_done: bool) -> None:
+    pass
+
+
 class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
     """
     Offsets to commit, and the ownerships in which that was asked for.
@@ -34,6 +38,8 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
     Attributes:
         states: upstream's state object of each ownership.
         is_given_up: whether who asked for it was interrupted, so that it is sent no more.
+        is_journaled: whether a journal has it.
+        answered: tells the journal, if there is one, the result.
 
     Args:
         offsets: what to commit.
@@ -57,7 +63,8 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
         self._generation = generation
-        self.is_given_up = False
+        self.is_given_up = self.is_journaled = False
+        self.answered: Callable[..., None] = _told_to_nobody
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""

@@ -4,9 +4,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -50,15 +50,6 @@ _UNKNOWN_MEMBER = (-1, "")
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class CommitJournal(Protocol):
-    """The call by which a coordinator reports to a journal; the IO thread."""
-
-    def committing(
-        self, offsets: Mapping[TopicPartition, int]
-    ) -> AbstractContextManager[object]:
-        """Note a commit, and its result."""
-
-
 class PauseSafeCoordinator(ConsumerCoordinator):
     """
     Joins, commits and heartbeats of one member, with what pausing needs around them.
@@ -85,7 +76,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     Attributes:
         watch: tells what a join has changed, and passes pauses on in it.
-        journal: gets every commit; None: there is no journal.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -105,7 +95,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._manager: Any = self._waking
         self.ledger: PauseLedger = self._subscription.ledger
         self.watch = RebalanceWatch(self._subscription)
-        self.journal: CommitJournal | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
         self._joined: Joined | None = None
@@ -592,8 +581,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit = self._of_this_ownership(offsets)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
+        if refusal is None:
+            self._journal(commit)
         if refusal is None and not self.coordinator_unknown():
-            return self._do_commit_offsets_async(commit, callback)
+            return self._answered(
+                self._do_commit_offsets_async(commit, callback), commit
+            )
         result = Future()
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -608,7 +601,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.lookup_coordinator().add_callback(send).add_errback(fail)
         else:
             fail(refusal)
-        return result
+        return self._answered(result, commit)
 
     def commit_offsets_sync(
         self, offsets: Offsets, timeout_ms: float | None = None
@@ -624,6 +617,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
+        self._journal(commit)
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:  # a handler's: its coroutine goes on, and tries again
@@ -634,7 +628,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         commit = self._of_this_ownership(offsets)
-        await super()._commit_offsets_sync_async(commit, timeout_ms)
+        self._journal(commit)  # it commits by itself, before a join
+        is_done = False
+        try:
+            await super()._commit_offsets_sync_async(commit, timeout_ms)
+            is_done = True
+        finally:
+            commit.answered(is_done=is_done)
 
     async def _invoke_rebalance_listener_async(
         self, method_name: str, arg: Collection[TopicPartition]
@@ -678,20 +678,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise CommitFailedError
         for state in offsets.states.values():
             state.commits_sent += 1
-        with self._journaled(offsets):
-            kind, member = (
-                self._subscription.subscription_type,
-                self._generation.member_id,
-            )
-            try:
-                return await super()._send_offset_commit_request(offsets)
-            except FencedInstanceIdError as error:
-                is_over = member != self._generation.member_id
-                if is_over or kind == SubscriptionType.NONE:
-                    # It was sent by a former member, or by no member. Upstream would
-                    # raise at every later poll that this member is fenced.
-                    raise CommitFailedError from error
-                raise
+        kind, member = self._subscription.subscription_type, self._generation.member_id
+        try:
+            return await super()._send_offset_commit_request(offsets)
+        except FencedInstanceIdError as error:
+            is_over = member != self._generation.member_id
+            if is_over or kind == SubscriptionType.NONE:
+                # It was sent by a former member, or by no member. Upstream would raise
+                # at every later poll that this member is fenced.
+                raise CommitFailedError from error
+            raise
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
@@ -705,10 +701,19 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.group_id and threading.current_thread() is not self._net._io_thread:
             self._net.run(_nothing)
 
-    def _journaled(self, offsets: Offsets) -> AbstractContextManager[object]:
-        if self.journal is None or not offsets:
-            return nullcontext()
-        return self.journal.committing({tp: one.offset for tp, one in offsets.items()})
+    def _journal(self, commit: OwnedOffsets) -> None:
+        journal = self._subscription.journal
+        if journal is None or not commit or commit.is_journaled:
+            return
+        commit.is_journaled = True
+        offsets = {tp: one.offset for tp, one in commit.items()}
+        commit.answered = journal.committing(offsets)
+
+    def _answered(self, result: Future, commit: OwnedOffsets) -> Future:
+        if commit.is_journaled:
+            result.add_callback(lambda _: commit.answered(is_done=True))
+            result.add_errback(lambda _: commit.answered(is_done=False))
+        return result
 
     def _handle_offset_commit_response(
         self,

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import (
@@ -38,19 +38,6 @@ from safeconsumer.holds.ownership import Ownership
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
-
-_ENDED = "its ownership ended"
-_OVER_LIMIT = "parked_max_bytes"
-
-
-class FetchJournal(Protocol):
-    """The calls by which a fetcher reports to a journal; on the polling thread."""
-
-    def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
-        """Note fetched records that were thrown away; None: it is not known how many."""
-
-    def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
-        """Note how many bytes of fetched data of a partition are kept."""
 
 
 class PauseSafeFetcher(Fetcher):
@@ -114,7 +101,6 @@ class PauseSafeFetcher(Fetcher):
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
-        self.journal: FetchJournal | None = None
         self.wait = FetchWait(self._manager)
         self.wakeup = Wakeup(self._net)
 
@@ -220,6 +206,10 @@ class PauseSafeFetcher(Fetcher):
         ``poll``: one that does not come to drain returns, too.
         """
         with self._subscriptions._lock:
+            if self._subscriptions.journal is not None:
+                again = self._subscriptions.undelivered.unreturned()
+                for tp, offset in again.items():
+                    self._subscriptions.journal.comes_again(tp, offset)
             self._subscriptions.undelivered.settle()
 
     def _raise_pending(self) -> None:
@@ -488,11 +478,6 @@ class PauseSafeFetcher(Fetcher):
                 partitions=tuple(dropped),
                 bytes=sum(dropped.values()),
             )
-        if self.journal is not None:
-            for tp in dropped:
-                self.journal.purged(tp, None, _OVER_LIMIT)
-            for tp, size in self.parked.changes().items():
-                self.journal.parked(tp, size, self.parked.max_bytes)
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
@@ -690,9 +675,6 @@ class PauseSafeFetcher(Fetcher):
             records=sum(known) if len(known) == len(counts) else None,
             bytes=sum(size for _, _, size in purged),
         )
-        if self.journal is not None:
-            for tp, count, _ in purged:
-                self.journal.purged(tp, count, _ENDED)
 
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
         self._subscriptions.ledger.emit(kind, **fields)

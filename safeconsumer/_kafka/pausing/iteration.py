@@ -243,17 +243,22 @@ class Iteration:
         try:
             return step()
         except BaseException:
-            self._take_back()
+            if self._taken_record is not None:
+                self.take_back(self._taken_record)
             raise
 
-    def _take_back(self) -> None:
-        record = self._taken_record
-        if record is None or self._yielding is None:
+    def take_back(self, record: ConsumerRecord) -> None:
+        """Have the record that was yielded last fetched again, unless a seek came since."""
+        if self._yielding is None:
             return
         state, moves = self._yielding
-        with self._consumer._subscription._lock:
+        subscription = self._consumer._subscription
+        with subscription._lock:
             if state.moves == moves:
                 state.position = OffsetAndMetadata(record.offset, "", -1)
+                if subscription.journal is not None:
+                    tp = TopicPartition(record.topic, record.partition)
+                    subscription.journal.comes_again(tp, record.offset)
 
     def _taken(self, batches: Drained) -> Iterator[_Taken]:
         # States and positions as they were in the drain: a later seek is not undone. An

@@ -20,14 +20,28 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undeliv
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.ownership import Cause, Reassignment
 
 
-class PositionJournal(Protocol):
-    """The call by which a subscription reports to a journal; any thread."""
+class Journal(Protocol):
+    """The calls by which the parts of a consumer report to a journal; any thread."""
+
+    def reassigned(self, change: Reassignment) -> None:
+        """Note a change of the assignment, under upstream's lock; it must not raise."""
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """Note a position that was set: the committed one, a reset, or the user's."""
+
+    def comes_again(self, tp: TopicPartition, offset: int) -> None:
+        """Note that the records from an offset on were taken and could not be returned."""
+
+    def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
+        """
+        Note a commit that is asked for; return what notes its result, ``is_done=``.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
 
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
@@ -59,7 +73,7 @@ class LedgerSubscription(SubscriptionState):
             upstream's lock.
         is_passing: whether what is assigned now is no completed join's: it is being
             prepared, or the membership is lost.
-        journal: gets every position that is set; None: there is no journal.
+        journal: what this consumer does is reported to it; None: there is no journal.
         refusal: makes the exception of commits without offsets; None: they are allowed.
     """
 
@@ -73,7 +87,7 @@ class LedgerSubscription(SubscriptionState):
         self.ledger = ledger
         self.undelivered = Undelivered()
         self.is_passing = False
-        self.journal: PositionJournal | None = None
+        self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None

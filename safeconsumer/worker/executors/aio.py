@@ -254,10 +254,12 @@ class Coroutines:
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         try:
-            context = context_of(task, self._calls.deadline, self._state)
-            if self._calls.is_batch:
-                return await self._run_batch(task, slot, context)
-            return await self._run_each(task, slot, context)
+            calls, call = self._calls, self._call
+            context = context_of(task, calls.deadline, self._state)
+            if calls.journal is not None:
+                call = calls.journal.around(call, task)
+            run = self._run_batch if calls.is_batch else self._run_each
+            return await run(call, task, slot, context)
         except BaseException as error:
             if self._is_over:
                 raise
@@ -265,13 +267,15 @@ class Coroutines:
         finally:
             slot.task = None
 
-    async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
+    async def _run_batch(
+        self, call: Handler, task: Task, slot: Slot, context: Context
+    ) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         try:
-            refuse_undone(await Apart(self._call, records, context))
+            refuse_undone(await Apart(call, records, context))
         except BaseException as error:
             if self._is_over:
                 raise
@@ -281,8 +285,10 @@ class Coroutines:
             await self._clear_cancelling()
         return all_done(task, time.monotonic() - slot.began)
 
-    async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
-        call, ours = self._call, asyncio.current_task()
+    async def _run_each(
+        self, call: Handler, task: Task, slot: Slot, context: Context
+    ) -> Outcome:
+        ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
         chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
         began = now = time.monotonic()

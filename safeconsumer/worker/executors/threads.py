@@ -80,6 +80,9 @@ class Threads:
     def _run(self, task: Task, slot: Slot) -> Outcome:
         calls = self._calls
         context = context_of(task, calls.deadline, self._lifespan.state)
+        handle = self._handle
+        if calls.journal is not None:
+            handle = calls.journal.around(handle, task)
         if calls.is_batch:
-            return call_batch(self._handle, task, slot, context)
-        return call_each(self._handle, task, slot, context, calls.seconds)
+            return call_batch(handle, task, slot, context)
+        return call_each(handle, task, slot, context, calls.seconds)

@@ -10,14 +10,12 @@ from kafka import TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.facts import Address
-from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.stream import sources
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
-from tests.harness.audit.recorded import Recorded
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import poll_until
 
@@ -62,21 +60,10 @@ def test_what_is_polled_without_moving_on_comes_again(
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
-@pytest.mark.any_broker
-def test_another_client_tells_its_group_by_its_settings(
-    clients: Clients, tmp_path: Path
-) -> None:
-    topic = filled(clients, 1)
-    writer = JournalWriter(tmp_path)
-    consumer = Recorded(clients.consumer(SafeConsumer, group=f"g-{topic}"), writer)
-    consumer.assign([TopicPartition(topic, 0)])
-    assert list(check([read(writer.path)])) == [Address(f"g-{topic}", topic, 0)]
-
-
 def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:
     """W4: what a writer was told before it had a group is its first consumer's."""
     writer = JournalWriter(tmp_path)
-    Handling(writer, order="key")
+    writer.write("working", {"order": "key"})
     writer.belong_to("g")
     writer.write("assigned", {"partitions": [TP], "generation": 1})
     run = {"from": 0, "next": 2, "first": 0, "last": 1, "count": 2}

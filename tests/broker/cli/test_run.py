@@ -1,6 +1,7 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -231,7 +232,8 @@ def test_probes_say_that_the_loop_turns(program: Program) -> None:
     for path in ("live", "healthy"):
         wait_for(lambda path=path: probed(port, path) == well, path, SECONDS)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert b"safeconsumer_worker_running_records 1.0\n" in answer.read()
+        of_this_one = rb'running_records{client_id="[^"]+",group="[^"]+"} 1.0\n'
+        assert re.search(of_this_one, answer.read())
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one

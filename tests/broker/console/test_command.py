@@ -13,7 +13,6 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
@@ -148,32 +147,6 @@ def test_the_demo_serves_a_fleet_until_ctrl_c() -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert (page.status_code, process.returncode, errors) == (200, Status.DONE, "")
-
-
-def test_a_journal_is_for_who_changes_something(tmp_path: Path) -> None:
-    """Whoever only looks writes nothing, and may name what cannot be written."""
-    named = ("--journal", str(tmp_path / "no" / "ops.journal"))
-    ended = run(*named)
-    assert (ended.exit_code, "cannot be written" in ended.stderr) == (2, True)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = ("--port", str(taken.getsockname()[1]))
-        ended = run(*named, *port, "--read-only")
-        assert "choose one with --port" in ended.stderr
-        ended = run("--journal", str(tmp_path / "ops.journal"), *port)
-        assert "choose one with --port" in ended.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.any_broker
-def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> None:
-    """That is said at its start, not when somebody holds something."""
-    path = tmp_path / "ops.journal"
-    SharedJournal(path).write((), "another")
-    where = ",".join(team.broker.client_config["bootstrap_servers"])
-    named = ("console", "--bootstrap", where, "--journal", str(path))
-    ended = CliRunner().invoke(safeconsumer, named)
-    assert ended.exit_code == Status.USAGE
-    assert "is of the cluster another" in ended.stderr
 
 
 @pytest.mark.embedded_broker

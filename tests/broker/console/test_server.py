@@ -1,26 +1,21 @@
 """What the console's pages and calls answer of a real group."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.audit.journal import read
-from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console import changing
 from tests.harness.console.harness import (
     Served,
-    console,
     row_of,
     settled,
     until_complete,
     until_level,
     until_settled,
 )
-from tests.harness.group.operating import fill_the_disk, run
+from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
@@ -55,26 +50,6 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
             ended = served.post("resume", group=group, scope=f"{team.topic}:{number}")
             assert ended.status_code == 200
         until_level(served, group, "flows")
-
-
-def test_what_is_held_here_is_written_down(team: Team, tmp_path: Path) -> None:
-    """For audits; a journal that cannot be written keeps anything from being held."""
-    path = tmp_path / "ops.journal"
-    members = settled(team, "a")
-    with console(team, journal=SharedJournal(path)) as served, Polled(*members):
-        until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": f"{team.topic}:0", "reason": "db"}
-        assert served.pause(**wish).status_code == 200
-        ended = served.post("resume", group=team.group, scope=f"{team.topic}:0")
-        assert ended.status_code == 200
-        said = [one.event for one in read(path).entries]
-        assert said == ["group-asked", "group-hold", "group-lift", "group-lifted"]
-        path.write_text("something else")
-        refused = served.pause(**wish)
-        assert (refused.status_code, refused.json()["title"]) == (
-            *(500, "Nothing was written."),
-        )
-        assert served.get("holds")["holds"] == []
 
 
 @pytest.mark.any_broker
@@ -234,40 +209,3 @@ def test_what_stands_is_read_before_it_is_replaced(
         wanted = {"group": team.group, "scope": team.topic}
         assert committed.post("resume", **wanted).status_code == 200
         assert reasons(committed) == []
-
-
-# ---------------------------------------------------------------- the journal
-
-
-@pytest.fixture
-def unjournaled(
-    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Served]:
-    """Serve a console whose disk is full once it has journaled what is asked for."""
-    fill_the_disk(monkeypatch)
-    with console(team, journal=SharedJournal(tmp_path / "ops.journal")) as made:
-        until_complete(made)
-        yield made
-
-
-def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again(
-    team: Team, unjournaled: Served
-) -> None:
-    """It is written once; that it was not written down is so the second time, too."""
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-    told = unjournaled.plan(**wish)["agreement"]
-    call = {**wish, "agreed": told, "key": "k"}
-    first, second = (unjournaled.post("pause", **call) for _ in "ab")
-    assert (first.status_code, second.status_code) == (500, 500)
-    assert first.json()["detail"] == second.json()["detail"] == "the disk is full"
-    assert past(unjournaled) == [True]
-
-
-@pytest.mark.embedded_broker
-def test_what_is_not_journaled_is_said_of_a_write_that_failed(
-    team: Team, unjournaled: Served
-) -> None:
-    team.broker.fail("Produce", "POLICY_VIOLATION")
-    told = unjournaled.pause(group=team.group, scopes="@all", reason="x").json()
-    assert "acknowledged: nothing" in told["title"]
-    assert told["detail"] == "It could not be journaled: the disk is full"

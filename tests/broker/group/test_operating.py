@@ -6,21 +6,24 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from safeconsumer.audit.control import from_history
 from safeconsumer.cli import output
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import ending
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import scopes_of
-from tests.harness.group.operating import run
+from tests.harness.group.operating import run, where
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -220,6 +223,32 @@ def test_the_audit_reads_the_topics_as_the_history_tells(working: Team) -> None:
     assert read.spans == there.spans
     assert read.trouble == there.trouble == ""
     assert abs(read.since - there.since) < 60
+
+
+@pytest.mark.any_broker
+@pytest.mark.contract("S5")
+def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> None:
+    """G2: what a group was told stands in the control topics, live or as history."""
+    pause(team, "@all", "--new-group")
+    obeys, leaks = (str(tmp_path / name) for name in ("obeys", "leaks"))
+    consumer = team.subscribed("a", journal=obeys)
+    poll_until(consumer, lambda: len(consumer.paused()) == 4)
+    consumer.close()
+    plain = team.subscribed("b", control=None, journal=leaks)
+    got: dict[Any, list[int]] = {}
+    poll_until(plain, lambda: sum(map(len, got.values())) == 20, got=got)
+    plain.close()
+    history = tmp_path / "history.json"
+    history.write_text(run(team, "history", "-o", "json").stdout)
+    for asked in (("--control", *where(team)), ("--history", str(history))):
+        for folder, status, found in ((obeys, 0, 0), (leaks, 1, 4)):
+            ended = audit(folder, "--patience", "0", *asked)
+            assert ended.exit_code == status, ended.output
+            assert ended.stdout.count("though @all was held for the group") == found
+
+
+def audit(*arguments: str) -> Any:  # noqa: ANN401 - click's
+    return CliRunner().invoke(safeconsumer, ["audit", *arguments])
 
 
 @pytest.mark.any_broker

@@ -132,7 +132,10 @@ def test_an_audit_can_log_in(team: Team, tmp_path: Path) -> None:
         file = properties(tmp_path, team, "operator", word)
         ended = CliRunner().invoke(
             safeconsumer,
-            ["audit", str(tmp_path), "--against-topic", "--config", str(file)],
+            [
+                *("audit", str(tmp_path), "--against-topic", "--control"),
+                *("--topic-prefix", team.prefix, "--config", str(file)),
+            ],
         )
         assert ended.exit_code == status, ended.output
 

@@ -15,12 +15,10 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.journaling import holds_hook
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.journal.writer import JournalWriter
 from tests.broker.group.test_permissions import permit, run
-from tests.harness.audit.recorded import Recorded
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, properties
 from tests.harness.group.team import Team
@@ -107,12 +105,11 @@ def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -
     permit(team)
     collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
-    hooks = [log_event, holds_hook(journal), collected.add]
-    consumer = team.subscribed(hooks=hooks, **team.broker.client_of("member"))
+    more = {"hooks": [log_event, collected.add], "journal": journal}
+    consumer = team.subscribed(**more, **team.broker.client_of("member"))
     team.settled(consumer)
-    recorded = Recorded(consumer, journal)
-    recorded.pause(team.topic)
-    recorded.poll(timeout_ms=100)
+    consumer.pause(team.topic)
+    consumer.poll(timeout_ms=100)
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     said = [
         run(team, operator, "pause", "@all", "--group", team.group, "--reason", "x"),

@@ -37,6 +37,7 @@ from tests.harness.console.harness import (
 )
 from tests.harness.console.synthetic import alone, big, picture, standing
 from tests.harness.group.team import Team
+from tests.harness.listing import each
 from tests.harness.members import Polled
 from tests.harness.metrics.scraping import PREFIX, needs_promtool, promtool
 from tests.harness.waiting import wait_for
@@ -169,9 +170,14 @@ def test_promtool_finds_nothing_in_it() -> None:
 
 
 def test_a_thousand_series_and_no_more() -> None:
-    """Held groups come first; what is left out is counted."""
+    """Of the table; held groups come first; what is left out is counted."""
     with served_still(big()) as (still, served):
         figures = list(_all(served.state, still.snapshot()))
+    known = {one.name: one.labels for one in table.of("console")}
+    for one in figures:
+        assert set(one.labels) == {label.name for label in known[one.name]}
+        for label in known[one.name]:
+            assert not label.values or one.labels[label.name] in label.values
     names = Counter(one.name for one in figures)
     (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
     shown = len(figures) - 2
@@ -212,32 +218,6 @@ def test_groups_that_are_gone_are_forgotten() -> None:
         assert not served.state._views
 
 
-def test_every_figure_is_in_the_table() -> None:
-    """With its labels, and the values that these may have."""
-    with served_still(big()) as (still, served):
-        figures = list(_all(served.state, still.snapshot()))
-    metrics = {one.name: one for one in table.of("console")}
-    for one in figures:
-        labels = metrics[one.name].labels
-        assert set(one.labels) == {label.name for label in labels}
-        for label in labels:
-            assert not label.values or one.labels[label.name] in label.values
-
-
-def test_retention_is_asked_once_for_all() -> None:
-    """And counted from when a hold was placed."""
-    cluster = Limited()
-    with served_still(big(), connect=lambda: cluster) as (still, served):
-        for _ in range(2):
-            figures = list(_all(served.state, still.snapshot()))
-    assert [len(one) for one in cluster.asked] == [40]
-    margins = [
-        one.value for one in figures if one.name == "group_retention_margin_seconds"
-    ]
-    assert len(margins) == 40
-    assert all(3500 < one <= 3600 for one in margins)
-
-
 def figures_of(seen: Picture) -> dict[str, float]:
     """Return figures by name and state."""
     with served_still(alone(seen)) as (still, served):
@@ -248,24 +228,49 @@ def figures_of(seen: Picture) -> dict[str, float]:
     }
 
 
-def test_reports_that_cannot_be_read() -> None:
-    """Members are there, and nothing is said to be well."""
-    held = picture(0, is_held=True)
-    assert figures_of(held)["group_quiet"] == 1
-    deaf = figures_of(evolve(held, is_heard=False, reports=()))
-    assert deaf["group_members unknown"] == 5
-    assert deaf["group_members silent"] == 0
-    assert deaf["group_partitions unknown"] == 25
-    assert deaf["group_quiet"] == 0
+def unread(held: Picture) -> Picture:
+    return evolve(held, is_heard=False, reports=())
 
 
-def test_a_group_that_the_cluster_does_not_describe() -> None:
-    """No partition is known, and its hold counts for nothing."""
-    held = picture(0, is_held=True)
+def undescribed(held: Picture) -> Picture:
     unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
-    found = figures_of(evolve(held, facts=unknown, reports=()))
-    assert found["group_partitions unknown"] == 0
-    assert found["group_quiet"] == 0
+    return evolve(held, facts=unknown, reports=())
+
+
+def with_one_late(held: Picture) -> Picture:
+    late, *others = held.reports
+    return evolve(held, reports=(evolve(late, applied={}, quiet={}), *others))
+
+
+def held_elsewhere(held: Picture) -> Picture:
+    return evolve(held, standing=(standing(held.group, "other"),))
+
+
+@each(
+    ("seen", "expected"),
+    [
+        (lambda held: held, {"quiet": 1, "members obeys": 5}),
+        (
+            unread,
+            {
+                "quiet": 0,
+                "members unknown": 5,
+                "members silent": 0,
+                "partitions unknown": 25,
+            },
+        ),
+        (undescribed, {"quiet": 0, "partitions unknown": 0}),
+        (with_one_late, {"quiet": 0, "members behind": 1}),
+        # A hold that covers nothing promises nothing.
+        (held_elsewhere, {"quiet": None, "partitions flowing": 25}),
+    ],
+)
+def test_what_is_not_known_to_be_well_is_not_said_to_be(
+    seen: Callable[[Picture], Picture], expected: dict[str, float | None]
+) -> None:
+    """Of a group that is held, of five members with five partitions each."""
+    found = figures_of(seen(picture(0, is_held=True)))
+    assert {name: found.get(f"group_{name}") for name in expected} == expected
 
 
 def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
@@ -273,24 +278,6 @@ def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
     found = figures_of(evolve(picture(0, is_held=False), ends=None))
     assert found["group_partitions flowing"] == 0
     assert found["group_partitions unknown"] == 25
-
-
-def test_what_is_not_quiet_yet_is_not_quiet() -> None:
-    """One of five members has not read the hold."""
-    held = picture(0, is_held=True)
-    late, *others = held.reports
-    late = evolve(late, applied={}, quiet={})
-    found = figures_of(evolve(held, reports=(late, *others)))
-    assert found["group_members behind"] == 1
-    assert found["group_quiet"] == 0
-
-
-def test_a_hold_that_covers_nothing_is_neither() -> None:
-    """Nothing is promised of it."""
-    held = picture(0, is_held=True)
-    found = figures_of(evolve(held, standing=(standing(held.group, "other"),)))
-    assert found["group_partitions flowing"] == 25
-    assert "group_quiet" not in found
 
 
 def margin_of(seen: Picture) -> float:
@@ -328,21 +315,13 @@ def test_the_margin_of_what_was_renewed() -> None:
 
 
 def test_when_the_oldest_endless_hold_was_placed() -> None:
-    """Of each group that has one; one with an end is none."""
+    """Of a group that has one; one with an end is none."""
     name = "group_oldest_unlimited_hold_timestamp_seconds"
-    with served_still(big()) as (still, served):
-        before = still.snapshot()
-        assert name not in {one.name for one in _all(served.state, before)}
-        pictures = {
-            group: evolve(one, standing=tuple(map(without_end, one.standing)))
-            for group, one in before.pictures.items()
-        }
-        figures = list(_all(served.state, evolve(before, pictures=pictures)))
-    held = {one.group: one.standing for one in pictures.values() if one.standing}
-    assert {one.labels["group"]: one.value for one in figures if one.name == name} == {
-        group: min(one.since or 0 for one in standing)
-        for group, standing in held.items()
-    }
+    held = picture(0, is_held=True)
+    assert name not in figures_of(held)
+    endless = tuple(map(without_end, held.standing))
+    found = figures_of(evolve(held, standing=endless))
+    assert found[name] == min(one.since or 0 for one in endless)
 
 
 def without_end(one: Standing) -> Standing:

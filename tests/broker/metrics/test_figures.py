@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from kafka import TopicPartition
@@ -19,12 +19,12 @@ from safeconsumer import (
     Worker,
 )
 from safeconsumer.events.consumer import RebalanceCompleted
-from safeconsumer.metrics import METRICS, Collector, serve
+from safeconsumer.metrics import METRICS, Collector
 from tests.harness.group.team import Team
 from tests.harness.holds.forking import is_true_in_child
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.fixtures import Maker
-from tests.harness.metrics.scraping import scrape, values
+from tests.harness.metrics.scraping import values
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import Clock
@@ -35,10 +35,9 @@ C = TopicPartition("orders", 2)
 
 
 def test_partitions_and_holds(safe: Maker) -> None:
-    """Assigned, quiet, paused; holds and their age by who placed them."""
+    """Assigned, quiet, paused; holds by who placed them."""
     consumer = safe()
     assigned(consumer, A, B)
-    before = time.time()
     consumer.pause(A)
     consumer.pause("orders:1", owner="breaker", for_=60)
     consumer.assign([B, C])
@@ -47,22 +46,6 @@ def test_partitions_and_holds(safe: Maker) -> None:
     assert found["consumer_quiet_partitions"] == 1
     assert found['holds{kind="local"}'] == 1
     assert found['holds{kind="operator"}'] == 0
-    assert (
-        before
-        <= found['holds_oldest_timestamp_seconds{kind="local"}']
-        <= consumer.holds()[0].placed_at
-    )
-    assert 'holds_oldest_timestamp_seconds{kind="operator"}' not in found
-
-
-def test_when_it_polled_last(safe: Maker) -> None:
-    """The beginning of the last poll; nothing before the first."""
-    consumer, name = safe(), "consumer_last_poll_timestamp_seconds"
-    assigned(consumer, A)
-    assert name not in values(consumer)
-    before = time.time()
-    consumer.poll(0)
-    assert before - 0.01 <= values(consumer)[name] <= time.time() + 0.01
 
 
 def test_a_poll_that_waits_is_well(
@@ -70,6 +53,7 @@ def test_a_poll_that_waits_is_well(
 ) -> None:
     """Each time that it looks after its group counts, as for the coordinator."""
     consumer, clock = safe(), Clock()
+    assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
     monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
     assigned(consumer, A)
@@ -168,11 +152,17 @@ def test_without_control_there_is_nothing_of_it(safe: Maker) -> None:
 
 
 class Reporter(AbstractMetricsReporter):
-    """Hears of every metric that changes, and makes nothing of it."""
+    """Keeps the names of metrics; of a group that it does not know it raises."""
+
+    told: ClassVar[list[Any]] = []
+    unknown = ""
 
     def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
 
-    def metric_change(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+    def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
+        if metric.metric_name.group == self.unknown:
+            raise KeyError(self.unknown)
+        self.told.append(metric.metric_name)
 
     def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
 
@@ -183,11 +173,9 @@ class Reporter(AbstractMetricsReporter):
 
 def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
     """Without labels, in a group of our own; reporters are told."""
-    told: list[Any] = []
 
     class Telling(Reporter):
-        def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
-            told.append(metric.metric_name)
+        told: ClassVar[list[Any]] = []
 
     consumer = safe(metric_reporters=[Telling])
     assigned(consumer, A, B)
@@ -197,7 +185,7 @@ def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
     assert set(found) == {one.kafka for one in METRICS if one.kafka}
     assert (found["assigned-partitions"], found["quiet-partitions"]) == (2, 2)
     assert (found["holds"], found["hold-changes-total"]) == (2, 2)
-    ours = [one for one in told if one.group == "safeconsumer-metrics"]
+    ours = [one for one in Telling.told if one.group == "safeconsumer-metrics"]
     assert {one.name for one in ours} == set(found)
     assert all(one.description for one in ours)
 
@@ -208,9 +196,7 @@ def test_a_reporter_that_knows_no_group_of_ours(
     """It raises, as with no stock consumer; ours is made, and works."""
 
     class Refusing(Reporter):
-        def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
-            if metric.metric_name.group == "safeconsumer-metrics":
-                raise KeyError(metric.metric_name.group)
+        unknown = "safeconsumer-metrics"
 
     consumer = safe(metric_reporters=[Refusing])
     assigned(consumer, A)
@@ -274,22 +260,6 @@ def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
     assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 1
 
 
-def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
-    """It does not wait for it."""
-    consumer = safe()
-    assigned(consumer, A)
-    consumer.pause(A)
-    polling = threading.Thread(target=consumer.poll, args=(3_600_000,))
-    with serve(0, consumer, is_labelled=False) as server:
-        polling.start()
-        text = scrape(server.port)
-        assert polling.is_alive()
-        consumer.close(autocommit=False, timeout_ms=0)
-    polling.join(10)
-    assert not polling.is_alive()
-    assert "safeconsumer_consumer_quiet_partitions 1.0" in text
-
-
 PLACED = "safeconsumer_hold_changes_total"
 
 
@@ -322,7 +292,7 @@ def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
 
 
 def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
-    """One that stands alone has it from the beginning; two of one are told apart."""
+    """Two of one name are told apart; a name that is free is given again, and counts anew."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -335,49 +305,19 @@ def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
     assert shown.placed() == {"a#2": 2, "a#2#2": 3}
     shown.collector.remove(third)
     assert shown.placed() == {"a#2": 2}
+    again = place(safe(client_id="a"), 5)
+    shown.collector.add(again)
+    assert shown.placed() == {"a": 5, "a#2": 2}
 
 
-def test_a_name_that_is_given_again_counts_anew(safe: Maker) -> None:
-    """As a process that was restarted does; and it may come and go."""
-    first, second = place(safe(client_id="a"), 5), place(safe(client_id="a"), 3)
-    shown = Shown(first)
-    assert shown.placed() == {"a": 5}
-    shown.collector.remove(first)
-    assert shown.placed() == {}
-    for _ in range(2):
-        shown.collector.add(second)
-        assert shown.placed() == {"a": 3}
-        shown.collector.remove(second)
-
-
-@pytest.mark.any_broker
-def test_a_worker_may_be_given_after_its_consumer(lab: Lab) -> None:
-    """Its figures come to those of the consumer, histograms too."""
-    collector = Collector(is_labelled=False)
-    lab.new_topic(partitions=1)
-    running = lab.run(lambda _record, _context: None)
-    collector.add(running.worker.consumer)
-    collector.add(running.worker)
-    lab.produce({0: ["a", "b", "c"]})
-    running.wait_done(3)
-    running.end()
-    found = {
-        one.name.removeprefix("safeconsumer_worker_"): one.value
-        for family in collector.collect()
-        for one in family.samples
-    }
-    assert found["done_total"] == 3
-    assert found["handler_seconds_count"] == 3
-
-
-def test_only_one_consumer_can_go_without_labels(safe: Maker) -> None:
-    """Two would be the same series; nothing is added then."""
-    one, other = safe(client_id="a"), safe(client_id="b")
-    collector = Collector(one, is_labelled=False)
-    with pytest.raises(MetricsSourceError, match="without labels"):
-        collector.add(other)
-    collector.remove(one)
-    collector.add(other)
+def test_a_worker_may_be_given_after_its_consumer(safe: Maker) -> None:
+    """Its figures come to those of the consumer, under its labels."""
+    consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
+    shown = Shown(consumer)
+    shown.collector.add(Worker(consumer, print))
+    every = [one for family in shown.registry.collect() for one in family.samples]
+    assert {one.labels["client_id"] for one in every} == {"a"}
+    assert any(one.name == "safeconsumer_worker_done_total" for one in every)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
@@ -407,7 +347,7 @@ def test_a_registry_takes_one_collector(safe: Maker) -> None:
 def test_other_sources_are_refused(source: object) -> None:
     """By a typed error that says what would do."""
     with pytest.raises(
-        MetricsSourceError, match=r"come from a SafeConsumer, a Worker or"
+        MetricsSourceError, match="come from a SafeConsumer or a Worker, not"
     ):
         Collector(source)
 

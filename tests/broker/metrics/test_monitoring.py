@@ -8,34 +8,18 @@ from typing import Any
 
 import click
 import pytest
-from attrs import field, frozen
+from attrs import frozen
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS
-from tests.harness.group.operating import run
-from tests.harness.group.team import Team
-from tests.harness.members import Polled
 from tests.harness.metrics.monitoring import ALERTS, FILES, Alert, queries
 from tests.harness.metrics.scraping import needs_promtool, promtool
-from tests.harness.waiting import wait_for
 
 P = "safeconsumer_"
 CLUSTER = "--bootstrap", "127.0.0.1:1"
 NAMES = re.compile(r"safeconsumer_[a-z_]+")
-KNOWN = {
-    name
-    for one in METRICS
-    for name in (
-        one.full_name,
-        *(
-            f"{one.full_name}{ending}"
-            for ending in ("_bucket", "_sum", "_count")
-            if one.kind == "histogram"
-        ),
-    )
-}
 
 
 @frozen(kw_only=True)
@@ -54,8 +38,8 @@ class Scenario:
     fires: dict[str, str]
     silent: tuple[dict[str, str], ...]
     at: str
+    labels: dict[str, str]
     summary: str
-    labels: dict[str, str] = field(factory=dict)
 
 
 GROUP = {"group": "billing", "job": "c"}
@@ -97,6 +81,20 @@ LETTERS = of_member("worker_dead_letters_total")
 HOOKS = of_member("hook_failures_total")
 WORKER_HOOKS = of_member("worker_hook_failures_total")
 
+
+def rises(summary: str, *counters: str) -> Scenario:
+    """Tell a counter that begins at 0 and rises from one that stands, at whatever."""
+    *others, last = counters
+    still = dict.fromkeys(others, "2x10")
+    return Scenario(
+        fires={**still, last: "0x5 1x5"},
+        silent=({**still, last: "0x10"}, {**still, last: "4x100"}),
+        at="8m",
+        labels=MEMBER,
+        summary=summary,
+    )
+
+
 SCENARIOS = {
     "HoldNotObeyed": Scenario(
         fires={LOUD: "0 3x10"},
@@ -134,33 +132,15 @@ SCENARIOS = {
         labels=MEMBER,
         summary="i cannot read the control topics",
     ),
-    "GatesOpenedUnread": Scenario(
-        fires={UNREAD: "0x5 4x5"},
-        silent=({UNREAD: "0x10"}, {UNREAD: "4x10"}),
-        at="8m",
-        labels=MEMBER,
-        summary="i delivers records without having read the holds",
+    "GatesOpenedUnread": rises(
+        "i delivers records without having read the holds", UNREAD
     ),
-    "HeldRecordsHandedOver": Scenario(
-        fires={LEAKED: "0x5 1x5"},
-        silent=({LEAKED: "0x10"},),
-        at="8m",
-        labels=MEMBER,
-        summary="The worker of i got records in spite of a hold",
+    "HeldRecordsHandedOver": rises(
+        "The worker of i got records in spite of a hold", LEAKED
     ),
-    "RecordsDeletedUnread": Scenario(
-        fires={DELETED: "0x5 40x5"},
-        silent=({DELETED: "0x10"}, {DELETED: "40x10"}),
-        at="8m",
-        labels=MEMBER,
-        summary="Records were deleted before i read them",
-    ),
-    "ControlTopicReset": Scenario(
-        fires={RESETS: "0x5 1x5"},
-        silent=({RESETS: "0x10"}, {RESETS: "1x100"}),
-        at="8m",
-        labels=MEMBER,
-        summary="i found that a control topic was recreated or truncated",
+    "RecordsDeletedUnread": rises("Records were deleted before i read them", DELETED),
+    "ControlTopicReset": rises(
+        "i found that a control topic was recreated or truncated", RESETS
     ),
     "HeldDataAtRisk": Scenario(
         fires={MARGIN: "7200x10"},
@@ -226,20 +206,8 @@ SCENARIOS = {
         labels=MEMBER,
         summary="No commit of i has succeeded for 12m 0s",
     ),
-    "DeadLetters": Scenario(
-        fires={LETTERS: "2x5 3x5"},
-        silent=({LETTERS: "2x10"},),
-        at="8m",
-        labels=MEMBER,
-        summary="i has written dead letters",
-    ),
-    "HookFails": Scenario(
-        fires={HOOKS: "0x10", WORKER_HOOKS: "0x5 1x5"},
-        silent=({HOOKS: "2x10", WORKER_HOOKS: "0x10"},),
-        at="8m",
-        labels=MEMBER,
-        summary="A hook of i raises",
-    ),
+    "DeadLetters": rises("i has written dead letters", LETTERS),
+    "HookFails": rises("A hook of i raises", HOOKS, WORKER_HOOKS),
 }
 
 
@@ -408,21 +376,6 @@ def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder: Path) -> None:
     assert "SUCCESS" in checks(folder, tests, "lag-alert.yml")
 
 
-@needs_promtool
-def test_promtool_takes_rules_and_queries(folder: Path) -> None:
-    """Those of the dashboard as recording rules."""
-    promtool("check", "rules", str(folder / "alerts.yml"))
-    promtool("check", "rules", str(folder / "lag-alert.yml"))
-    rules = [
-        {"record": f"query:{number}", "expr": filled(query)}
-        for number, (_, query) in enumerate(queries())
-    ]
-    document = {"groups": [{"name": "dashboard", "rules": rules}]}
-    (folder / "queries.yml").write_text(json.dumps(document))
-    said = promtool("check", "rules", str(folder / "queries.yml"))
-    assert f"{len(rules)} rules found" in said
-
-
 def filled(query: str, interval: str = "10s") -> str:
     """Return a query of the dashboard with its variables as Grafana fills them in."""
     query = query.replace("$__rate_interval", interval)
@@ -464,15 +417,6 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
-def test_every_alarm_is_on_the_panel() -> None:
-    """What counts warnings and errors that no other panel is about."""
-    asked = " ".join(query for title, query in queries() if title == "Alarms")
-    for name in ("alarms", "worker_alarms", "hook_failures", "worker_hook_failures"):
-        assert f"({P}{name}_total{{" in asked
-    for name in ("control_resets", "control_skipped_records", "worker_leaked"):
-        assert f"({P}{name}_total{{" in asked
-
-
 @needs_promtool
 def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) -> None:
     """Four of them are no 400 %."""
@@ -486,11 +430,12 @@ def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) ->
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
-def test_only_metrics_of_the_table_are_asked_for() -> None:
-    """By rules, by panels, and by the variables of the dashboard."""
+def test_the_files_ask_for_the_metrics_of_the_table() -> None:
+    """For all of them, and for no other."""
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
-    assert named
-    assert named <= KNOWN
+    assert {name.removesuffix("_bucket") for name in named} == {
+        one.full_name for one in METRICS
+    }
 
 
 def test_the_dashboard_is_what_grafana_imports() -> None:
@@ -545,34 +490,6 @@ def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
         command.make_context(" ".join(words), [*left, *CLUSTER])
 
 
-@pytest.mark.any_broker
-def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-    """Of holds that somebody else has placed."""
-
-    def typed(words: list[str]) -> None:
-        names = {"GROUP": team.group, "OWNER": "alice", "SCOPE": team.topic}
-        done = run(team, *(names.get(one, one) for one in words))
-        assert done.exit_code == Status.DONE, done.output
-
-    with Team(kafka_broker) as team, Polled(member := team.subscribed("a")):
-        wait_for(team.has_all(member), "it to join")
-        hold = "pause --group GROUP --owner alice --reason WHY"
-        for name, before in (
-            ("extend", f"{hold} --for 10m SCOPE"),
-            ("resume", f"{hold} --replace SCOPE"),
-            ("pause", f"{hold} SCOPE"),
-        ):
-            (words,) = (one for one in COMMANDS if one[0] == name)
-            typed(before.split())
-            typed(words)
-        found = json.loads(
-            run(team, "status", "--group", team.group, "-o", "json").stdout
-        )
-    (left,) = found["holds"]
-    assert left["owner"] == "alice"
-    assert left["expires_at"] is not None
-
-
 def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
     """They are named; the others are written; the same is no change."""
     arguments = ["monitoring", str(folder)]
@@ -588,6 +505,26 @@ def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
     (folder / "alerts.yml").unlink()
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
+
+
+def test_links_of_alerts_lead_where_the_runbook_is(tmp_path: Path) -> None:
+    """Absolute, as a message of Alertmanager needs them; only links are changed."""
+    arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
+    assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
+    changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]
+    link = 'runbook_url: "https://wiki.example/r?p=1#'
+    assert changed == old.replace('runbook_url: "runbook.md#', link)
+    assert changed.count(link) == len(ALERTS)
+    for wrong in (
+        "wiki.example",
+        "https://",
+        "https://a.b/#c",
+        'https://a"b',
+        "ftp://a",
+    ):
+        refused = CliRunner().invoke(safeconsumer, [*arguments[:-1], wrong])
+        assert refused.exit_code == Status.USAGE
+        assert "is no address like" in refused.stderr
 
 
 def test_no_file_is_written_by_halves(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """The table's metrics as OpenTelemetry's instruments, read by its real SDK."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
-from safeconsumer.metrics.reading import Readings
+from safeconsumer.metrics.table import CONSUMER_LABELS
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import values
@@ -57,6 +56,13 @@ def named(client_id: str) -> tuple[tuple[str, str], ...]:
     return (("client_id", client_id), ("group", ""))
 
 
+def without_names(values: dict[tuple[tuple[str, Any], ...], float]) -> Any:  # noqa: ANN401 - as given
+    return {
+        tuple(one for one in labels if one[0] not in CONSUMER_LABELS): value
+        for labels, value in values.items()
+    }
+
+
 def as_prometheus(name: str, unit: str, kind: str) -> str:
     """Return the name that OpenTelemetry's rules give it for Prometheus."""
     suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
@@ -83,10 +89,8 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
     running.wait_done(3)
     running.end()
     reader = Reader()
-    instruments = Instruments(
-        running.worker, provider=reader.provider, is_labelled=False
-    )
-    found = reader.read()
+    instruments = Instruments(running.worker, provider=reader.provider)
+    found = {name: without_names(of) for name, of in reader.read().items()}
     expected = values(running.worker)
     plain = {
         metric.name: found[name_of(metric)][()]
@@ -135,7 +139,7 @@ def test_a_provider_that_becomes_the_global_one(
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
     given = [unset.provider]
-    monkeypatch.setattr(otel, "_of_global", [])
+    monkeypatch.setattr(otel, "_by_provider", {})
     monkeypatch.setattr(otel, "get_meter_provider", lambda: given[0])
     Instruments(first)
     given[0] = reader.provider
@@ -146,56 +150,13 @@ def test_a_provider_that_becomes_the_global_one(
     assert reader.read() == {}
 
 
-def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of instruments; and the next one looks anew."""
-    consumer = safe()
-    assigned(consumer, A)
-    looks: list[None] = []
-    stock = Readings.read
-
-    def read(readings: Readings) -> Any:  # noqa: ANN401 - what it yields
-        looks.append(None)
-        return stock(readings)
-
-    monkeypatch.setattr(Readings, "read", read)
-    reader = Reader()
-    instruments = Instruments(consumer, provider=reader.provider, is_labelled=False)
-    name = "safeconsumer.consumer_quiet_partitions"
-    assert reader.read()[name] == {(): 0}
-    assert len(looks) == 1
-    consumer.pause(A)
-    assert reader.read()[name] == {(): 1}
-    assert len(looks) == 2
-    instruments.remove(consumer)
-
-
 def test_what_is_no_source_is_refused() -> None:
-    """Before any instrument is made; a provider of something else, too."""
+    """So is a provider of something else."""
     reader = Reader()
-    with pytest.raises(MetricsSourceError):
+    with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         Instruments(object(), provider=reader.provider)
-    assert reader.provider not in otel._by_provider
     with pytest.raises(MetricsSourceError, match="takes a MeterProvider, not"):
         Instruments(provider=TracerProvider())
-
-
-def test_readers_on_several_threads_look_once_each(safe: Maker) -> None:
-    """Also where they ask in step, instrument by instrument."""
-    readings, looks = Readings(safe()), 0
-    stock = readings.read
-
-    def read() -> Any:  # noqa: ANN401 - what it yields
-        nonlocal looks
-        looks += 1
-        return stock()
-
-    readings.read = read  # type: ignore[method-assign]  # to count
-    shared = otel._Looks(readings)
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
-        for metric in readings.metrics():
-            for thread in (one, other):
-                thread.submit(shared.samples, metric.name, metric.name).result(10)
-    assert looks == 2
 
 
 def test_without_an_sdk_nothing_happens(safe: Maker) -> None:

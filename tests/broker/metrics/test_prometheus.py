@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from prometheus_client import CollectorRegistry, start_http_server
 
 from safeconsumer import Worker, metrics
 from safeconsumer.testing._ports import free_port
@@ -92,6 +93,16 @@ def keep_for_an_hour(team: Team) -> None:
     team.produce(5)
 
 
+def served_by(closing: ExitStack, sources: Sequence[object]) -> int:
+    """Have prometheus-client answer for them; return the port."""
+    registry = CollectorRegistry()
+    registry.register(metrics.Collector(*sources))
+    server, _ = start_http_server(0, "127.0.0.1", registry)
+    closing.callback(server.server_close)
+    closing.callback(server.shutdown)
+    return server.server_port
+
+
 @contextmanager
 def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 - any kind
     """Run two members of a group that is held, its console, and a worker."""
@@ -113,14 +124,12 @@ def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 -
         running = Running(Worker(consumer, lambda *_: None))
         closing.callback(running.end)
         running.wait_done(1)
-        shown = [metrics.serve(0, *members), metrics.serve(0, running.worker)]
-        for one in shown:
-            closing.enter_context(one)
+        shown = [served_by(closing, one) for one in (members, [running.worker])]
         allowed = {"authorization": {"credentials": TOKEN}}
         yield {
             "console": {**at(served.port), **allowed},
-            "members": at(shown[0].port),
-            "worker": at(shown[1].port),
+            "members": at(shown[0]),
+            "worker": at(shown[1]),
         }
 
 

@@ -1,17 +1,18 @@
-"""Workers that journal their handlers, judged by the audit: clean, or caught."""
+"""Workers whose consumers keep journals, judged by the audit: on every executor."""
 
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer.audit.checker import Settings, check, findings_of
-from safeconsumer.audit.handling import Handling, skips_hook
-from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.journal import Entry, read
 from safeconsumer.journal.writer import JournalWriter
-from safeconsumer.worker import DeadLetter, Retry
-from tests.broker.worker.handlers import Recording
+from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
+from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
 
@@ -19,73 +20,73 @@ pytestmark = pytest.mark.any_broker
 
 QUICK = Retry(attempts=2, first=0.01)
 RECORDS = 40
+EXECUTORS = ("thread", "asyncio", "process")
+ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+in_all = pytest.mark.parametrize("executor", EXECUTORS)
 
 
-class Journaled:
-    """A worker of the lab that keeps a journal, and what the audit says of it."""
+class Journals:
+    """A topic with workers that keep journals, and what the audit says of them."""
 
-    def __init__(self, lab: Lab, folder: Path, *, asks_what_runs: bool = True) -> None:
+    def __init__(self, lab: Lab, folder: Path) -> None:
         self._lab = lab
-        self._folder = folder
-        self._asks = asks_what_runs
+        self.folder = folder / "journals"
         lab.new_topic(partitions=2)
-        self.writer = JournalWriter(folder, member="worker", group=lab.group)
-        self.consumer = lab.consumer(journal=self.writer)
 
-    def run(
-        self,
-        handle: Callable[..., Any],
-        *,
-        order: Any = "key",  # noqa: ANN401 - the worker's names
-        said: str = "key",
-        letters: str | None = None,
-        **settings: Any,  # noqa: ANN401 - the worker's
-    ) -> Running:
-        handling = Handling(self.writer, order=said)
-        if letters is not None:
-            producer = handling.letters(self._lab.producer)
-            settings["dead_letter"] = DeadLetter(producer, letters, max_ratio=None)
-        running = self._lab.run(
-            handling.around(handle),
-            self.consumer,
-            order=order,
-            retry=QUICK,
-            on_event=skips_hook(self.writer),
-            **settings,
+    def run(self, handle: Any, *, protocol: str = "eager", **settings: Any) -> Running:  # noqa: ANN401 - the worker's
+        """Run a worker whose journal nobody but itself writes."""
+        consumer = self._lab.consumer(
+            journal=self.folder,
+            max_poll_records=20,
+            partition_assignment_strategy=[ASSIGNORS[protocol]],
         )
-        if self._asks:
-            handling.watch(running.worker.running)
-        return running
+        if settings.get("executor") == "process":
+            settings["concurrency"] = 2  # each takes a second to start
+        settings = {"order": "key", "retry": QUICK, **settings}
+        return self._lab.run(handle, consumer, **settings)
 
     def produce(self, values: list[str]) -> int:
         """Write the values to both partitions, four keys each, and say so in a journal."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
-        producer = JournalWriter(self._folder, member="producer")
+        producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
             said = {"tp": f"{self._lab.topic}:{number}", "first": 0}
             producer.write("acked", {**said, "last": len(values) - 1})
         return count
 
-    def journal(self) -> Journal:
-        (path,) = self._folder.glob("worker*.journal")
-        return read(path)
+    def ending(self, policy: str) -> dict[str, Any]:
+        """Return the options by which a record that failed for good is complete."""
+        if policy == "skip":
+            return {"on_exhausted": "skip"}
+        topic = self._lab.other_topic()
+        letters = DeadLetter(self._lab.producer, topic, max_ratio=None)
+        return {"dead_letter": letters}
+
+    def entries(self) -> list[Entry]:
+        """Return the entries of all workers."""
+        paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
+        return [one for path in paths for one in read(path).entries]
 
     def broken(self) -> set[str]:
         """Return which checks found something."""
-        journals = [read(path) for path in self._folder.glob("*.journal")]
+        journals = [read(path) for path in self.folder.glob("*.journal")]
         assumed = Settings(is_drained=True, patience=60)
         found = findings_of(check(journals, assumed))
         return {one.check for several in found.values() for one in several}
 
 
 @pytest.fixture
-def journaled(lab: Lab, tmp_path: Path) -> Journaled:
-    """Make a worker's consumer with a journal."""
-    return Journaled(lab, tmp_path / "journals")
+def journals(lab: Lab, tmp_path: Path) -> Journals:
+    """Make a topic for workers with journals."""
+    return Journals(lab, tmp_path)
 
 
 def _key(number: int) -> bytes:
     return b"%d" % (number % 4)
+
+
+def _handler(executor: str, folder: Path) -> Recording:
+    return AsyncRecording(folder) if executor == "asyncio" else Recording(folder)
 
 
 def _mixed(count: int) -> list[str]:
@@ -96,36 +97,106 @@ def _mixed(count: int) -> list[str]:
 
 
 @pytest.mark.contract("W5", "W10")
+@in_all
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
 def test_a_worker_under_holds_is_clean(
-    lab: Lab, journaled: Journaled, tmp_path: Path, policy: str
+    lab: Lab, journals: Journals, tmp_path: Path, executor: str, policy: str
 ) -> None:
     """W4, W5, W7, W10: with retries, poison, rejected records and holds all along."""
-    count = journaled.produce(_mixed(RECORDS))
-    recording = Recording(tmp_path)
-    running = journaled.run(
-        recording,
-        letters=lab.other_topic() if policy == "dead_letter" else None,
-        on_exhausted="skip",
+    count = journals.produce(_mixed(RECORDS))
+    running = journals.run(
+        _handler(executor, tmp_path), executor=executor, **journals.ending(policy)
     )
+    consumer = running.worker.consumer
     for number in range(RECORDS // 10):
         wait_for(lambda: running.worker.stats().running, "handlers that wait")
-        with journaled.consumer.held(lab.topic, owner="alice"):
+        with consumer.held(lab.topic, owner="alice"):
             (tmp_path / f"round{number}").touch()
             wait_for(lambda: not running.worker.stats().running, "them to end")
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: RECORDS, 1: RECORDS}
-    assert journaled.broken() == set()
-    events = [entry.event for entry in journaled.journal().entries]
-    assert events.count("running") > 3
-    assert events.count("completed") == count // 5
-    assert events.count("handle") == events.count("handled") > count
+    assert journals.broken() == set()
+    said = Counter(entry.event for entry in journals.entries())
+    assert said["running"] > 3
+    assert said["completed"] == count // 5
+    assert said["handle"] == said["handled"]
+
+
+@pytest.mark.contract("W4", "W6", "W7")
+@in_all
+@pytest.mark.parametrize("protocol", list(ASSIGNORS))
+def test_workers_that_come_and_go_are_clean(
+    lab: Lab, journals: Journals, tmp_path: Path, executor: str, protocol: str
+) -> None:
+    """W4, W6, W7: one joins, one is stopped with handlers at work, and another goes on."""
+    values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
+    count = journals.produce(values)
+    options: dict[str, Any] = {
+        "executor": executor,
+        "protocol": protocol,
+        "limits": Limits(records=40, low=0.5),
+        "commit": Commit(every=0.1),
+        "drain": Drain(revoke=0.2),
+        "on_exhausted": "skip",
+    }
+    if protocol == "eager":
+        options |= journals.ending("dead_letter")
+    handler = _handler(executor, tmp_path)
+    first = journals.run(handler, **options)
+    first.wait_done(30)
+    second = journals.run(handler, **options)
+    wait_for(second.worker.consumer.assignment, "the second to join")
+    first.worker.stop(drain=False)
+    first.wait_end()
+    wait_for(
+        lambda: lab.committed() == {0: len(values), 1: len(values)},
+        f"{count} records are committed",
+        limit=60.0,
+    )
+    second.end()
+    assert journals.broken() == set()
+
+
+@pytest.mark.parametrize("order", ["key", "partition", "unordered"])
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_batches_have_an_entry_each(
+    lab: Lab, journals: Journals, tmp_path: Path, executor: str, order: str
+) -> None:
+    """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
+    count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)
+    running = journals.run(
+        InBatches(tmp_path),
+        executor=executor,
+        order=order,
+        batch=5,
+        on_exhausted="skip",
+    )
+    running.wait_done(count)
+    running.end()
+    assert journals.broken() == set()
+    said = [one for one in journals.entries() if one.event == "handle"]
+    assert any(one["offsets"] is not None for one in said)
+    assert lab.committed() == {0: 40, 1: 40}
+
+
+def test_what_a_process_took_with_it(
+    lab: Lab, journals: Journals, tmp_path: Path
+) -> None:
+    """W5, W7: it dies in the midst of a hand-over, and the rest comes again in order."""
+    count = journals.produce(["", "", "kill", ""] + [""] * 10)
+    running = journals.run(Recording(tmp_path), executor="process", order="partition")
+    running.wait_done(count)
+    running.end()
+    assert lab.committed() == {0: 14, 1: 14}
+    assert journals.broken() == set()
+    handed = [one for one in journals.entries() if one.event == "handled"]
+    assert any(one["left"] for one in handed)
 
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
-    lab: Lab, tmp_path: Path, *, asks: bool
+    lab: Lab, journals: Journals, tmp_path: Path, *, asks: bool
 ) -> None:
     """
     W10: the handler's first line may run after the pause returned that it preceded.
@@ -134,29 +205,23 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
     pauses; the pause returns and is journaled. 3. The handler writes that it begins.
     Without what ran at 2 nobody could tell it from a start under the hold.
     """
-    journaled = Journaled(lab, tmp_path / "journals", asks_what_runs=asks)
-    journaled.produce(["", ""])
-    writing, first = journaled.writer.write, iter([True])
+    journals.produce(["", ""])
+    writer = JournalWriter(journals.folder, member="worker")
+    consumer = lab.consumer(journal=writer)
+    writing, first = writer.write, iter([True])
 
     def write(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
         if event == "handle" and next(first, False):
-            journaled.consumer.pause(f"{fields['tp']}")
+            if not asks:
+                writer.running = None
+            consumer.pause(f"{fields['tp']}")
         writing(event, fields)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journaled.writer, "write", write)
-        running = journaled.run(Recording(tmp_path))
+        patch.setattr(writer, "write", write)
+        running = lab.run(Recording(tmp_path), consumer, order="key")
         running.wait_done(3)
-        journaled.consumer.resume_all(owner="app")
+        consumer.resume_all(owner="app")
         running.wait_done(4)
         running.end()
-    assert journaled.broken() == (set() if asks else {"W10"})
-
-
-def test_a_worker_without_order_is_found(journaled: Journaled, tmp_path: Path) -> None:
-    """W7, planted: it was told to keep no order, and is judged by keys."""
-    count = journaled.produce(["until=second", "", "", "", "touch=second"])
-    running = journaled.run(Recording(tmp_path), order="unordered")
-    running.wait_done(count)
-    running.end()
-    assert journaled.broken() == {"W7"}
+    assert journals.broken() == (set() if asks else {"W10"})

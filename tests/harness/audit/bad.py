@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable
 from types import FunctionType
 
+from tests.harness.audit.control import Operator
 from tests.harness.audit.telling import Telling
 
 Fleet = list[Telling]
 TP = "orders:0"
-_IS_OF_A_CHECK = re.compile(r"[agw]\d|l\d")
+_IS_OF_A_CHECK = re.compile(r"[agw]\d")
 
 
 def a1() -> Fleet:
@@ -351,28 +352,9 @@ def a8_not_owned() -> Fleet:
     return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
 
 
-def l1() -> Fleet:
-    # A resumed partition waits for polls on end though records are there.
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    return [told.poll(TP, 5, 6, written=1000.0)]
-
-
 def g2() -> Fleet:
     # A partition that was gained after the operator's hold delivers.
-    operator = Telling("operator", at=1500)
-    operator.then("group-hold", scope="orders", owner="alice", group="g")
-    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-    return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
-
-
-def g2_of_a_command() -> Fleet:
-    # The lift was refused, and so the hold goes on: as commands write it down.
-    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
-    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
-    operator.then("group-hold", **said, id="a", written=1500.15)
-    operator.then("group-lift", **said, id="b").then("group-refused", **said, id="b")
+    operator = Operator().held(1500.1)
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
 
@@ -380,19 +362,14 @@ def g2_of_a_command() -> Fleet:
 def g2_peeked() -> Fleet:
     # What is to come again is delivered all the same.
     two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
-    return [_held_by_an_operator(1500), two]
+    return [Operator().held(1500.1), two]
 
 
 def g2_peeked_and_polled_after_the_lift() -> Fleet:
     # That it comes again when it may does not excuse that it came before.
     two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
     two.at = 6000.0
-    return [_held_and_lifted_by_an_operator(), two.poll(TP, 0, 5)]
-
-
-def _held_by_an_operator(at: float) -> Telling:
-    operator = Telling("operator", at=at)
-    return operator.then("group-hold", scope="orders", owner="alice", group="g")
+    return [Operator().held(1100.1, 5000.1), two.poll(TP, 0, 5)]
 
 
 def g2_after_a_missed_generation() -> Fleet:
@@ -400,7 +377,7 @@ def g2_after_a_missed_generation() -> Fleet:
     told = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     told.at = 2000.0
     return [
-        _held_by_an_operator(1500),
+        Operator().held(1500.1),
         told.assigned(TP, generation=3).poll(TP, 5, 6),
     ]
 
@@ -411,7 +388,7 @@ def g2_after_a_loss() -> Fleet:
     told.then("lost", partitions=[TP], generation=1)
     told.at = 2000.0
     return [
-        _held_by_an_operator(1500),
+        Operator().held(1500.1),
         told.assigned(TP, generation=2).poll(TP, 5, 6),
     ]
 
@@ -420,29 +397,23 @@ def g2_never_heard() -> Fleet:
     # An operator's hold never reaches who owned the partition before.
     told = Telling("a").assigned(TP).poll(TP, 0, 5)
     told.at = 2000.0
-    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+    return [Operator().held(1100.1), told.poll(TP, 5, 9)]
 
 
 def g2_never_heard_when_given_back() -> Fleet:
     # A rebalance gives it back; the hold has had all the time there is.
     told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     told.until(2000.0).assigned(TP, generation=2)
-    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+    return [Operator().held(1100.1), told.poll(TP, 5, 9)]
 
 
-def _held_and_lifted_by_an_operator() -> Telling:
-    operator = _held_by_an_operator(1100)
-    operator.at = 5000.0
-    return operator.then("group-lift", scope="orders", owner="alice", group="g")
-
-
-def a1_taken_for_lifted() -> Fleet:
+def g2_taken_for_lifted() -> Fleet:
     # It says so only after the delivery; the operator lifted it much later.
     told = Telling().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
     told.until(1200.0).poll(TP, 5, 9)
     told.then("lift", scope="orders", owner="operator:alice", since=1110.0)
-    return [_held_and_lifted_by_an_operator(), told]
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def _worker(member: str = "a", at: float = 1000.0) -> Telling:
@@ -497,10 +468,23 @@ def w4_by_hand_after_another_assignment() -> Fleet:
     return [told.commit(TP, 2)]
 
 
-def w4_skipped_while_it_ran() -> Fleet:
-    # That it was skipped later excuses no commit during its handler.
-    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).commit(TP, 1)
-    return [told.end(TP, 0, ok=False).complete(TP, 0, "skipped")]
+def w4_before_it_was_skipped() -> Fleet:
+    # That a record was skipped is written before anything follows from it.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).end(TP, 0, ok=False)
+    return [told.commit(TP, 1).complete(TP, 0, "skipped")]
+
+
+def w4_of_a_batch() -> Fleet:
+    # Of a batch one record failed, and all are committed.
+    told = _worker().assigned(TP).poll(TP, 0, 3).begin_all(TP, 0, 1, 2)
+    return [told.end(TP, 0, ok=False, done=[0, 2], left=[]).commit(TP, 3)]
+
+
+def w4_given_back() -> Fleet:
+    # What was delivered before a seek, and is not given up, is still to be handled.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0, "=x")
+    told.call("seek", offsets={TP: 3}).poll(TP, 3, 6).begin(TP, 1, "=y").end(TP, 1)
+    return [told.commit(TP, 2)]
 
 
 def w5() -> Fleet:
@@ -532,6 +516,20 @@ def w7_overtaken() -> Fleet:
     # What failed and waits is overtaken by what stands behind it.
     told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
     return [told.end(TP, 0, ok=False).begin(TP, 1, "=x").end(TP, 1)]
+
+
+def w7_behind_a_batch() -> Fleet:
+    # A record of a batch waits, and what stands behind the batch begins.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[])
+    return [told.begin(TP, 3).end(TP, 3)]
+
+
+def w7_handed_over() -> Fleet:
+    # What another process had not begun is passed by.
+    told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
+    told.end(TP, 0, ok=False, done=[0], left=[1, 2])
+    return [told.begin(TP, 2).end(TP, 2).begin(TP, 1).end(TP, 1)]
 
 
 def w7_backwards() -> Fleet:
@@ -569,26 +567,26 @@ def w10_taken_for_lifted() -> Fleet:
     # It takes an operator's hold for lifted, and begins.
     told = _worker().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
-    told.until(1104.5).then("lift", scope="orders", owner="operator:alice").handle(
+    told.until(1112.5).then("lift", scope="orders", owner="operator:alice").handle(
         TP, 0
     )
-    return [_held_and_lifted_by_an_operator(), told]
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def w10_taken_for_lifted_and_told_late() -> Fleet:
     # It says so only after the handler.
     told = _worker().assigned(TP).poll(TP, 0, 5)
     told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
-    told.until(1105.0).handle(TP, 0)
-    told.then("lift", scope="orders", owner="operator:alice", since=1104.5)
-    return [_held_and_lifted_by_an_operator(), told]
+    told.until(1113.0).handle(TP, 0)
+    told.then("lift", scope="orders", owner="operator:alice", since=1112.5)
+    return [Operator().held(1100.1, 5000.1), told]
 
 
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
     told.at = 1020.0
-    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+    return [Operator().held(1001.1), told.handle(TP, 1)]
 
 
 def held_and_let_go() -> Fleet:
@@ -714,29 +712,10 @@ def lifted_before_it_was_written() -> Fleet:
 
 def held_for_the_group() -> Fleet:
     # One who owned it before may deliver until it hears; the next one waits.
-    operator = Telling("operator", at=1500)
-    operator.then("group-hold", scope="orders", owner="alice", group="g")
-    operator.until(3000.0).then("group-lift", scope="orders", owner="alice", group="g")
+    operator = Operator().held(1500.1, 3000.1)
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
     two.at = 3001.0
-    return [operator, one, two.poll(TP, 5, 6)]
-
-
-def held_by_commands() -> Fleet:
-    # One that was refused, and one that was placed, lasted longer, and was lifted.
-    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
-    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
-    operator.then("group-refused", **said, id="a").then("group-asked", **said, id="b")
-    operator.then("group-hold", **said, id="b", written=1500.35, until=1600.0)
-    operator.then("group-asked", **said, id="c")
-    operator.then("group-hold", **said, id="c", written=1500.55, until=4000.0)
-    operator.until(3000.0).then("group-lift", **said, id="d")
-    operator.then("group-lifted", **said, id="d", written=3000.15)
-    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-    two = Telling("b", at=2000).assigned(TP, generation=2)
-    two.then("hold", scope="orders", owner="operator:eve")
-    two.until(3000.2).then("lift", scope="orders", owner="operator:eve")
     return [operator, one, two.poll(TP, 5, 6)]
 
 
@@ -745,7 +724,7 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     # the acknowledgement and its next record is the time it takes to hear (G2).
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
-    return [_held_by_an_operator(1500), told]
+    return [Operator().held(1500.1), told]
 
 
 def nothing_to_deliver_after_a_resume() -> Fleet:
@@ -776,7 +755,7 @@ def held_for_the_group_while_its_own_generation_gives_it_back() -> Fleet:
     # As with the very next one (G2): it owned the partition before the hold.
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP).poll(TP, 0, 6).commit(TP, 6)
-    return [_held_by_an_operator(1500), told]
+    return [Operator().held(1500.1), told]
 
 
 def thawed_into_a_generation_that_is_over() -> Fleet:
@@ -864,9 +843,43 @@ def worked_through() -> Fleet:
     told.begin(TP, 1, "=y").end(TP, 1).commit(TP, 0).end(TP, 0, ok=False)
     told.begin(TP, 0, "=x").end(TP, 0).begin(TP, 2, "=x").commit(TP, 2)
     told.end(TP, 2, ok=False).complete(TP, 2, "dead-letter")
-    told.begin(TP, 3, "=x").end(TP, 3, ok=False).begin(TP, 4, "=x").commit(TP, 4)
-    told.complete(TP, 3, "skipped").end(TP, 4).begin(TP, 5, None).end(TP, 5)
+    told.begin(TP, 3, "=x").end(TP, 3, ok=False).complete(TP, 3, "skipped")
+    told.begin(TP, 4, "=x").commit(TP, 4).end(TP, 4).begin(TP, 5, None).end(TP, 5)
     return [told.commit(TP, 6)]
+
+
+def worked_in_batches() -> Fleet:
+    # What failed comes again by itself, or all of it; another process began not all.
+    told = _worker().assigned(TP).poll(TP, 0, 9).begin_all(TP, 0, 1, 2, 3)
+    told.end(TP, 0, ok=False, done=[0, 2], left=[]).handle(TP, 1, 3)
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[], left=[])
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[4], left=[5, 6])
+    return [told.begin_all(TP, 5, 6, 7, 8).end(TP, 5).commit(TP, 9)]
+
+
+def worked_on_after_giving_back() -> Fleet:
+    # It had no room for some of what a poll returned, which comes again.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0)
+    told.call("seek", offsets={TP: 3}).end(TP, 0).handle(TP, 1).poll(TP, 3, 6)
+    return [told.handle(TP, 2, 3, 4, 5).commit(TP, 6)]
+
+
+def worked_where_its_program_went() -> Fleet:
+    # A seek of the program, which the worker notices with the next records.
+    told = _worker().assigned(TP).poll(TP, 0, 6).handle(TP, 0, 1).begin(TP, 2)
+    told.call("seek", offsets={TP: 4}).end(TP, 2).begin(TP, 3).poll(TP, 4, 6)
+    told.then("dropped", tp=TP, before=4).begin(TP, 4, "=y").end(TP, 4)
+    return [told.commit(TP, 5).end(TP, 3)]
+
+
+def worked_in_turn() -> Fleet:
+    # A writer's second worker: numbers of ownerships begin anew, and what the first one
+    # gave up runs on.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, epoch=7).revoked(TP)
+    told.then("working", order="key").assigned(TP, generation=3).poll(TP, 0, 2)
+    said = {"tp": TP, "offset": 0, "id": "again", "lane": "", "epoch": 1}
+    told.then("handle", **said).then("handled", **said, ok=True)
+    return [told.begin(TP, 1, epoch=1).end(TP, 1).commit(TP, 2)]
 
 
 def worked_on_what_ran() -> Fleet:
@@ -890,9 +903,11 @@ def worked_again_after_a_departure() -> Fleet:
 
 def worked_with_a_late_letter() -> Fleet:
     # The letter of an earlier ownership arrives while the new one has the record again.
-    told = _worker().assigned(TP).poll(TP, 0, 1).handle(TP, 0, ok=False).revoked(TP)
-    told.assigned(TP, generation=3).poll(TP, 0, 1).complete(TP, 0, "dead-letter")
-    return [told.handle(TP, 0, ok=False).complete(TP, 0, "dead-letter").commit(TP, 1)]
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, epoch=1)
+    told.end(TP, 0, ok=False).revoked(TP).assigned(TP, generation=3).poll(TP, 0, 1)
+    told.complete(TP, 0, "dead-letter", epoch=1).begin(TP, 0, epoch=2)
+    told.end(TP, 0, ok=False).complete(TP, 0, "dead-letter", epoch=2)
+    return [told.commit(TP, 1)]
 
 
 def worked_by_a_task_of_before() -> Fleet:
@@ -907,7 +922,7 @@ def worked_until_it_heard() -> Fleet:
     # An operator's hold takes its time to reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
     told.at = 1003.0
-    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+    return [Operator().held(1001.1), told.handle(TP, 1)]
 
 
 Maker = Callable[[], Fleet]

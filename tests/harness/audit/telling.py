@@ -63,10 +63,14 @@ class Telling:
         said = {"tp": tp, "offset": offset, "id": offset, "lane": lane, **more}
         return self.then("handle", **said)
 
-    def end(self, tp: str, *offsets: int, ok: bool = True) -> Self:
+    def begin_all(self, tp: str, *offsets: int) -> Self:
+        """Have a handler begin with these records of a lane together."""
+        return self.begin(tp, offsets[0], offsets=offsets)
+
+    def end(self, tp: str, *offsets: int, ok: bool = True, **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Have the handlers of these records end."""
         for offset in offsets:
-            self.then("handled", tp=tp, offset=offset, id=offset, ok=ok)
+            self.then("handled", tp=tp, offset=offset, id=offset, ok=ok, **more)
         return self
 
     def handle(self, tp: str, *offsets: int, ok: bool = True) -> Self:
@@ -75,8 +79,8 @@ class Telling:
             self.begin(tp, offset).end(tp, offset, ok=ok)
         return self
 
-    def complete(self, tp: str, offset: int, why: str) -> Self:
-        return self.then("completed", tp=tp, offset=offset, why=why)
+    def complete(self, tp: str, offset: int, why: str, **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.then("completed", tp=tp, offset=offset, why=why, **more)
 
     def commit(self, tp: str, offset: int, **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("commit", back, offsets={tp: offset})

@@ -2,13 +2,13 @@
 
 import shutil
 import subprocess
-import urllib.request
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from safeconsumer.metrics import Collector
+from safeconsumer.metrics.table import CONSUMER_LABELS
 
 PROMTOOL = shutil.which("promtool")
 PREFIX = "safeconsumer_"
@@ -19,17 +19,22 @@ def values(*sources: object) -> dict[str, float]:
     """
     Return every sample by its name and labels, as Prometheus writes them.
 
-    Of one consumer, without its own labels.
+    Of one consumer, without its names.
     """
     registry = CollectorRegistry()
-    registry.register(Collector(*sources, is_labelled=False))
+    registry.register(Collector(*sources))
     found = {}
     for family in registry.collect():
         for one in family.samples:
-            labels = ",".join(f'{k}="{v}"' for k, v in sorted(one.labels.items()))
+            own = sorted(one.labels.items() - _names(one.labels).items())
+            labels = ",".join(f'{k}="{v}"' for k, v in own)
             name = one.name.removeprefix(PREFIX)
             found[f"{name}{{{labels}}}" if labels else name] = one.value
     return found
+
+
+def _names(labels: dict[str, str]) -> dict[str, str]:
+    return {name: labels[name] for name in CONSUMER_LABELS}
 
 
 def text_of(*sources: object) -> str:
@@ -37,13 +42,6 @@ def text_of(*sources: object) -> str:
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     return generate_latest(registry).decode()
-
-
-def scrape(port: int) -> str:
-    """Ask for the metrics by HTTP."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 def promtool(*arguments: str, given: str = "") -> str:

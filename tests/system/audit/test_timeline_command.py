@@ -51,27 +51,26 @@ def test_without_the_extra_the_install_line_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Status 2, before anything is read."""
-    monkeypatch.delitem(
-        sys.modules, "safeconsumer.audit.timeline.picture", raising=False
-    )
+    monkeypatch.delitem(sys.modules, "safeconsumer.audit.timeline.page", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     folder = written(tmp_path / "fleet", bad.a1())
     (folder / "0.journal").write_text("broken")
     done = run(folder, "-o", tmp_path / "out.svg")
-    said = "a timeline needs vl-convert: pip install 'safeconsumer[timeline]'"
+    said = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
     assert (done.exit_code, said in done.output) == (2, True)
     assert "broken" not in done.output
     assert not (tmp_path / "out.svg").exists()
 
 
-def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
-    """The picture lacks it, and a misspelt name must not look like silence."""
+def test_a_name_that_no_journal_has_is_an_error(tmp_path: Path) -> None:
+    """Also beside some that one has: a misspelt name must not look like silence."""
     folder, out = written(tmp_path / "fleet", bad.a1()), tmp_path / "out.svg"
     there = ("--partition", "orders", "--partition", bad.TP, "--group", "g")
     assert run(folder, "-o", out, *there).stderr == ""
+    out.unlink()
     more = ("--partition", "order", "--partition", "orders:7", "--group", "gg")
     done = run(folder, "-o", out, *there, *more)
-    assert (done.exit_code, out.exists()) == (0, True)
+    assert (done.exit_code, out.exists()) == (2, False)
     assert done.stderr == (
         "safeconsumer: no journal names the group gg, the topic order, orders:7; they "
         "name orders:0 of group g\n"
@@ -86,8 +85,8 @@ def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
         (("-o", "out.svg", "--partition", "a b:1"), "not a topic name"),
         (("-o", "out.svg", "--from", "soon"), "not a duration"),
         (("-o", "out.svg", "--from", "1h"), "the journals last"),
-        (("-o", "out.svg", "--partition", "nope"), "no such partition"),
-        (("-o", "no/such/folder/out.svg"), "No such file"),
+        (("-o", "out.svg", "--partition", "nope"), "no journal names the topic nope"),
+        (("-o", "no/such/folder/out.svg"), "there is no folder"),
         ((), "Missing option"),
     ],
 )
@@ -103,19 +102,6 @@ def test_what_cannot_be_drawn_is_said(
     assert done.exit_code == 2
     assert said in done.output
     assert not list(tmp_path.glob("out.*"))
-
-
-def test_where_it_cannot_be_written_is_said_before_journals_are_read(
-    tmp_path: Path,
-) -> None:
-    """That may take minutes."""
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "x.journal").write_text('{"journal": 3}\n')
-    done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
-    assert done.exit_code == 2
-    said = f"cannot be written: No such file or directory: {tmp_path / 'nowhere'}\n"
-    assert done.output.endswith(said)
-    assert "version 3" not in done.output
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:

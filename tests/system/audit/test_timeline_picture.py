@@ -13,13 +13,17 @@ from attrs import evolve
 from playwright.sync_api import Page, sync_playwright
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.control import Control
+from safeconsumer.audit.facts import Address
 from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.picture import drawn
-from safeconsumer.audit.timeline.plan import planned, spoken
-from safeconsumer.audit.timeline.story import Timeline
-from safeconsumer.audit.timeline.telling import Wanted, Watching
+from safeconsumer.audit.timeline.collect import Collector, Part
+from safeconsumer.audit.timeline.data import Timeline
+from safeconsumer.audit.timeline.layout import layout_of
+from safeconsumer.audit.timeline.page import drawn
+from safeconsumer.audit.timeline.words import description_of
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
+from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
@@ -28,15 +32,17 @@ EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def story(*journals: Journal, wanted: Wanted | None = None) -> Timeline:
-    watching = Watching(Settings())
+def story(
+    *journals: Journal, part: Part | None = None, control: Control | None = None
+) -> Timeline:
+    collector = Collector(Settings(control=control))
     for journal in journals:
-        watching.hear(journal)
-    return watching.told(wanted)
+        collector.read(journal)
+    return collector.timeline(part)
 
 
 def of_fleet(*fleet: Telling) -> Timeline:
-    return story(*(one.journal() for one in fleet))
+    return story(*(one.journal() for one in fleet), control=control_in(fleet))
 
 
 def svg(timeline: Timeline, title: str | None = None, trouble: str = "") -> ET.Element:
@@ -87,7 +93,9 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
     assert "\u2713" not in said
     assert "no promise broken, not judged: A7, G2" in said
     assert "\nnot judged: A7, G2" in said
-    assert "Not judged: G2 on 1 partition, for no journal says when" in said
+    assert (
+        "Not judged: G2 on 1 partition, for members read that operator:eve held" in said
+    )
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
@@ -95,11 +103,11 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     (told,) = bad.a1()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
-    for wanted in (Wanted(topics=frozenset({"other"})), Wanted(end=0.3)):
-        said = texts(svg(story(*fleet, wanted=wanted)))
+    for part in (Part(topics=frozenset({"other"})), Part(end=0.3)):
+        said = texts(svg(story(*fleet, part=part)))
         good = "no promise broken in this part, 1 elsewhere"
         assert any(one.startswith(good) for one in said)
-    said = texts(svg(story(other.journal(), wanted=Wanted(end=0.1))))
+    said = texts(svg(story(other.journal(), part=Part(end=0.1))))
     assert "\u2713 no promise broken in this part" in said
 
 
@@ -119,9 +127,9 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert root.findtext(f"{SVG}title") == "Stock"
     said = root.findtext(f"{SVG}desc") or ""
-    assert "1 broken promise, not judged: A7. A1 delivered while held: 1." in said
+    assert "1 broken promise, not judged: A7. A1: 1." in said
     page = drawn(timeline, "html").decode()
-    assert f'role="img" aria-label="{spoken(timeline)}"' in page
+    assert f'role="img" aria-label="{description_of(timeline)}"' in page
 
 
 def hostile() -> Timeline:
@@ -144,7 +152,8 @@ def hostile() -> Timeline:
     lines = [head, *({"n": n, "at": n, **one} for n, one in enumerate(said, 1))]
     told = story(parse("evil", "".join(f"{json.dumps(one)}\n" for one in lines)))
     # No journal has a topic of this name; a picture draws it as text all the same.
-    lanes = [evolve(lane, place=(EVIL, EVIL, 0)) for lane in told.lanes]
+    evil = Address(EVIL, EVIL, 0)
+    lanes = [evolve(lane, case=evil) for lane in told.lanes]
     return evolve(told, lanes=lanes)
 
 
@@ -213,11 +222,11 @@ def a_crowd(rows: int) -> Timeline:
 def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
     """None over another; long names are shortened in their middle."""
     timeline = a_crowd(200)
-    plan = planned(timeline)
-    tops = [row.top for row in plan.rows]
-    assert (len(tops), plan.buried) == (200, 0)
-    assert all(a.bottom <= b.top for a, b in pairwise(plan.rows))
-    places = [y for _, y, _ in plan.members]
+    layout = layout_of(timeline)
+    tops = [row.top for row in layout.rows]
+    assert (len(tops), sum(row.buried for row in layout.rows)) == (200, 0)
+    assert all(a.bottom <= b.top for a, b in pairwise(layout.rows))
+    places = [y for _, y in layout.members]
     assert len(set(places)) == 200
     root = svg(timeline)
     named = [text for text in texts(root) if text.startswith("a-memb")]

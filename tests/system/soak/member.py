@@ -19,11 +19,9 @@ from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import Control, SafeConsumer, Worker
-from safeconsumer.audit.handling import Handling
-from safeconsumer.audit.journaling import holds_hook
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
-from tests.harness.audit.recorded import Recorded, purges_hook
+from tests.harness.audit.recorded import Recorded
 from tests.system.soak.holds import Holder, Stock
 from tests.system.soak.settings import ASSIGNORS, GROUP, PATTERN
 
@@ -44,12 +42,13 @@ class SoakMember:
         module, _, name = options["consumer"].rpartition(".")
         kind = getattr(importlib.import_module(module), name)
         self._is_ours = issubclass(kind, SafeConsumer)
-        raw = self._made(kind)
-        self.consumer = Recorded(
-            raw if self._is_ours else Stock(raw),
-            self._journal,
-            generation=lambda: raw._coordinator._generation.generation_id,
-        )
+        self.consumer = raw = self._made(kind)
+        if not self._is_ours:
+            self.consumer = Recorded(
+                Stock(raw),
+                self._journal,
+                lambda: raw._coordinator._generation.generation_id,
+            )
         self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -70,8 +69,10 @@ class SoakMember:
     def _more(self) -> dict[str, Any]:
         if not self._is_ours:
             return {}
-        hooks = (holds_hook(self._journal), purges_hook(self._journal))
-        return {"hooks": hooks, "control": Control(**self._options["control"])}
+        return {
+            "journal": self._journal,
+            "control": Control(**self._options["control"]),
+        }
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -119,15 +120,13 @@ class SoakMember:
     # ------------------------------------------------------------ a worker
 
     def _work(self) -> None:
-        handling = Handling(self._journal, order="partition")
         worker = Worker(
             self.consumer,
-            handling.around(self._handle),
+            self._handle,
             concurrency=2,
             drain=Drain(revoke=1.0),
             commit=Commit(every=0.5),
         )
-        handling.watch(worker.running)
         holding = threading.Thread(target=self._hold_beside, args=(worker,))
         holding.start()
         try:

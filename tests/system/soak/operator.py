@@ -1,5 +1,6 @@
 """The operator: holds for the whole group, now and then."""
 
+import json
 import random
 import threading
 import time
@@ -8,10 +9,10 @@ from typing import Self
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
-from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak.settings import GROUP, Settings
 
 _SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")
@@ -27,7 +28,7 @@ class Operating:
 
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
-        self._journal = JournalWriter(settings.journals, member="operator", group=GROUP)
+        self._history = settings.history
         base = {"bootstrap_servers": bootstrap.split(",")}
         self._operator = Operator(base, Control(status_topic=None))
         self._over = threading.Event()
@@ -52,16 +53,15 @@ class Operating:
                     self._over.wait(self._chance.uniform(*_FOR))
                 while not self._write(scope, is_held=False):
                     time.sleep(_REST)
+            now = time.time()
+            found = entries(self._operator.records(), 0.0, now)
+            told = history_document(None, self._operator.facts(), found, now)
+            self._history.write_text(json.dumps(told))
 
     def _write(self, scope: str, *, is_held: bool) -> bool:
-        said = {"scope": scope, "owner": _OWNER, "group": GROUP}
         hold = new_hold("soak", None) if is_held else None
-        if not is_held:
-            self._journal.write("group-lift", said)
         try:
             self._operator.write(OPERATOR, changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
             return False  # it may have been done: it is lifted in any case
-        if is_held:
-            self._journal.write("group-hold", said)
         return True

@@ -14,4 +14,6 @@ def draw(settings: Settings, output: Path, patience: float) -> None:
     told = ["timeline", str(settings.journals), "-o", str(output)]
     told += ["--partition", TOPICS[0]]
     told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]
+    if settings.history.exists():
+        told += ["--history", str(settings.history)]
     safeconsumer.main(told, standalone_mode=False)

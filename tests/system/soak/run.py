@@ -10,6 +10,7 @@ from typing import Any
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings as Assumptions
+from safeconsumer.audit.control import from_history
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
 from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak import verdict
@@ -22,7 +23,7 @@ from tests.system.soak.order import overtaken
 from tests.system.soak.picture import draw
 from tests.system.soak.processes import Program
 from tests.system.soak.proxy import Proxy
-from tests.system.soak.settings import Settings
+from tests.system.soak.settings import HISTORY, Settings
 from tests.system.soak.topics import Topics
 
 _TURN = 0.1
@@ -65,7 +66,9 @@ def judge(papers: Path) -> dict[str, Any]:
 
 def _judged(papers: Path, done: dict[str, Any]) -> dict[str, Any]:
     journals, troubles = verdict.journals_of(papers / "journals")
-    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True)
+    history = papers / HISTORY
+    control = from_history(HISTORY, history.read_text()) if history.exists() else None
+    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True, control=control)
     rows, levels = verdict.judged(journals, assumed)
     broken = verdict.violations(rows)
     disorder = overtaken(journals)
@@ -80,6 +83,7 @@ def _judged(papers: Path, done: dict[str, Any]) -> dict[str, Any]:
     result = {
         **done,
         **verdict.figures(journals),
+        "group_holds": 0 if control is None else len(control.spans),
         "violations": broken,
         "overtaken": disorder,
         "violations_total": total,

@@ -14,6 +14,7 @@ TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
 PATTERN = "^soak-.*"
 GROUP = "soakers"
+HISTORY = "history.json"
 MEMBERS = 6
 
 # The smallest that lets a frozen member be noticed between two faults. A request must
@@ -62,6 +63,11 @@ class Settings:
     def journals(self) -> Path:
         """Where every process writes its journal."""
         return self.out / "journals"
+
+    @property
+    def history(self) -> Path:
+        """Where the operator writes what the control topics say."""
+        return self.out / HISTORY
 
     @property
     def logs(self) -> Path:

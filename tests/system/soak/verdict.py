@@ -93,9 +93,7 @@ def figures(journals: Iterable[Journal]) -> dict[str, Any]:
 _COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
     "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
     "deliver": lambda entry: ("delivered", entry["count"]),
-    "purged": lambda entry: ("purged", entry["count"] or 0),
     "assigned": lambda entry: ("ownerships", len(entry["partitions"])),
-    "group-hold": lambda _: ("group_holds", 1),
     "return": lambda entry: (entry["op"], int(entry["ok"] is not False)),
 }
 

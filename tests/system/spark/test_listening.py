@@ -13,7 +13,6 @@ from safeconsumer.spark.controller import ledger
 from safeconsumer.spark.listening import Progress
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
-from tests.harness.metrics.scraping import values
 from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
 
@@ -138,30 +137,6 @@ class TestOnSpark:
         finally:
             lake.spark.streams.removeListener(made)
         assert (told[-1].held, told[-1].lag) == (4, 20)  # type: ignore[attr-defined]  # by its name
-
-    def test_a_held_topic_is_a_figure(self, lake: Lake) -> None:
-        """While the query runs: its held partitions, and how far they are behind."""
-        made = safe.listener(())
-        lake.spark.streams.addListener(made)
-        lake.produce(lake.orders, 5)
-        lake.produce(lake.returns, 5)
-        query = (
-            lake.stream({"holds": lake.orders})
-            .writeStream.format("parquet")
-            .queryName("seen")
-            .option("path", str(lake.data))
-            .option("checkpointLocation", str(lake.checkpoint))
-            .start()
-        )
-        try:
-            until(lambda: values(made).get('spark_held_partitions{query="seen"}') == 4)
-            found = values(made)
-        finally:
-            query.stop()
-            query.awaitTermination(LIMIT)
-            lake.spark.streams.removeListener(made)
-        assert found['spark_held_lag_offsets{query="seen"}'] == 20
-        assert found['spark_read_records_total{query="seen"}'] == 20
 
     def test_the_description_of_a_batch_says_what_is_held(self, lake: Lake) -> None:
         """As Spark's UI shows it, behind what Spark says of the batch."""

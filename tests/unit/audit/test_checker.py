@@ -6,26 +6,34 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from safeconsumer.audit import checker, starts
 from safeconsumer.audit import facts as facts_module
-from safeconsumer.audit.checker import Settings, Trial, check
+from safeconsumer.audit.checker import Settings, Trial, Verdict, check
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
-from safeconsumer.audit.journaling import scopes_text
 from safeconsumer.audit.reading import covered, covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.journal.format import scope_text
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
 
 def broken(fleet: Fleet, settings: Settings | None = None) -> set[str]:
-    journals = [one.journal() for one in fleet]
-    found = check(journals, settings)
-    return {one.check for verdict in found.values() for one in verdict.findings}
+    found = judged(fleet, settings or Settings())
+    return {one.check for verdict in found for one in verdict.findings}
+
+
+def judged(fleet: Fleet, settings: Settings) -> list[Verdict]:
+    """Return the verdicts on what a fleet's journals and its operators tell."""
+    settings = evolve(settings, control=control_in(fleet))
+    return list(check([one.journal() for one in fleet], settings).values())
 
 
 def expected(make: Callable[[], Fleet]) -> str:
@@ -118,11 +126,12 @@ def test_scopes_are_read_by_the_judge_itself(scope: str, *, covers: bool) -> Non
 
 def test_a_partition_of_a_topic_that_is_called_re() -> None:
     """A1: as a journal names it, it is no pattern."""
-    (scope,) = scopes_text([("re", 0)])
+    scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
     assert covered([scope], [("re", 0), ("re", 1)]) == {("re", 0)}
-    assert scopes_text([("orders", 0), "re", "re:0"]) == ["orders:0", "re", "re:0"]
+    names = [scope_text(scopes.of(one)) for one in (("orders", 0), "re", "re:0")]
+    assert names == ["orders:0", "re", "re:0"]
     told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
     assert broken([told.poll("re:0", 0, 2)]) == {"A1"}
 
@@ -151,75 +160,7 @@ def test_an_end_that_no_ownership_had_is_not_believed() -> None:
 
 
 def unjudged(fleet: Fleet) -> set[str]:
-    verdicts = check([one.journal() for one in fleet]).values()
-    return {name for one in verdicts for name in one.unjudged}
-
-
-def test_a_lift_that_no_operator_asked_for_is_not_believed() -> None:
-    """
-    What the member heard is its own word; when it was lifted is the operator's.
-
-    If no journal has a lift, a command may have done it, which keeps none: then nobody
-    knows.
-    """
-    said = {"scope": "orders", "owner": "eve", "group": "g"}
-    operator = Telling("operator", group="", at=1000).then("group-hold", **said)
-    one = Telling().assigned(TP)
-    one.until(1010.0).then("hold", scope="orders", owner="operator:eve")
-    one.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    assert (broken([operator, one]), unjudged([operator, one])) == (set(), {"A1"})
-    operator.until(1010.1).then("group-lift", **said)
-    assert (broken([operator, one]), unjudged([operator, one])) == (set(), set())
-    early = Telling("operator", group="", at=1000).then("group-hold", **said)
-    early.at = 1020.0
-    assert broken([early.then("group-lift", **said), one]) == {"A1"}
-
-
-def test_a_hold_that_is_placed_again_has_the_limit_it_was_given_last() -> None:
-    """The last word counts (G4): in the journal of one operator, or of two."""
-    said = {"scope": "orders", "owner": "eve", "group": "g"}
-    for second in ("operator", "another"):
-        first = Telling("operator", group="", at=1000).then("group-hold", **said)
-        then = first if second == "operator" else Telling(second, group="")
-        then.until(1500.0).then("group-hold", **said, until=1600.0)
-        for at, found in ((1550.0, {"G2"}), (2000.0, set())):
-            one = Telling("b", at=at).assigned(TP).poll(TP, 0, 2)
-            assert broken([first, one, *([then] if then is not first else [])]) == found
-
-
-def test_whether_a_lift_that_failed_was_done_nobody_knows() -> None:
-    """What came after it was asked for is neither right nor wrong."""
-    said = {"scope": "orders", "owner": "eve", "group": "g"}
-    operator = Telling("operator", group="", at=1000).then("group-hold", **said)
-    operator.until(1500.0).then("group-lift", **said).then(
-        "group-lift", **said, ok=False
-    )
-    late = Telling("b", at=2000).assigned(TP).poll(TP, 0, 2)
-    assert broken([operator, late]) == set()
-    assert unjudged([operator, late]) == {"G2"}
-    early = Telling("b", at=1400).assigned(TP).poll(TP, 0, 2)
-    assert broken([operator, early]) == {"G2"}
-    operator.until(1800.0).then("group-lift", **said)
-    assert broken([operator, late]) | unjudged([operator, late]) == set()
-
-
-def test_another_hold_of_that_name_tells_nothing_of_this_one() -> None:
-    """Neither the group's own of an operator's, nor one that was over long before."""
-    said = {"scope": "orders", "owner": "app", "group": "g"}
-
-    def heard(owner: str, **source: str) -> Fleet:
-        own = Telling("m", group="g", at=500).then("group-hold", **said, **source)
-        own.then("group-lift", **said, **source)
-        own.until(1999.0).then("group-hold", **said, **source)
-        one = Telling("b", at=2000).assigned(TP)
-        return [own, one.then("hold", scope="orders", owner=owner)]
-
-    assert unjudged(heard("group:app", source="group")) == set()
-    assert unjudged(heard("operator:app", source="group")) == {"G2"}
-    assert unjudged(heard("operator:app")) == set()
-    over = Telling("m", group="g", at=500).then("group-hold", **said)
-    over.then("group-lift", **said)
-    assert unjudged([over, heard("group:app")[1]]) == {"G2"}
+    return {name for one in judged(fleet, Settings()) for name in one.unjudged}
 
 
 def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
@@ -255,92 +196,6 @@ def test_a_group_that_was_deleted_may_read_everything_again() -> None:
     (verdict,) = check([told.journal() for told in fleet]).values()
     assert verdict.findings == ()
     assert set(verdict.unjudged) == {"A4", "A5", "A6"}
-
-
-def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
-    said = {"scope": "orders", "owner": "eve", "group": "g"}
-    operator = Telling("operator", group="", at=1000)
-    operator.then("group-hold", **said, until=1020.0)
-    for at, found in ((1015.0, {"G2"}), (1025.0, set())):
-        one = Telling(at=1010).assigned(TP)
-        one.at = at
-        assert broken([operator, one.poll(TP, 0, 2)]) == found
-
-
-def test_what_was_resumed_and_polled_for_must_come() -> None:
-    """L1: also if it never comes; when it was there its producer's journal tells."""
-    producer = Telling("producer", group="").then("acked", tp=TP, first=0, last=9)
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    assert broken([told, producer]) == {"L1"}
-    assert broken([told]) == set()  # perhaps nothing was there
-    late = Telling("producer", group="", at=told.at - 1)
-    assert broken([told, late.then("acked", tp=TP, first=0, last=9)]) == set()
-
-
-def test_what_was_resumed_must_come_although_nothing_came_before() -> None:
-    """L1: as of a partition gained under a hold; and before it departs again."""
-
-    def resumed(told: Telling, **more: object) -> Telling:
-        told.pause("orders").call("resume", more, scopes=["orders"], owner="app")
-        for _ in range(40):
-            told.poll()
-        return told
-
-    def wrong(*fleet: Telling) -> tuple[set[str], bool]:
-        return broken([*fleet]), "L1" in unjudged([*fleet])
-
-    early = Telling("p", group="", at=900).then("acked", tp=TP, first=0, last=9)
-    late = Telling("p", group="", at=1001).then("acked", tp=TP, first=0, last=9)
-    gained = resumed(Telling("b").assigned(TP, generation=2))
-    assert wrong(gained) == (set(), False)  # perhaps nothing was there
-    assert wrong(gained, early) == (set(), True)  # nor where it was to begin
-    assert wrong(gained, late) == ({"L1"}, False)
-    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
-    assert wrong(before, gained, early) == ({"L1"}, False)
-    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 10).commit(TP, 10)
-    assert wrong(before.revoked(TP), gained, early) == (set(), False)
-    gated = resumed(Telling("b").assigned(TP), gated=[TP])
-    assert wrong(gated, late) == (set(), False)  # of a gate nobody tells when it opens
-    sought = Telling().assigned(TP).poll(TP, 0, 5).call("seek", offsets={TP: None})
-    assert wrong(resumed(sought), early) == (set(), True)  # perhaps to the end
-    told = resumed(Telling().assigned(TP).poll(TP, 0, 5)).revoked(TP)
-    assert wrong(told, early) == ({"L1"}, False)
-
-
-@each(
-    ("created", "acked", "found", "unjudged"),
-    [
-        (1000.0, None, set(), True),  # dated by its producer: that proves nothing
-        (1000.0, 999.0, {"L1"}, False),
-        (1000.0, 1008.0, set(), False),  # dated long before it was written
-        (1008.5, None, set(), False),  # made only then
-    ],
-)
-def test_a_producers_date_is_no_proof_of_waiting(
-    created: float, acked: float | None, found: set[str], *, unjudged: bool
-) -> None:
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    fleet = [told.poll(TP, 5, 6, created=created)]
-    if acked is not None:
-        producer = Telling("producer", group="", at=acked)
-        fleet.append(producer.then("acked", tp=TP, first=0, last=5))
-    assert broken(fleet) == found
-    (verdict,) = check([one.journal() for one in fleet]).values()
-    assert ("L1" in verdict.unjudged) is unjudged
-
-
-def test_a_step_of_an_iteration_waits_from_its_begin_on() -> None:
-    """What the program did between two steps is no waiting."""
-    for asked, found in ((1002.0, {"L1"}), (1012.0, set())):
-        told = Telling().assigned(TP).pause("orders").resume("orders")
-        told.at = 1013.0
-        run = {"first": 0, "last": 0, "count": 1, "after": 5, "written": 1001.0}
-        told.then("deliver", tp=TP, from_=0, next=1, asked=asked, **run)
-        assert broken([told]) == found
 
 
 def test_what_was_delivered_is_of_a_call_under_way() -> None:
@@ -402,7 +257,7 @@ def again(at: float, **dated: float) -> Telling:
     return Telling("b", at=at).assigned(TP, generation=2).poll(TP, 0, 5, **dated)
 
 
-ANEW = {"A2", "A3", "A4", "A5", "A6", "L1", "W4", "W5", "W7"}
+ANEW = {"A2", "A3", "A4", "A5", "A6", "W4", "W5", "W7"}
 
 
 @pytest.mark.parametrize("kind", ["written", "created"])

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from itertools import permutations, product
 from typing import Any
 
-import pytest
-
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.journal import Journal, parse
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 from tests.unit.audit.test_checker import expected
@@ -73,15 +72,18 @@ def test_each_fault_is_found_in_a_mixture(
     make: Callable[[], Fleet], clocks: tuple[float, ...]
 ) -> None:
     """Two groups, three hosts with clocks of their own, a producer: only that one."""
-    broken = found(mixed(make(), clocks), Settings(clock_skew=SKEW))
-    assert broken == {OURS: {expected(make)}}
+    fleet = make()
+    settings = Settings(clock_skew=SKEW, control=control_in(fleet))
+    assert found(mixed(fleet, clocks), settings) == {OURS: {expected(make)}}
 
 
 @each(("make", "clocks"), [*product(GOOD, CLOCKS)])
 def test_what_is_right_stays_right_in_a_mixture(
     make: Callable[[], Fleet], clocks: tuple[float, ...]
 ) -> None:
-    assert found(mixed(make(), clocks), Settings(clock_skew=SKEW)) == {}
+    fleet = make()
+    settings = Settings(clock_skew=SKEW, control=control_in(fleet))
+    assert found(mixed(fleet, clocks), settings) == {}
 
 
 def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
@@ -150,29 +152,3 @@ def test_a_verdict_names_what_it_rests_on() -> None:
         journals = [one.journal(), two.poll(TP, 4, 12).journal()]
         (finding,) = check(journals)[OURS].findings
         assert (finding.check, finding.basis) == ("A6", basis)
-
-
-@pytest.mark.parametrize(("written", "is_sure"), [(1000.0, True), (1007.0, False)])
-def test_when_the_broker_appended_is_compared_within_the_allowance(
-    written: float, *, is_sure: bool
-) -> None:
-    """A resume waits from the append on, by a clock that may differ."""
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    journals = [told.poll(TP, 5, 6, written=written).journal()]
-    assert found(journals, Settings(patience=1)) == {OURS: {"L1"}}
-    broken = found(journals, Settings(patience=1, clock_skew=2.0))
-    assert broken == ({OURS: {"L1"}} if is_sure else {})
-
-
-def test_two_operators_clocks_may_differ() -> None:
-    """One places a hold, another lifts it, and is behind: it is lifted all the same."""
-    eve = Telling("eve", group="", at=1001)
-    eve.then("group-hold", scope="orders", owner="team", group="g")
-    bob = Telling("bob", group="", at=1000.5)
-    bob.then("group-lift", scope="orders", owner="team", group="g")
-    one = Telling("a", at=1100).assigned(TP).poll(TP, 0, 5)
-    journals = [one.journal() for one in (eve, bob, one)]
-    assert found(journals, Settings(clock_skew=1.0)) == {}
-    assert found(journals, Settings()) == {OURS: {"G2"}}

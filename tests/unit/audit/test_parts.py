@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from safeconsumer.audit.journal import read
-from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import opened, sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Telling
 from tests.unit.cli.test_audit import run
 
 TP = "orders:0"
@@ -115,33 +113,6 @@ def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
     early = parts[2].read_text().splitlines(keepends=True)[:-2]
     (tmp_path / "early.journal").write_text("".join(early))
     assert numbers(tmp_path) == list(range(1, 41))
-
-
-@pytest.mark.parametrize("more", [0, 1])
-@pytest.mark.parametrize("names", ["ab", "ba"])
-def test_a_copy_that_went_on_by_itself_is_no_copy(
-    tmp_path: Path, names: str, more: int
-) -> None:
-    """Nothing of either is taken for true alone, however long each of them is."""
-    first = tmp_path / names[0] / "ops.journal"
-    second = tmp_path / names[1] / "ops.journal"
-    first.parent.mkdir()
-    shared(first, "group-hold", "returns")
-    shutil.copytree(first.parent, second.parent)
-    shared(second, *["group-hold"] * (1 + more), "orders")
-    shared(first, "group-hold", "returns")
-    member = tmp_path / "m.journal"
-    member.write_text(Telling("b", at=2000).assigned(TP).poll(TP, 0, 2).text())
-    done = run(tmp_path / "a", tmp_path / "b", member)
-    assert done.exit_code == 2
-    assert "a journal that was copied goes on in both places" in done.stderr
-
-
-def shared(path: Path, *said: str) -> None:
-    *events, scope = said
-    fields = {"scope": scope, "owner": "eve", "group": "g", "source": "operator"}
-    for event in events:
-        SharedJournal(path, wall=lambda: 1000.0).write([(event, fields)])
 
 
 def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
@@ -262,11 +233,11 @@ def end_of_part():  # everything that it asks of the operating system is counted
     Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
 
 for number in range(1000):
-    if writer._is_full():
+    if writer._is_full(writer._end):
         end_of_part()
     writer.write("call", {"op": "poll", "id": number})
     print(number + 1, flush=True)
-    if writer._part == 2:
+    if writer._end.part.number == 2:
         break
 """
 

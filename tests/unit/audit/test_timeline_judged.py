@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.facts import Address
 from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.story import Lane
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.data import Lane
+from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling
 
 TP, OTHER = "orders:0", "orders:1"
@@ -52,7 +54,15 @@ MEMBERS = steps(
     *("assigned", "assigned", "revoked", "lost", "pause", "pause", "until"),
     *("resume", "hold", "hold", "lift", "expired", "ended"),
 )
-OPERATORS = steps("group-hold", "group-hold", "group-lift", "limited")
+OPERATORS = st.lists(
+    st.tuples(
+        st.sampled_from(SCOPES),
+        st.sampled_from(OWNERS),
+        st.integers(0, 60),
+        st.integers(1, 60),
+    ),
+    max_size=4,
+)
 
 
 def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 - one kind of step each
@@ -65,7 +75,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
         scope, owner = step.scope, step.owner
         if step.event == "hold":
             owner = f"operator:{owner}"
-        if step.event in {"resume", "lift", "expired", "ended", "group-lift"}:
+        if step.event in {"resume", "lift", "expired", "ended"}:
             scope, owner = (
                 placed[step.number % len(placed)] if placed else (scope, owner)
             )
@@ -98,10 +108,6 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
             case "ended":
                 said = {"departed": departed[0], "departed_at": departed[1]}
                 telling.then("lift", why="ended", since=departed[1], **said, **about)
-            case "limited":
-                telling.then("group-hold", group="g", until=later, **about)
-            case _:
-                telling.then(step.event, group="g", **about)
     return telling
 
 
@@ -125,10 +131,14 @@ def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
 
 
 def lane_of(journals: Sequence[Journal], assumed: Settings) -> Lane | None:
-    watching = Watching(assumed)
+    collector = Collector(assumed)
     for journal in journals:
-        watching.hear(journal)
-    lanes = [one for one in watching.told().lanes if one.place == ("g", "orders", 0)]
+        collector.read(journal)
+    lanes = [
+        one
+        for one in collector.timeline().lanes
+        if one.case == Address("g", "orders", 0)
+    ]
     return lanes[0] if lanes else None
 
 
@@ -145,10 +155,11 @@ def is_owned(lane: Lane | None, member: str, at: float) -> bool:
 def every_probe(
     look: Callable[[bool, bool, str], None],
     fleet: Sequence[Telling],
-    operator: Telling,
+    operator: Operator,
     assumed: Settings,
 ) -> None:
-    plain = [one.journal() for one in (*fleet, operator)]
+    assumed = evolve(assumed, control=control_in([operator]))
+    plain = [one.journal() for one in fleet]
     lane = lane_of(plain, assumed)
     for number, one in enumerate(fleet):
         for after in range(1, len(one.lines)):
@@ -176,7 +187,10 @@ def every_probe(
     first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
 )
 def test_what_is_drawn_as_held_is_what_is_judged_as_held(
-    first: list[Step], second: list[Step], operator: list[Step], skew: float
+    first: list[Step],
+    second: list[Step],
+    operator: list[tuple[str, str, int, int]],
+    skew: float,
 ) -> None:
     """
     A record delivered at any moment is a violation if the lane shows a hold there.
@@ -189,7 +203,11 @@ def test_what_is_drawn_as_held_is_what_is_judged_as_held(
 
     fleet = [told("a", [Step("assigned", TP, "", 0, None, 0), *first])]
     fleet.append(told("b", second))
-    every_probe(look, fleet, told("o", operator), Settings(clock_skew=skew))
+    holding = Operator()
+    for scope, owner, start, length in operator:
+        holding.held(1000 + start / 10, 1000 + (start + length) / 10, scope, owner)
+    assumed = Settings(clock_skew=skew, patience=1.0)
+    every_probe(look, fleet, holding, assumed)
 
 
 def test_the_probes_find_holds_and_their_absence() -> None:
@@ -199,7 +217,7 @@ def test_the_probes_find_holds_and_their_absence() -> None:
     every_probe(
         lambda drawn, judged, _: seen.add((drawn, judged)),
         fleet,
-        Telling("o", at=1000).then("acked", tp="returns:0", first=0, last=0),
+        Operator(),
         Settings(),
     )
     assert seen == {(True, True), (False, False)}

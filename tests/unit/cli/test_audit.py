@@ -193,16 +193,33 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     assert (done.exit_code, done.output) == (0, said)
 
 
-def test_an_operators_hold_needs_an_operators_journal(tmp_path: Path) -> None:
-    """Members heard of a hold; since when it bound new owners nobody says."""
+def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
+    """Members read of a hold; when it was in force no journal says."""
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    done = run(written(tmp_path / "without", [told]))
+    folder = written(tmp_path / "fleet", [told])
+    done = run(folder)
     assert (done.exit_code, "G2  orders:0 of g  could not be" in done.output) == (2, 1)
-    operator = Telling("operator", group="", at=1000)
-    said = {"scope": "orders", "owner": "eve", "group": "g"}
-    operator.then("group-hold", **said).then("group-lift", **said)
-    assert run(written(tmp_path / "with", [told, operator])).exit_code == 0
+    history = tmp_path / "history.json"
+    for end, status in ((1000.25, 0), (None, 1)):
+        history.write_text(history_of("orders", 950.0, end))
+        assert run(folder, "--history", history).exit_code == status
+    history.write_text("[]")
+    refused = run(folder, "--history", history)
+    assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
+
+
+def history_of(scope: str, start: float, end: float | None) -> str:
+    """Return what ``safeconsumer history -o json`` prints of one hold."""
+    topic = {"source": "operator", "topic": "ops", "complete_since": 900.0}
+    record = {"source": "operator", "group": "g", "owner": "eve", "scope": scope}
+    record |= {"covers": scope, "at": start, "is_held": True, "expires_at": end}
+    document = {
+        "group": None,
+        "topics": [{**topic, "timestamp_type": "LogAppendTime"}],
+        "records": [record],
+    }
+    return json.dumps(document)
 
 
 def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> None:
@@ -320,14 +337,3 @@ def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(
     for one in parts:
         one.write_text("broken\n")
     assert "could not tell: 2 journals," in run(tmp_path).stdout
-
-
-def test_an_excerpt_shows_the_hold_that_was_not_obeyed(tmp_path: Path) -> None:
-    """What operators said until then, and of this group; the last hold is marked."""
-    said = {"scope": "orders", "owner": "alice", "group": "g"}
-    other = Telling("others", at=1000).then("group-hold", **{**said, "group": "x"})
-    folder = written(tmp_path, [*bad.g2(), other])
-    done = run(folder, "--partition", TP)
-    assert done.exit_code == 1
-    assert "  operator of g\n  >      1  1500.100  group-hold" in done.stdout, done
-    assert "others" not in done.stdout

@@ -15,9 +15,9 @@ from typing import Any
 from safeconsumer._kafka import handover
 from safeconsumer.audit import journal
 from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.timeline import plan
-from safeconsumer.audit.timeline.style import legal
-from safeconsumer.audit.timeline.telling import Watching
+from safeconsumer.audit.timeline.collect import Collector
+from safeconsumer.audit.timeline.layout import layout_of
+from safeconsumer.audit.timeline.words import description_of, legal
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -114,11 +114,11 @@ def journals(data: bytes) -> None:
 
 def _told_of(text: str) -> None:
     with suppress(JournalError):
-        watching = Watching(Settings())
-        watching.hear(journal.parse("fuzzed", text))
-        story = watching.told()
-        plan.planned(story)
-        assert legal(plan.spoken(story)).encode()
+        collector = Collector(Settings())
+        collector.read(journal.parse("fuzzed", text))
+        story = collector.timeline()
+        layout_of(story)
+        assert legal(description_of(story)).encode()
 
 
 def batches(data: bytes) -> None:

@@ -20,20 +20,24 @@ class Alive:
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def alive(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a worker
     monkeypatch.setattr(probes, "PATIENCE", 3.0)
     monkeypatch.setattr(prometheus, "Collector", lambda *_, **__: None)
     monkeypatch.setattr(
         prometheus, "answers_of", lambda _: lambda _: ("text/plain", b"")
     )
-    worker: Any = Alive()
-    with probes.serving(("127.0.0.1", 0), worker) as opened:
+    return Alive()
+
+
+@pytest.fixture
+def port(alive: Any) -> Iterator[int]:  # noqa: ANN401 - a worker
+    with probes.serving(("127.0.0.1", 0), alive) as opened:
         assert opened is not None
         yield opened
 
 
-def ask(port: int, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+def ask(port: int, data: bytes, host: str = "127.0.0.1") -> bytes:
+    with socket.create_connection((host, port), timeout=10) as connection:
         connection.sendall(data)
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts)
@@ -103,3 +107,15 @@ def test_one_who_hangs_up_leaves_no_traceback(
         connection.close()
     assert status(ask(port, b"GET /healthy HTTP/1.0\r\n\r\n")) == 200
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_addresses_of_ipv6(alive: Any, host: str) -> None:  # noqa: ANN401 - a worker
+    """As pods of an IPv6 cluster have them."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no IPv6")
+    with probes.serving((host, 0), alive) as opened:
+        assert opened is not None
+        assert status(ask(opened, b"GET /live HTTP/1.0\r\n\r\n", "::1")) == 200

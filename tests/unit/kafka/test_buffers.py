@@ -67,20 +67,6 @@ def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
     assert parked.drop_excess() == {B: 40}
 
 
-def test_changes_are_reported_once(parked: ParkedData) -> None:
-    """A size of 0 for what is gone."""
-    assert parked.changes() == {}
-    parked.keep_part(Part(A, 30))
-    parked.keep_part(Part(B, 30))
-    assert parked.changes() == {A: 30, B: 30}
-    parked.keep_part(Part(A, 30))
-    assert parked.changes() == {}
-    parked.pop_part(B)
-    parked.keep_answer(_answer(A, 5))
-    assert parked.changes() == {A: 35, B: 0}
-    assert parked.changes() == {}
-
-
 # ------------------------------------------------------------ stamps
 
 

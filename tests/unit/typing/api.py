@@ -345,11 +345,7 @@ def takes_records() -> Any:  # noqa: ANN401 - upstream's
 
 def metric(consumer: SafeConsumer, worker: Worker) -> None:
     """Show figures to Prometheus."""
-    with metrics.serve(9100, consumer, worker, host="::") as server:
-        assert_type(server, metrics.Server)
-        assert_type(server.port, int)
-        server.collector.add(consumer)
-    metrics.Collector(worker, is_labelled=True).remove(worker)
+    metrics.Collector(worker).add(consumer)
     assert_type(metrics.METRICS, tuple[metrics.Metric, ...])
     assert_type(worker.stats().last_poll_at, float | None)
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.consumer.fetcher import ConsumerRecord
+from kafka.record._crc32c import crc as kafkas_sum
 
 from safeconsumer._kafka.decoding import _batches
 from tests.harness.listing import each
@@ -136,6 +137,25 @@ def test_a_record_that_no_producer_writes(body: str) -> None:
             _batches.check(data, 0, count)
         with pytest.raises(ValueError, match="producer writes"):
             read(data, 0, count)
+
+
+@given(data=st.binary(max_size=100), at=st.integers(0, 100))
+def test_a_checksum_is_kafka_pythons(data: bytes, at: int) -> None:
+    """By the processor's instruction and by tables, of any buffer, from any place on."""
+    if at > len(data):
+        with pytest.raises(ValueError, match="no such place"):
+            _batches.crc32c(data, at)
+        return
+    sums = {_batches.crc32c(memoryview(data), at, by) for by in (0, 1)}
+    assert sums == {kafkas_sum(data[at:])}
+
+
+def test_the_checksum_of_much() -> None:
+    """Other threads may run meanwhile; RFC 3720 has these two."""
+    assert _batches.crc32c(bytes(32), 0) == 0x8A9136AA
+    assert _batches.crc32c(b"\xff" * 32, 0) == 0x62A8AB43
+    much = SOUND * (200_000 // len(SOUND))
+    assert _batches.crc32c(much, 0) == _batches.crc32c(much, 0, 1) == kafkas_sum(much)
 
 
 def test_records_that_are_cut_off() -> None:

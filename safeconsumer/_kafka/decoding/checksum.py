@@ -1,0 +1,36 @@
+"""
+Adds up checksums of record batches, by compiled code where there is some.
+
+kafka-python adds them up in Python, at the price of ten times the rest of a record,
+unless the package ``crc32c`` is installed, which is under the LGPL.
+"""
+
+from typing import Any
+
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import calc_crc32c
+
+try:
+    from safeconsumer._kafka.decoding import _batches
+except ImportError:  # there was no compiler
+    _batches = None  # type: ignore[assignment]
+
+# Behind the checksum, https://kafka.apache.org/documentation/#recordbatch.
+SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
+_FIRST_MAGIC = 2
+# A library of before this was in it is refused later, by whoever chooses a decoder.
+_compiled = getattr(_batches, "crc32c", None)
+
+
+def crc32c(data: Any, at: int) -> int:  # noqa: ANN401 - any buffer
+    """Return the CRC-32C of all bytes from ``at`` on."""
+    if _compiled is None:
+        return int(calc_crc32c(memoryview(data)[at:]))
+    return int(_compiled(data, at))
+
+
+def is_whole(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
+    """Return whether one of upstream's batches, not uncompressed yet, has its checksum."""
+    if batch.magic < _FIRST_MAGIC:
+        return bool(batch.validate_crc())
+    return bool(crc32c(batch._buffer, SUMMED) == batch.crc)

@@ -1,0 +1,196 @@
+"""Defines what a timeline shows: lanes of partitions, and the members, in time."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+
+from attrs import field, frozen
+
+from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Finding
+
+
+class Level(Enum):
+    """The level at which a hold was placed; the value names it for people."""
+
+    PARTITION = "partition"
+    TOPIC = "topic"
+    PATTERN = "pattern"
+    CONSUMER = "consumer"
+    GROUP = "group"
+
+
+@frozen(kw_only=True)
+class Held:
+    """A hold, while it was in force for the member that had the partition."""
+
+    member: str
+    scope: str
+    owner: str
+    level: Level
+    start: float
+    end: float
+
+
+@frozen(kw_only=True)
+class Owned:
+    """One ownership of one partition."""
+
+    member: str
+    start: float
+    end: float
+    is_lost: bool = False
+
+
+@frozen(kw_only=True)
+class Run:
+    """Records delivered at once; ``is_wrong`` if they were held, by A1 or by G2."""
+
+    at: float
+    count: int
+    first: int
+    last: int
+    is_wrong: bool = False
+
+
+@frozen(kw_only=True)
+class Fault:
+    """A fault that a test caused in the fleet."""
+
+    kind: str
+    targets: tuple[str, ...]
+    start: float
+    end: float
+
+
+@frozen(kw_only=True)
+class Bar:
+    """
+    The records of one partition in one column of the timeline.
+
+    Attributes:
+        at: the middle of the column.
+        count: how many were delivered.
+        wrong: how many of them were delivered while held.
+        first: the lowest offset.
+        last: the highest offset.
+    """
+
+    at: float
+    count: int
+    wrong: int
+    first: int
+    last: int
+
+
+@frozen(kw_only=True)
+class Lane:
+    """One partition in one group; ``unjudged`` has checks and why they were not judged."""
+
+    case: Address
+    owned: Sequence[Owned]
+    held: Sequence[Held]
+    runs: Sequence[Run]
+    findings: Sequence[Finding]
+    unjudged: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many records were delivered."""
+        return sum(run.count for run in self.runs)
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """How often each promise was broken."""
+        return dict(sorted(Counter(one.check for one in self.findings).items()))
+
+    def bars(self, start: float, width: float, columns: int) -> list[Bar]:
+        """Return the records, counted in columns; empty columns are left out."""
+        found: dict[int, list[Run]] = {}
+        for run in self.runs:
+            column = min(columns - 1, int((run.at - start) / width))
+            found.setdefault(column, []).append(run)
+        return [
+            Bar(
+                at=start + (column + 0.5) * width,
+                count=sum(run.count for run in own),
+                wrong=sum(run.count for run in own if run.is_wrong),
+                first=min(run.first for run in own),
+                last=max(run.last for run in own),
+            )
+            for column, own in sorted(found.items())
+        ]
+
+    def shade(self) -> Iterator[tuple[float, float]]:
+        """
+        Yield the times when its owner must not deliver.
+
+        Holds of a frozen member that does not know yet that it lost the partition do
+        not bind the next owner.
+        """
+        for one in self.held:
+            nexts = (
+                own.start
+                for own in self.owned
+                if own.member != one.member and own.start > one.start
+            )
+            yield one.start, min(one.end, *nexts, one.end)
+
+
+@frozen(kw_only=True)
+class Process:
+    """The process of a member: its group, its name, its first and its last entry."""
+
+    group: str
+    name: str
+    start: float
+    end: float
+
+
+@frozen(kw_only=True)
+class Timeline:
+    """
+    Everything that is shown; times are seconds since the epoch.
+
+    Attributes:
+        start: its begin.
+        end: its end.
+        origin: the time of the first entry of all journals.
+        until: the time of the last entry.
+        lanes: the lanes of partitions, by group and topic.
+        members: the processes of members.
+        faults: the faults that a test caused.
+        left_out: how many partitions were not asked for.
+        elsewhere: how many violations are outside the part that was asked for.
+    """
+
+    start: float
+    end: float
+    origin: float
+    until: float
+    lanes: Sequence[Lane]
+    members: Sequence[Process]
+    faults: Sequence[Fault]
+    left_out: int = 0
+    elsewhere: int = 0
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """How often each promise was broken."""
+        found = Counter(one.check for lane in self.lanes for one in lane.findings)
+        return dict(sorted(found.items()))
+
+    @property
+    def unjudged(self) -> dict[str, list[str]]:
+        """The checks that could not be judged, with the reason of each partition."""
+        found: dict[str, list[str]] = {}
+        for lane in self.lanes:
+            for check, why in lane.unjudged.items():
+                found.setdefault(check, []).append(why)
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything in the journals is shown."""
+        in_time = self.start <= self.origin and self.until <= self.end
+        return in_time and not self.left_out

@@ -1,0 +1,392 @@
+"""Makes a consumer keep a journal, for ``SafeConsumer(journal=...)``."""
+
+import logging
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import Any
+
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.structs import TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.handover import ARRIVED
+from safeconsumer._kafka.membership import Membership
+from safeconsumer.errors import JournalError
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
+from safeconsumer.holds.ownership import Reassignment
+from safeconsumer.holds.scope import Scope
+from safeconsumer.journal.calls import Answer, Calls
+from safeconsumer.journal.deliveries import Deliveries
+from safeconsumer.journal.format import ENDED, EXPIRED, scope_text, tp_text
+from safeconsumer.journal.writer import JournalWriter
+
+Began = Mapping[str, float]
+"""
+What the entries of deliveries have of the poll or step: ``after`` and ``asked``.
+"""
+
+log = logging.getLogger("safeconsumer.journal")
+
+
+class Recorder:
+    """
+    Writes what one consumer does into its journal.
+
+    The consumer calls it, and so do its parts (``Membership.keep_journal``) and its
+    worker, if it has one.
+
+    Args:
+        journal: a folder for a journal of its own, or a writer, which stays open.
+        client_id: names the member.
+        group: its consumer group.
+
+    Raises:
+        JournalError: it is not the path of a folder, or the folder cannot be written.
+
+    Thread rules: any thread; :meth:`began`, :meth:`polled` and :meth:`steps` on the
+    polling thread.
+
+    Attributes:
+        writer: what writes it.
+    """
+
+    def __init__(
+        self,
+        journal: "str | os.PathLike[str] | JournalWriter",
+        client_id: object,
+        group: object,
+    ) -> None:
+        if not journal or not isinstance(journal, str | os.PathLike | JournalWriter):
+            message = f"journal takes a folder or a JournalWriter, not {journal!r}"
+            raise JournalError(message)
+        group = str(group or "")
+        self._is_ours = not isinstance(journal, JournalWriter)
+        self.writer = (
+            journal
+            if isinstance(journal, JournalWriter)
+            else JournalWriter(journal, member=str(client_id), group=group)
+        )
+        self.writer.belong_to(group)
+        self._calls = Calls(self.writer)
+        self._came = Deliveries(self.writer)
+        # Where records begin that were written as delivered and come again.
+        self._again: dict[TopicPartition, int] = {}
+        self._is_behind = False
+        self._has_ended = False
+        self._membership: Membership | None = None
+
+    def begin(self, consumer: object) -> None:
+        """Follow an adopted consumer, which has nothing assigned yet."""
+        self._membership = Membership(consumer)
+        self._membership.keep_journal(self)
+
+    def end(self) -> None:
+        """Stop writing; a second call does nothing."""
+        self._has_ended = True
+        if self._is_ours:
+            self.writer.close()
+
+    def undo(self) -> None:
+        """End, because the consumer could not be made; leave no journal that says nothing."""
+        self.end()
+        if self._is_ours and not self.writer.number:
+            with suppress(OSError):
+                self.writer.path.unlink()
+
+    # ------------------------------------------------------------ records
+
+    def began(self) -> Began:
+        """
+        Return when a poll or step began, if that is now.
+
+        Raises:
+            JournalError: entries that could not be written before cannot be yet.
+        """
+        if not self._has_ended:
+            self.writer.flush()
+        return {"after": self.writer.number, "asked": self.writer.now()}
+
+    def polled(
+        self,
+        records: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+        began: Began,
+        *,
+        is_peek: bool,
+    ) -> None:
+        """
+        Write the records that a ``poll`` is about to return.
+
+        Args:
+            records: the records.
+            began: what :meth:`began` returned when it began.
+            is_peek: whether the positions stay where they are.
+
+        Raises:
+            JournalError: they could not be written, and must not be returned.
+        """
+        if self._has_ended:  # it is being closed on another thread
+            return
+        for tp, several in records.items():
+            if is_peek:
+                self._came.peeked(tp, several, **began)
+            else:
+                self._go_back(tp, several[0].offset)
+                self._came.came(tp, several, self._position(tp), **began)
+
+    def steps(
+        self,
+        records: Generator[ConsumerRecord, None, None],
+        take_back: Callable[[ConsumerRecord], None],
+    ) -> Generator[ConsumerRecord, None, None]:
+        """
+        Write and yield the records of an iteration.
+
+        Args:
+            records: yields the records.
+            take_back: is given a record that could not be yielded.
+
+        Raises:
+            JournalError: a record could not be written.
+        """
+        try:
+            began = self.began()
+            for record in records:
+                try:  # no call before it: a signal handler's exception would come first
+                    tp = TopicPartition(record.topic, record.partition)
+                    self._go_back(tp, record.offset)
+                    self._came.came(tp, [record], None, **began)
+                except BaseException:
+                    take_back(record)
+                    raise
+                yield record
+                began = self.began()
+        finally:
+            records.close()
+
+    def comes_again(self, tp: TopicPartition, offset: int) -> None:
+        """Note that records were taken and not returned, perhaps after they were written."""
+        if offset < self._came.next.get(tp_text(tp), offset):
+            self._again[tp] = offset
+
+    def _go_back(self, tp: TopicPartition, first: int) -> None:
+        # The client itself has moved the position back, behind what is written.
+        if tp in self._again:
+            with self.seeking({tp: min(first, self._again[tp])}):
+                pass
+
+    def _position(self, tp: TopicPartition) -> int | None:
+        return None if self._membership is None else self._membership.next_position(tp)
+
+    # ------------------------------------------------------------ calls
+
+    def calling(
+        self, op: str, fields: Mapping[str, object]
+    ) -> AbstractContextManager[None]:
+        """
+        Write a call, and its return after the block; nothing once this has ended.
+
+        Raises:
+            JournalError: one of them could not be written.
+        """
+        return nullcontext() if self._has_ended else self._calls.around(op, fields)
+
+    @contextmanager
+    def pausing(
+        self,
+        scopes: Iterable[Scope],
+        owner: str,
+        lifetime: Lifetime,
+        for_: float | None,
+    ) -> Iterator[None]:
+        """
+        Write a ``pause``, and before its return what handlers are working on by then.
+
+        Raises:
+            JournalError: as :meth:`calling`.
+        """
+        fields: dict[str, object] = {"scopes": [scope_text(one) for one in scopes]}
+        fields |= {"owner": owner, "lifetime": lifetime.value}
+        if for_ is not None:
+            fields["until"] = self.writer.now() + for_
+        with self.calling("pause", fields):
+            yield
+            self.tell_running()
+
+    def resuming(
+        self, scopes: Iterable[Scope], owner: str
+    ) -> AbstractContextManager[None]:
+        """
+        Write a ``resume``.
+
+        Raises:
+            JournalError: as :meth:`calling`.
+        """
+        names = [scope_text(one) for one in scopes]
+        return self.calling("resume", {"scopes": names, "owner": owner})
+
+    @contextmanager
+    def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:
+        """
+        Write a ``seek``; None: to the first record of a partition, or the next.
+
+        Raises:
+            JournalError: as :meth:`calling`.
+        """
+        by_name = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
+        with self.calling("seek", {"offsets": by_name}):
+            yield
+            for tp, offset in offsets.items():
+                if offset is not None:
+                    self._came.begins_at(tp, offset)
+        for tp in offsets:
+            self._again.pop(tp, None)
+
+    def committing(self, offsets: Mapping[TopicPartition, int]) -> Answer:
+        """
+        Write that a commit is asked for; return what writes its result.
+
+        Before it stands how far positions moved without records.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if self._has_ended:
+            return _nothing
+        for tp, offset in offsets.items():
+            self._moved(tp, offset)
+        by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
+        answer = self._calls.begin("commit", {"offsets": by_name})
+        return lambda *, is_done: self._quietly(lambda: answer(is_done=is_done))
+
+    def _moved(self, tp: TopicPartition, offset: int) -> None:
+        before, now = self._came.next.get(tp_text(tp)), self._position(tp)
+        if before is None or now is None or not before < offset <= now:
+            return
+        self.writer.write("moved", {"tp": tp_text(tp), "from": before, "next": offset})
+        self._came.begins_at(tp, offset)
+
+    def tell(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Write one entry; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write(event, fields)
+
+    def tell_running(self) -> None:
+        """
+        Write the records that handlers are working on; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write_running()
+
+    # ------------------------------------------------------------ what happens to it
+
+    def begins_at(self, tp: TopicPartition, offset: int) -> None:
+        """Write a position that was set."""
+        self._again.pop(tp, None)
+        self._came.begins_at(tp, offset)
+        self._quietly(
+            lambda: self.writer.write("begins", {"tp": tp_text(tp), "offset": offset})
+        )
+
+    def reassigned(self, change: Reassignment) -> None:
+        """Write that an ownership begins or ends, at that moment."""
+        changed = (*change.departed, *change.gained)
+        self._came.forget(changed)
+        for tp in changed:
+            self._again.pop(tp, None)
+        member = self._membership
+        generation = -1 if member is None else member.generation()
+        lost = member is not None and generation < 0
+        ended = {"partitions": _names(change.departed), "generation": generation}
+        begun = {"partitions": _names(change.gained), "generation": generation}
+        topics = {topic for topic, _ in change.gained}
+        ids = {} if member is None else member.topic_ids(topics)
+        if change.departed:
+            event = "lost" if lost else "revoked"
+            self._quietly(lambda: self.writer.write(event, ended))
+        if change.gained:
+            self._quietly(
+                lambda: self.writer.write("assigned", begun | {"topics": ids})
+            )
+
+    def hook(self, event: events.Event) -> None:
+        """
+        Write holds that no call of this process places or lifts.
+
+        These are holds of operators and of the group, those that arrived with a
+        partition, and whole pauses; a hold of any owner that expired or ended, and a
+        plain pause that ended with a resume, perhaps of nothing named.
+        """
+        self._quietly(lambda: self._write_holds(event))
+
+    def _write_holds(self, event: events.Event) -> None:
+        if isinstance(event, events.HoldsPlaced):
+            for hold in filter(_is_elsewhere, event.holds):
+                self.writer.write_running()
+                self.writer.write("hold", _named(hold))
+        elif isinstance(event, _ENDS):
+            since = self.writer.time_of(event.at)
+            for hold in event.holds:
+                if _is_unasked(event, hold):
+                    how = {"since": since, "why": _why_over(event, hold)}
+                    self.writer.write("lift", {**_named(hold), **how})
+
+    def _quietly(self, write: Callable[[], object]) -> None:
+        # An error would do harm here, under upstream's lock or in a hook. The entry
+        # waits, and the next poll reports it if it still cannot be written.
+        if self._has_ended:
+            return
+        try:
+            write()
+            self._is_behind = False
+        except JournalError:
+            if not self._is_behind:
+                log.exception("the journal is behind from here on")
+            self._is_behind = True
+
+
+def _nothing(*, is_done: bool) -> None:
+    pass
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    return sorted(map(tp_text, partitions))
+
+
+_ENDS = (events.HoldsRemoved, events.HoldsExpired, events.HoldsEnded)
+
+
+def _is_elsewhere(hold: Hold) -> bool:
+    # No call of this process names it.
+    return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
+
+
+def _is_unasked(event: events.Event, hold: Hold) -> bool:
+    # No call names its end; a resume also ends plain pauses that it does not name.
+    is_plain = hold.lifetime is Lifetime.PLAIN
+    is_named = not (hold.is_remote or hold.owner == WHOLE or is_plain)
+    return not (isinstance(event, events.HoldsRemoved) and is_named)
+
+
+def _why_over(event: events.Event, hold: Hold) -> str | None:
+    if isinstance(event, events.HoldsExpired):
+        return EXPIRED
+    is_lifted = hold.owner == WHOLE or hold.lifetime is not Lifetime.PLAIN
+    return None if isinstance(event, events.HoldsRemoved) and is_lifted else ENDED
+
+
+def _named(hold: Hold) -> dict[str, object]:
+    return {"scope": scope_text(hold.scope), "owner": hold.owner}

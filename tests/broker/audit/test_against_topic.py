@@ -1,0 +1,70 @@
+"""``--against-topic``: what a client lost without noticing is found in the topic."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from kafka import KafkaAdminClient, TopicPartition
+
+from safeconsumer.cli import records
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.testing.clients import Clients
+from tests.broker.audit.test_built_in import filled
+from tests.harness.audit.telling import Telling
+
+
+def told_in(folder: Path, told: Telling) -> None:
+    (folder / "a.journal").write_text(told.text())
+
+
+def against_topic(clients: Clients, folder: Path) -> Result:
+    where = ["--against-topic", "--bootstrap", clients._broker.bootstrap]
+    return CliRunner().invoke(safeconsumer, ["audit", str(folder), *where])
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("deleted", "read", "said"),
+    [
+        (0, 4, "acknowledged offsets 4 to 5"),
+        # What was deleted before anybody read it came to nobody, too.
+        (6, 3, "nobody delivered offsets 3 to 5"),
+    ],
+)
+def test_what_a_client_lost_is_found_in_the_topic(
+    clients: Clients, tmp_path: Path, deleted: int, read: int, said: str
+) -> None:
+    """A run that hides a record looks whole, but the topic has it."""
+    topic = filled(clients, 1, 10)
+    if deleted:
+        with KafkaAdminClient(**clients._broker.client_config) as admin:
+            admin.delete_records({TopicPartition(topic, 0): deleted})
+    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
+    told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
+    told_in(tmp_path, told.poll(f"{topic}:0", 6, 10))
+    done = against_topic(clients, tmp_path)
+    assert (done.exit_code, said in done.stdout) == (1, True), done.output
+    assert f"A2  {topic}:0" in done.stdout
+
+
+@pytest.mark.any_broker
+def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
+    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading makes nothing; a partition that does not exist is named, without waiting."""
+    monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
+    there = clients.topic(1)
+    gone = f"{there}-gone"
+    told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
+    told.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
+    told_in(tmp_path, told)
+    done = against_topic(clients, tmp_path)
+    assert done.exit_code == 1, done.output
+    assert f"A1  {there}:0" in done.stdout  # what journals prove is said all the same
+    assert f"the topic {gone} does not exist" in done.stderr
+    assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
+    with KafkaAdminClient(**clients._broker.client_config) as admin:
+        assert gone not in admin.list_topics()
+    told_in(tmp_path, Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
+    done = against_topic(clients, tmp_path)
+    assert (done.exit_code, "could not tell" in done.stdout) == (2, True)

@@ -1,0 +1,54 @@
+"""``docs/examples/observe.py`` sees what kafka-python leaks, and changes nothing."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.conformance.clients import CLIENTS
+from tests.harness.conformance.environments import python_of
+from tests.harness.docs.pages import ROOT
+from tests.harness.listing import each
+
+_PROGRAM = Path(__file__).with_name("observed.py")
+_OLDEST = evolve(CLIENTS["stock-2"], needs="kafka-python==2.3.0")
+
+
+def _played(python: Path, broker: EmbeddedBroker) -> Any:  # noqa: ANN401 - JSON
+    command = [python, _PROGRAM, broker.bootstrap]
+    ended = subprocess.run(  # noqa: S603 - our own program
+        [str(one) for one in command],
+        env={"PYTHONPATH": str(ROOT / "docs" / "examples")},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def _judge(said: Any) -> None:  # noqa: ANN401 - JSON
+    assert said["paused"] == {"counted": 0, "came": 0}
+    assert said["leaked"] == {"counted": 5, "came": 5}
+    assert said["iterated"] == {"counted": 10, "came": 5}
+    assert said["resumed"] == {"counted": 10, "came": 5}
+    assert said["lines"] == 1
+
+
+def test_with_the_version_that_is_installed() -> None:
+    """What leaks through a lost ownership is counted, by poll and by iteration."""
+    with EmbeddedBroker() as broker:
+        _judge(_played(python_of(CLIENTS["stock"]), broker))
+
+
+@pytest.mark.nightly
+@each("client", [CLIENTS["stock-2"], _OLDEST])
+def test_with_versions_of_before(client: Any) -> None:  # noqa: ANN401 - attrs
+    """Programs that are not on 3.0 yet are those that need it."""
+    with EmbeddedBroker() as broker:
+        _judge(_played(python_of(client), broker))

@@ -1,0 +1,541 @@
+"""Workers whose consumers keep journals, judged by the audit: clean, or caught."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.serializer import Deserializer
+
+from safeconsumer import (
+    BatchFailure,
+    Breaker,
+    Commit,
+    DeadLetter,
+    Drain,
+    JournalError,
+    Limits,
+    Pause,
+    Pump,
+    Reject,
+    Retry,
+    RetryLater,
+    WorkerStateError,
+    events,
+)
+from safeconsumer.audit.checker import Settings, check, findings_of
+from safeconsumer.audit.journal import Entry, read
+from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.queue import Queue
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.test_letters import fails, producer
+from tests.sim.worker.test_rebalances import how, in_both_ways, settled
+from tests.sim.worker.test_unreadable import TWICE, spoiled
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    expel,
+    filled,
+    in_both,
+    put,
+    taken,
+)
+
+QUICK = Retry(attempts=2, first=0.01, jitter=False)
+OFTEN = Commit(every=0.2)
+
+
+class Text(Deserializer):  # type: ignore[misc]  # upstream has no types
+    """Deserializes text."""
+
+    def deserialize(self, _topic: str, _headers: Any, data: bytes | None) -> str | None:
+        return None if data is None else data.decode()
+
+
+TEXT = {"key_deserializer": Text()}
+
+
+def broken(folder: Path) -> set[str]:
+    """Return the checks that found something in the journals of a folder."""
+    journals = [read(path) for path in folder.glob("*.journal")]
+    found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
+    return {one.check for several in found.values() for one in several}
+
+
+def entries(folder: Path, *kinds: str) -> list[Entry]:
+    """Return the entries of these events in the only journal of a folder."""
+    (path,) = folder.glob("*.journal")
+    return [one for one in read(path).entries if one.event in kinds]
+
+
+def first_time_only(error: Exception) -> Any:
+    """Return what raises for the first attempt at a record."""
+    seen: set[tuple[int, int]] = set()
+
+    def once(record: Any, _: Any) -> None:
+        place = record.partition, record.offset
+        if place not in seen:
+            seen.add(place)
+            raise error
+
+    return once
+
+
+def told_to(lab: Lab) -> Handler:
+    """Make a handler that does all that handlers do."""
+    return Handler(
+        lab,
+        slow=0.05,
+        bad=fails,
+        reject=Reject("told to"),
+        once=first_time_only(ValueError("told to")),
+        later=first_time_only(RetryLater(0.1)),
+        pause=first_time_only(Pause(0.3, scope="partition")),
+        alone=first_time_only(Pause(0.3, scope="key")),
+    )
+
+
+class InBatches:
+    """Does the same with batches: it names the records that fail."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def __call__(self, records: Sequence[Any], context: Any) -> None:
+        errors = {}
+        for at, record in enumerate(records):
+            try:
+                self._handler(record, context)
+            except Exception as error:  # noqa: BLE001 - the record's
+                errors[at] = error
+        if errors:
+            raise BatchFailure(errors)
+
+    async def wait(self, records: Sequence[Any], context: Any) -> None:
+        """Do it as a coroutine."""
+        errors = {}
+        for at, record in enumerate(records):
+            try:
+                await self._handler.wait(record, context)
+            except Exception as error:  # noqa: BLE001 - the record's
+                errors[at] = error
+        if errors:
+            raise BatchFailure(errors)
+
+
+ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone"]
+
+
+@pytest.mark.contract("W4", "W5", "W7", "W10")
+@in_both
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("order", ["key", "partition", "unordered"])
+@simulated(seeds=2)
+def test_a_worker_with_a_journal_is_judged(
+    lab: Lab, tmp_path: Path, executor: str, order: str, batch: int | None
+) -> None:
+    """W7: its keys are text, and some records have none; some are skipped for good."""
+    tps = filled(lab, 2, *ALL * 4, keys="abc")
+    for tp in tps:
+        put(lab, tp, *ALL)
+    handler: Any = told_to(lab)
+    if batch is not None:
+        several = InBatches(handler)
+        handler = several.wait if executor == "asyncio" else several
+    run = Working(
+        lab,
+        handler,
+        executor=executor,
+        order=order,
+        batch=batch,
+        retry=QUICK,
+        on_exhausted="skip",
+        commit=OFTEN,
+        settings={**TEXT, "journal": tmp_path, "max_poll_records": 7},
+    )
+    for _ in range(3):
+        with run.consumer.held("t", owner="ops"):
+            lab.sleep(0.2)
+        lab.sleep(0.2)
+    run.done(100)
+    report = run.stop()
+    assert (report.skipped, committed(lab)) == (20, [50, 50])
+    assert broken(tmp_path) == set()
+    said = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
+    assert said["handle"] == said["handled"] > (100 if batch is None else 25)
+    lanes = {one["lane"] for one in entries(tmp_path, "handle")}
+    if order == "key":
+        whole = {"b'a'", "b'b'", "b'c'", "None"}
+        assert lanes == ({"'a'", "'b'", "'c'", "None"} if batch is None else lanes)
+        assert not lanes & whole - {"None"}
+    else:
+        assert lanes == {"None" if order == "partition" else None}
+
+
+@pytest.mark.contract("W4", "W7")
+@in_both
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+@simulated(seeds=2)
+def test_what_is_complete_is_written_before_anybody_hears_of_it(
+    lab: Lab, tmp_path: Path, executor: str, policy: str
+) -> None:
+    """W4, W7: a record that was skipped, or whose letter arrived, is as one that is done."""
+    filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
+    writer = JournalWriter(tmp_path)
+    options: dict[str, Any] = {"on_exhausted": "skip"}
+    if policy == "dead_letter":
+        options = {"dead_letter": DeadLetter(producer(lab), "dead", max_ratio=None)}
+
+    def tell(event: Any) -> None:
+        if isinstance(event, events.RecordExhausted):
+            writer.write("heard", {"tp": event.partition, "offset": event.offset})
+
+    run = Working(
+        lab,
+        told_to(lab),
+        executor=executor,
+        retry=QUICK,
+        commit=OFTEN,
+        on_event=tell,
+        settings={"journal": writer},
+        **options,
+    )
+    run.done(40)
+    run.stop()
+    assert committed(lab) == [20, 20]
+    assert broken(tmp_path) == set()
+    said = entries(tmp_path, "completed")
+    assert len(said) == 20
+    assert {one["why"] for one in said} == {
+        "skipped" if policy == "skip" else "dead-letter"
+    }
+    if policy == "skip":
+        heard = {
+            (one["tp"], one["offset"]): one.number for one in entries(tmp_path, "heard")
+        }
+        assert all(one.number < heard[one["tp"], one["offset"]] for one in said)
+
+
+@pytest.mark.contract("W4", "W6", "W7", "W10")
+@in_both_ways
+@pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
+@simulated(seeds=2)
+def test_workers_that_come_and_go_are_judged(
+    lab: Lab, tmp_path: Path, protocol: str, how_it_ends: str
+) -> None:
+    """W6: small limits, so that they give records back; letters; expelled; not drained."""
+    filled(lab, 4, *ALL * 6, keys="abc")
+    options: dict[str, Any] = {
+        "settings": how(protocol, journal=tmp_path),
+        "limits": Limits(records=20, low=0.5),
+        "drain": Drain(revoke=0.1),
+        "retry": QUICK,
+        "commit": OFTEN,
+        "on_exhausted": "skip",
+        "order": "key",
+    }
+    if how_it_ends == "dead_letter":
+        letters = DeadLetter(producer(lab), "dead", max_ratio=None)
+        options = {**options, "dead_letter": letters}
+    first = Working(lab, told_to(lab), name="first", **options)
+    first.done(20)
+    second = Working(lab, told_to(lab), name="second", **options)
+    settled(lab, first, second)
+    with second.consumer.held("t", owner="ops"):
+        lab.sleep(1.0)
+    expel(lab)
+    settled(lab, first, second)
+    lab.sleep(1.0)
+    first.stop(drain=False)
+    second.owns(4)
+    lab.until(lambda: committed(lab) == [60] * 4, 300.0)
+    second.stop()
+    assert broken(tmp_path) == set()
+
+
+@in_both
+@simulated(seeds=2)
+def test_what_a_worker_gives_back_comes_again(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """Records that have no room, as its own hold was lifted; the rest is judged on."""
+    filled(lab, 2, *["slow"] * 60, keys="abcd")
+    run = Working(
+        lab,
+        Handler(lab, slow=2.0),
+        executor=executor,
+        order="key",
+        commit=OFTEN,
+        limits=Limits(records=20, low=0.5),
+        settings={"journal": tmp_path, "max_poll_records": 10},
+    )
+    for _ in range(5):
+        lab.until(lambda: "worker:backpressure" in run.worker.stats().paused)
+        run.consumer.resume_all(owner="worker:backpressure")
+        lab.sleep(0.5)
+    lab.until(lambda: committed(lab) == [60, 60], 300.0)
+    run.stop()
+    assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
+    assert broken(tmp_path) == set()
+
+
+@in_both
+@simulated(seeds=2)
+def test_a_position_that_the_program_moves(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """Back in a listener, while handlers are at what came: that is dropped, and no fault."""
+    (tp,) = filled(lab, 1, *["slow"] * 30)
+    run = Working(
+        lab,
+        Handler(lab, slow=0.3),
+        executor=executor,
+        order="unordered",
+        concurrency=4,
+        commit=OFTEN,
+        settings={"journal": tmp_path, "max_poll_records": 10},
+    )
+    run.done(3)
+    polls = iter([True])
+    polling = run.consumer.poll
+
+    def poll(**how: Any) -> Any:
+        if next(polls, False):
+            run.consumer.seek(tp, 8)
+        return polling(**how)
+
+    run.consumer.poll = poll
+    lab.until(lambda: committed(lab) == [30], 100.0)
+    run.stop()
+    assert len(entries(tmp_path, "dropped")) == 1
+    assert broken(tmp_path) - {"A2"} == set()
+
+
+@in_both
+@simulated(seeds=2)
+def test_a_batch_that_cannot_be_read_is_skipped(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """W7: each of its offsets is complete, and nothing behind them is out of order."""
+    spoiled(lab)
+    options: dict[str, Any] = {**TWICE, "on_exhausted": "skip"}
+    settings = {"journal": tmp_path}
+    run = Working(lab, Handler(lab), executor=executor, settings=settings, **options)
+    lab.until(lambda: committed(lab) == [7, 7], 100.0)
+    run.stop()
+    said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
+    assert said == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
+    assert broken(tmp_path) - {"A2"} == set()
+
+
+@in_both
+@simulated(seeds=2)
+def test_an_outage_that_a_breaker_knows(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """W10, W11: its hold stops all but one record, which tries when the hold has ended."""
+    filled(lab, 2, *["down"] * 20)
+    is_up: list[bool] = []
+
+    def down(_record: Any, _context: Any) -> float:
+        if not is_up:
+            message = "told to"
+            raise ConnectionError(message)
+        return 0.01
+
+    run = Working(
+        lab,
+        Handler(lab, down=down),
+        executor=executor,
+        retry=QUICK,
+        breaker=Breaker(on=(ConnectionError,), failures=3, first=1.0),
+        settings={"journal": tmp_path},
+    )
+    lab.until(lambda: run.worker.stats().breaker_opened)
+    lab.sleep(5.0)
+    is_up.append(True)
+    run.done(40)
+    run.stop()
+    assert broken(tmp_path) == set()
+
+
+# ------------------------------------------------------------ planted
+
+
+def commits_too_far(patch: pytest.MonkeyPatch) -> str:
+    """Commit beyond a record that is in its handler."""
+    commit_soon = ConsumerClient.commit_soon
+
+    def further(self: Any, marks: Any, then: Any) -> None:
+        beyond = {tp: Watermark(mark.offset + 1) for tp, mark in marks.items()}
+        commit_soon(self, beyond, then)
+
+    patch.setattr(ConsumerClient, "commit_soon", further)
+    return "W4"
+
+
+def keeps_no_order(patch: pytest.MonkeyPatch) -> str:
+    """Hand a lane out again while its task is out."""
+    note = Queue._note_running
+
+    def note_and_go_on(self: Any, lane: Any, count: int) -> None:
+        note(self, lane, count)
+        if lane.runs:
+            self.make_ready(lane)
+
+    patch.setattr(Queue, "_note_running", note_and_go_on)
+    return "W7"
+
+
+def looks_at_no_hold(patch: pytest.MonkeyPatch) -> str:
+    """Begin whatever is queued."""
+    never = property(lambda _: False, lambda *_: None)
+    patch.setattr(Epoch, "is_held", never)
+    return "W10"
+
+
+@in_both
+@pytest.mark.parametrize("plant", [commits_too_far, keeps_no_order, looks_at_no_hold])
+@simulated(seeds=1)
+def test_a_worker_that_breaks_its_promise_is_found(
+    lab: Lab, tmp_path: Path, executor: str, plant: Any
+) -> None:
+    """W4, W7, W10: each planted in the worker itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        check_name = plant(patch)
+        filled(lab, 2, *["slow"] * 20)
+        run = Working(
+            lab,
+            Handler(lab, slow=0.2),
+            executor=executor,
+            concurrency=4,
+            commit=OFTEN,
+            settings={"journal": tmp_path, "max_poll_records": 4},
+        )
+        run.done(4)
+        run.consumer.pause("t", owner="ops")
+        lab.sleep(1.0)
+        run.consumer.resume("t", owner="ops")
+        lab.sleep(2.0)
+        run.worker.stop()
+        run.ends()
+    assert check_name in broken(tmp_path)
+
+
+# ------------------------------------------------------------ a journal that fails
+
+
+@in_both
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
+@simulated(seeds=1)
+def test_what_cannot_be_written_is_not_complete(
+    lab: Lab, tmp_path: Path, executor: str, event: str, batch: int | None
+) -> None:
+    """W4: a full disk stops the worker, whatever its policy; the record comes again."""
+    filled(lab, 1, "bad", "bad", "bad")
+    writer = JournalWriter(tmp_path)
+    writing = writer.write
+
+    def full(kind: str, fields: Any) -> None:
+        if kind == event:
+            message = "is the disk full?"
+            raise JournalError(message)
+        writing(kind, fields)
+
+    writer.write = full  # type: ignore[method-assign]  # on purpose
+    handler: Any = Handler(lab, bad=fails)
+    calls = handler.calls
+    if batch is not None:
+        several = InBatches(handler)
+        handler = several.wait if executor == "asyncio" else several
+    run = Working(
+        lab,
+        handler,
+        executor=executor,
+        batch=batch,
+        retry=Retry(attempts=1),
+        on_exhausted="skip",
+        settings={"journal": writer},
+    )
+    error = run.ends()
+    assert isinstance(error, JournalError)
+    assert run.worker.stats().skipped == run.worker.stats().done == 0
+    assert committed(lab) == [None if event == "working" else 0]
+    assert bool(calls) is (event in {"handled", "completed"})
+
+
+@simulated(seeds=1)
+def test_a_letter_that_cannot_be_written_down_is_not_complete(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """W7: it has arrived, and arrives again with the next start."""
+    filled(lab, 1, "bad", "")
+    writer = JournalWriter(tmp_path)
+    writing, arrived = writer.write, []
+
+    def full(kind: str, fields: Any) -> None:
+        if kind == "completed":
+            message = "is the disk full?"
+            raise JournalError(message)
+        writing(kind, fields)
+
+    writer.write = full  # type: ignore[method-assign]  # on purpose
+    run = Working(
+        lab,
+        Handler(lab, bad=fails),
+        retry=Retry(attempts=1),
+        dead_letter=lambda record, _: arrived.append(record.offset),
+        settings={"journal": writer},
+    )
+    assert isinstance(run.ends(), JournalError)
+    assert (arrived, committed(lab)) == ([0], [0])
+
+
+# ------------------------------------------------------------ others
+
+
+@simulated(seeds=1)
+def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
+    """At a time it is refused; one after the other they are judged as they are."""
+    filled(lab, 1, *["slow"] * 10)
+    writer = JournalWriter(tmp_path)
+    settings = {"journal": writer, "max_poll_records": 2}
+    first = Working(lab, Handler(lab, slow=0.5), settings=settings)
+    first.done(1)
+    second = Working(lab, Handler(lab), name="second", settings=settings)
+    assert isinstance(second.ends(), WorkerStateError)
+    first.stop(drain=False)  # a handler is given up
+    third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
+    lab.until(lambda: committed(lab) == [10], 100.0)
+    third.stop()
+    assert broken(tmp_path) == set()
+
+
+@simulated(seeds=1)
+def test_a_pump_writes_what_polls_returned_and_no_handlers(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """What its program does with records nobody but the program knows."""
+    filled(lab, 2, *[""] * 10)
+    run: dict[str, Any] = {}
+
+    def live() -> None:
+        from tests.sim.worker.working import consumer  # noqa: PLC0415
+
+        with Pump(consumer(lab, "t", journal=tmp_path)) as pump:
+            for batch in taken(lab, pump, 20):
+                batch.done()
+            run["done"] = True
+
+    lab.start("pump", live)
+    lab.until(lambda: "done" in run)
+    lab.until(lambda: committed(lab) == [10, 10], 100.0)
+    assert entries(tmp_path, "working", "handle", "completed") == []
+    assert broken(tmp_path) == set()

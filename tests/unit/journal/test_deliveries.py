@@ -1,0 +1,54 @@
+"""How a journal tells of what a call returned: nothing that is missing looks whole."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.journal import read
+from safeconsumer.journal.deliveries import Deliveries
+from safeconsumer.journal.writer import JournalWriter
+
+
+def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:
+    writer = JournalWriter(folder, member="reader")
+    writer.write("assigned", {"partitions": ["orders:0"]})
+    came = Deliveries(writer)
+    for offsets in calls:
+        records = [SimpleNamespace(offset=one, timestamp=None) for one in offsets]
+        came.came(("orders", 0), records, end)
+    producer = JournalWriter(folder, member="producer")
+    producer.write("acked", {"tp": "orders:0", "first": 0, "last": 9})
+    found = findings_of(check([read(path) for path in folder.iterdir()]))
+    return [
+        [
+            (one["from"], one["next"], one["count"], one["gaps"])
+            for one in read(writer.path).entries
+            if one.event == "deliver"
+        ],
+        {one.check for several in found.values() for one in several},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "runs", "broken"),
+    [
+        ([[*range(10)]], [(0, 10, 10, None)], set()),
+        ([[0, 1, 2, 3], [6, 7, 8, 9]], [(0, 4, 4, None), (4, 10, 4, None)], {"A2"}),
+        ([[0, 1, 2, 4, 9]], [(0, 10, 5, [[3, 4], [5, 9]])], {"A2"}),
+        ([[0, 1, 1, 3]], [(0, 2, 2, None), (1, 4, 2, [[2, 3]])], {"A2", "A4"}),
+        ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"A4"}),
+    ],
+)
+def test_what_is_left_out_or_comes_twice_is_told(
+    tmp_path: Path, calls: list[list[int]], runs: list[object], broken: set[str]
+) -> None:
+    """Between two calls, within one, and where as many came twice as are missing."""
+    assert told(tmp_path, *calls) == [runs, broken]
+
+
+def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> None:
+    """It is where the next run begins, and no proof that no record was there."""
+    runs = [(0, 7, 5, None), (7, 10, 3, None)]
+    assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]

@@ -1,0 +1,27 @@
+"""What a consumer that keeps a journal writes unasked."""
+
+from pathlib import Path
+
+from safeconsumer.audit.journal import read
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.journal.recorder import Recorder
+from safeconsumer.journal.writer import JournalWriter
+
+
+def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
+    """Those of operators; the application's own are in its calls."""
+    journal = JournalWriter(tmp_path)
+    ledger = PauseLedger((Recorder(journal, "a", "").hook,))
+    scope = scopes.parse("orders")
+    hold = Hold(scope=scope, owner="operator:eve")
+    ledger.follow([hold], ())
+    ledger.place([scope], owner="app")
+    ledger.follow((), [hold.key])
+    ledger.deliver()
+    entries = read(journal.path).entries
+    assert [(one.event, one["owner"]) for one in entries] == [
+        ("hold", "operator:eve"),
+        ("lift", "operator:eve"),
+    ]

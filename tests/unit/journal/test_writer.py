@@ -1,0 +1,85 @@
+"""Whole lines, one after the other, whoever forks, waits, interrupts or has no room."""
+
+import itertools
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.audit.journal import read
+from safeconsumer.errors import JournalError
+from safeconsumer.journal.writer import JournalWriter
+from tests.harness.waiting import LIMIT
+
+
+def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
+    tmp_path: Path,
+) -> None:
+    """Found by the soak: journals of a busy machine differed by 26 ms."""
+    steps = itertools.chain([1, 500], itertools.repeat(1))
+    passed = itertools.accumulate(steps)  # it waits before the second look
+    journal = JournalWriter(
+        tmp_path,
+        clock=lambda: float(next(passed)),
+        wall=lambda: float(next(passed)) + 5000,
+    )
+    assert journal.now() - next(passed) == pytest.approx(5000, abs=2)
+
+
+def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> None:
+    """The thread that wrote is not there to give back the lock."""
+    journal = JournalWriter(tmp_path)
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def writing() -> None:
+        with journal._lock:
+            is_held.set()
+            may_end.wait(2 * LIMIT)
+
+    thread = threading.Thread(target=writing)
+    thread.start()
+    is_held.wait(LIMIT)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # ends a child that waits for ever
+        try:
+            journal.write("call", {"op": "poll", "id": 1})
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    may_end.set()
+    thread.join()
+    assert status == 0
+
+
+@pytest.mark.parametrize("written", [0, 7], ids=["nothing", "half a line"])
+def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """It raises until there is room; half a line does not stay in the middle."""
+    journal = JournalWriter(tmp_path)
+    journal.write("a", {})
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if not written:
+            raise OSError(28, "no space left on device")
+        return write(file, data[:written])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        for call in (lambda: journal.write("b", {"c": 1}), journal.flush):
+            with pytest.raises(JournalError, match=r"disk|space"):
+                call()
+    assert [one.event for one in read(journal.path).entries] == ["a"]
+    journal.flush()
+    journal.write("d", {})
+    journal.close()
+    entries = [(one.number, one.event) for one in read(journal.path).entries]
+    assert entries == [(1, "a"), (2, "b"), (3, "d")]
+    with pytest.raises(JournalError, match="is closed"):
+        journal.write("e", {})
