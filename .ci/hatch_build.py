@@ -81,11 +81,18 @@ class CompilingHook(BuildHookInterface[Any]):
         return Path(command.get_ext_fullpath(extension.name))
 
     def _add_shim(self, build_data: dict[str, Any]) -> None:
+        """
+        Add the jar that is there, as for wheels that are built in a container, or make it.
+
+        An isolated build sees no pyspark, and finds Spark by SPARK_HOME.
+        """
         # By its path: the package around it needs what is not here.
         compiling = runpy.run_path(f"{self.root}/safeconsumer/spark/compiling.py")
-        jar = Path(self._scratch.name) / "safekafka.jar"
+        jar = Path(self.root, _JAR)
         try:
-            compiling["make_jar"](jar)
+            if not jar.exists():
+                jar = Path(self._scratch.name) / "safekafka.jar"
+                compiling["make_jar"](jar)
         except compiling["CompileError"] as error:
             self.app.display_warning(
                 f"this wheel is without the shim for Spark: {error}. Everything but "

@@ -16,7 +16,7 @@ from safeconsumer._kafka import handover, installed
 from safeconsumer.console import api
 from safeconsumer.group import report_wire, settings, wire
 from safeconsumer.metrics import table
-from safeconsumer.spark import hold_file, options, platforms
+from safeconsumer.spark import options, platforms
 from safeconsumer.worker import letters_format
 from safeconsumer.worker.letters_format import StoredLetter
 
@@ -325,10 +325,6 @@ _PLATFORMS = """
 
 The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode and batch reads are refused.
 
-## A file of holds
-
-{file}
-
 ## In Python
 
 `from safeconsumer import spark` has these; it imports no pyspark.
@@ -347,16 +343,9 @@ def spark_page() -> str:
         oldest=_dotted(platforms.OLDEST),
         newest=_dotted(platforms.NEWEST),
         java=platforms.JAVA,
-        file=_file_of_holds(),
     )
     rows = "\n".join(ours) + "\n" + _CLIENT
     return _SPARK + rows + _TUNED + "\n".join(tuned) + "\n" + versions
-
-
-def _file_of_holds() -> str:
-    said = inspect.getdoc(hold_file) or ""
-    _, _, about = said.partition("\n\n")
-    return about.replace("``", "`").replace("\n", " ")
 
 
 _COMPATIBILITY = """# Compatibility

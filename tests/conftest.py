@@ -56,7 +56,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for "
         "tests.harness.brokers.merge_results",
     )
-    spark_options.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

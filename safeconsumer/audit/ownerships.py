@@ -64,11 +64,18 @@ class Commits:
         end = bisect_right(self.at, at)
         return Commits(self.at[:end], self.offset[:end], self.is_sure[:end])
 
-    @property
-    def last(self) -> int | None:
-        """The offset that was certainly committed last; None if there was no commit."""
+    def lowest(self, before: int | None) -> int | None:
+        """
+        Return the lowest offset that may be the committed one after these.
+
+        One that failed may have been done all the same: its answer was lost.
+
+        Args:
+            before: the lowest one before these; None if none is known.
+        """
         found = self.is_sure.rfind(1)
-        return None if found < 0 else self.offset[found]
+        sure = before if found < 0 else self.offset[found]
+        return None if sure is None else min((sure, *self.offset[found + 1 :]))
 
     @property
     def least(self) -> int | None:

@@ -207,9 +207,9 @@ def _by_generations(
                 )
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
-            last = epoch.commits.last
-            if last is not None:
-                lasts[epoch.member] = last
+            lowest = epoch.commits.lowest(own.low)
+            if lowest is not None and epoch.commits.offset:
+                lasts[epoch.member] = lowest
         known.low = min(lasts.values(), default=known.low)
         members = {one.member for one in rank.epochs}
         ever |= members

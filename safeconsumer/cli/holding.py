@@ -312,14 +312,22 @@ def _placed(
     wrong = [one for one in wanted.replaces if one in unseen and not is_replacing]
     held = tuple(map(as_standing, done))
     own = wanted.own.values()
+    kept = [one for one in own if one.key not in changes]
+    # A look may be old: what nothing was written for is looked at again.
+    stands, _ = operator.standing(wanted.wish.group) if kept else ((), {})
+    gone = [one.key.scope for one in kept if one not in stands]
+    changed = f"meanwhile {', '.join(gone)} was lifted or replaced: run it again"
+    until = wanted.wish.ending.until
     return _Placed(
         held=held,
-        unchanged=tuple(one for one in own if one.key not in changes),
+        unchanged=tuple(one for one in kept if one in stands),
         replaced=tuple(one for one in own if one.key in changes),
         overwritten=tuple(wrong),
         covers=wanted.covers,
         others=wanted.others,
-        trouble=overwrote(tuple(wrong)) or wrong_end(held, wanted.wish.ending.until),
+        trouble=overwrote(tuple(wrong))
+        or (changed if gone else "")
+        or wrong_end(held, until),
     )
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -149,12 +149,16 @@ class Letters:
         return (one for one in self.each(wanted, self.begins) if wanted.takes(one))
 
     def each(
-        self, wanted: Wanted, begins: Mapping[TopicPartition, int]
+        self,
+        wanted: Wanted,
+        begins: Mapping[TopicPartition, int],
+        is_over: Callable[[], bool] = lambda: False,
     ) -> Iterator[Found]:
         """
         Yield every record since ``begins`` of the partitions and offsets selected.
 
         Raises:
+            StoppedError: ``is_over`` returned True, also while no broker answers.
             CommandError: the broker stopped answering.
             KafkaError: the topic cannot be read.
         """
@@ -164,7 +168,7 @@ class Letters:
         ends = self.ends
         if at is not None:
             ends = {tp: min(end, at + 1) for tp, end in ends.items()}
-        for _, several in records.read(self.consumer, starts, ends):
+        for _, several in records.read(self.consumer, starts, ends, is_over):
             for one in map(found, several):
                 if one.letter is not None:
                     self._errors[one.letter.exception or "none"] += 1

@@ -25,6 +25,7 @@ from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
+from safeconsumer.group.report_wire import Kept, kept_text
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import APP
@@ -128,7 +129,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
                     output.document(lifted.document())
                 else:
                     output.lines(lifted.lines())
-            trouble = overwrote(lifted.overwritten) or _missing(asked, todo, seen)
+            others = [one for one in lifted.unseen if _id_of(one) not in asked.ids]
+            trouble = overwrote(others if ids else ()) or _missing(asked, todo, seen)
             if trouble := trouble or lifted.advice():
                 give_up(context, trouble, Status.FAILED)
         if lifted.has_lifted_nothing:
@@ -144,8 +146,7 @@ def _owner(context: click.Context, source: str, owner: str | None) -> str:
 def _look(operator: Operator, asked: _Asked) -> _Seen | None:
     # None: holds that cannot be read must still be liftable.
     try:
-        ends = operator.ends()
-        holds = operator.standing(asked.group)
+        holds, ends = operator.standing(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return None
     return _Seen(holds, ends[operator.topic_of(asked.source)])
@@ -155,7 +156,7 @@ def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
     # Nothing is held, as far as the topics tell.
     refusing.refuse_unknown(operator, picture)
     if picture.kept:
-        kept = "; ".join(picture.kept)
+        kept = kept_text(picture.kept)
         message = f"nothing is on the topics; name the scopes that members keep: {kept}"
         raise CommandError(message, Status.FAILED)
 
@@ -194,7 +195,7 @@ def _holders(seen: _Seen) -> str:
     return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
 
 
-def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> tuple[str, ...]:
+def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> tuple[Kept, ...]:
     # Returns what members keep although the topics have lost it.
     held = {one.key.scope for one in seen.holds}
     unheld = [one for one in asked.scopes if str(one) not in held]
@@ -218,7 +219,7 @@ class _Lifted:
         source: ``operator`` or ``group``, for the control topic.
         keys: what was lifted, whether it was held or not.
         held: those of ``keys`` that were held; None if that could not be read.
-        overwritten: holds that were lifted, and were not meant.
+        unseen: those of them that were placed after the command had looked.
         covers: the partitions of the group that ``keys`` cover.
         left: the holds that still cover some of them, or have the same scope.
     """
@@ -226,7 +227,7 @@ class _Lifted:
     source: str
     keys: tuple[ControlKey, ...]
     held: frozenset[ControlKey] | None
-    overwritten: tuple[Standing, ...]
+    unseen: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     left: tuple[Standing, ...]
 
@@ -258,6 +259,7 @@ class _Lifted:
                 }
                 for one in self.keys
             ],
+            "placed_meanwhile": [standing_document(one) for one in self.unseen],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
             "still_held": [standing_document(one) for one in self.left],
         }
@@ -269,6 +271,9 @@ class _Lifted:
             was_held = self.held is None or one in self.held
             what = "lifted" if was_held else "was not held:"
             lines.append(f"{what} {one.scope} {self.source}:{one.owner}")
+        if self.unseen:
+            rows = group_text.columns(map(Standing.cells, self.unseen))
+            lines += ["lifted, though placed meanwhile", *rows]
         lines.append(covers_text(self.covers))
         if self.left:
             rows = group_text.columns(map(Standing.cells, self.left))
@@ -276,17 +281,12 @@ class _Lifted:
         return lines
 
 
-def _is_kept(key: ControlKey, source: str, kept: Sequence[str]) -> bool:
-    told = f"{key.scope} held by {source}:{key.owner},"
-    return any(one.startswith(told) for one in kept)
-
-
 def _lifted(
     operator: Operator,
     asked: _Asked,
     seen: _Seen | None,
     done: Sequence[Acknowledged],
-    kept: Sequence[str],
+    kept: Sequence[Kept],
 ) -> _Lifted:
     unseen: tuple[Standing, ...] = ()
     if seen is not None:
@@ -299,9 +299,12 @@ def _lifted(
         at = max((one.at or 0.0 for one in done), default=0.0)
         before = (one for one in (*seen.holds, *unseen) if one.source == asked.source)
         last = {one.key: one for one in before if one.key in keys}
+        known = {(one.owner, one.scope) for one in kept}
         held = frozenset(
             key for key, one in last.items() if one.in_force(at, after.skew)
-        ) | frozenset(one for one in keys if _is_kept(one, asked.source, kept))
+        ) | frozenset(
+            one for one in keys if (f"{asked.source}:{one.owner}", one.scope) in known
+        )
     reads = [one for key in keys if (one := patterns.read(key.scope)) is not None]
     scopes = [one.scope for one in reads]
     covers = covered(scopes, partitions_of(after))
@@ -310,11 +313,7 @@ def _lifted(
         source=asked.source,
         keys=keys,
         held=held,
-        overwritten=tuple(
-            one
-            for one in unseen
-            if asked.ids and one.hold is not None and _id_of(one) not in asked.ids
-        ),
+        unseen=tuple(one for one in unseen if one.hold is not None),
         covers=covers,
         left=tuple(
             one

@@ -1,6 +1,6 @@
 """Reads partitions up to a fixed end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka import TopicPartition
@@ -12,10 +12,15 @@ _POLL_MS = 500
 _PATIENCE = 60  # the most polls without progress
 
 
+class StoppedError(Exception):
+    """Reading was to end before its end."""
+
+
 def read(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[TopicPartition, Sequence[Any]]]:
     """
     Yield records of partitions, several at a time, each partition in its order.
@@ -24,8 +29,10 @@ def read(
         consumer: what reads them; it is assigned these partitions alone.
         starts: the first offset, by partition.
         ends: the offset at which reading ends.
+        is_over: asked between two fetches.
 
     Raises:
+        StoppedError: ``is_over`` returned True before the end.
         CommandError: the broker stopped answering, or deleted records meanwhile.
         KafkaError: a partition cannot be read.
     """
@@ -36,6 +43,8 @@ def read(
     left = {tp for tp, start in starts.items() if start < ends[tp]}
     idle = 0
     while left:
+        if is_over():
+            raise StoppedError
         try:
             polled = consumer.poll(_POLL_MS)
         except OffsetOutOfRangeError as error:

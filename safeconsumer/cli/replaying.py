@@ -14,6 +14,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.letters import Found, Letters, Wanted
+from safeconsumer.cli.records import StoppedError
 from safeconsumer.worker.letters_format import REPLAYED_FROM, StoredLetter
 
 # Letters that are sent together, and then committed together.
@@ -126,7 +127,7 @@ class Replay:
 
     def chosen(self) -> Iterator[Letter]:
         """Yield the letters to send back; pass over the others, and report the left ones."""
-        for found in self._there.each(self._wanted, dict(self._passed)):
+        for found in self._records():
             is_taken = self._wanted.takes(found)
             if is_taken:
                 self._wait_for_turn()
@@ -145,6 +146,13 @@ class Replay:
                 yield letter
             if self.selected == self._most:
                 return
+
+    def _records(self) -> Iterator[Found]:
+        begins, is_over = dict(self._passed), self.stopping.is_set
+        try:
+            yield from self._there.each(self._wanted, begins, is_over)
+        except StoppedError:
+            self.is_cut = True
 
     def run(self) -> None:
         """

@@ -132,6 +132,23 @@ def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
     return reached.is_reached, reached.sentence()
 
 
+def flows(
+    operator: Operator, picture: Picture, scopes: Sequence[Scope]
+) -> tuple[bool, str]:
+    """Judge as :func:`is_flowing`; of a topic that was deleted nothing flows."""
+    reached, sentence = is_flowing(picture, scopes)
+    if reached:
+        names = {tp.topic for tp in _wanted(picture, scopes)}
+        if gone := operator.within(_LEAST_LOOK, lambda one: one.missing(names)):
+            return False, f"not flowing: there is no topic {', '.join(gone)} any more"
+    return reached, sentence
+
+
+def _wanted(picture: Picture, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
+    partitions = partitions_of(picture)
+    return covered(scopes, partitions) if scopes else partitions
+
+
 def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether all of the scopes is delivered again.
@@ -139,8 +156,7 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     Without scopes, all of the group is judged, but for topics that it has committed for
     and nobody of it reads any more.
     """
-    partitions = partitions_of(picture)
-    wanted = covered(scopes, partitions) if scopes else partitions
+    wanted = _wanted(picture, scopes)
     holding = [one for one in picture.standing if any(one.covers(tp) for tp in wanted)]
     if holding:
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])

@@ -30,6 +30,7 @@ from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.scopes import (
     checked_group,
     covered,
@@ -190,7 +191,7 @@ def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -
 def _check_readable(operator: Operator) -> None:
     # Who may read no holds is told that, and not that there are none.
     with suppress(ControlTopicError):
-        operator.ends()
+        operator.standing()
 
 
 def _group_row(one: View) -> tuple[str, ...]:
@@ -249,16 +250,18 @@ def wait(  # noqa: PLR0913 - one parameter per option
         limit = timeout_of(timeout)
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
-            judge = waiting.is_flowing if what == "flowing" else _is_quiet
+
+            def judge(seen: Picture) -> tuple[bool, str]:
+                if what == "flowing":
+                    return waiting.flows(operator, seen, found)
+                return _is_quiet(seen, found)
 
             def check(one: Operator, seen: Picture) -> None:
                 refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 
             left = max(0.0, began + limit - time.monotonic())  # after the login
-            reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), left, check
-            )
+            reached = waiting.wait_until(operator, group, judge, left, check)
         if output.is_json:
             output.document(reached.document())
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)
@@ -281,7 +284,7 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
         if picture.kept:
-            message += f". Kept by members: {'; '.join(picture.kept)}"
+            message += f". Kept by members: {kept_text(picture.kept)}"
         raise CommandError(message, Status.FAILED)
     reached, sentence = waiting.is_quiet(picture, found or held)
     loose = [

@@ -26,6 +26,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.overview import headline
 from safeconsumer.group.preview import Lifting, Preview
+from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import LEVELS, Level, gone_text
 from safeconsumer.holds.explain import utc
 
@@ -415,6 +416,7 @@ def _templates() -> Environment:
         asset=_asset,
         ago=_ago,
         clock=_clock,
+        kept_text=kept_text,
         distance=_distance,
         number="{:,}".format,
         token=_token,

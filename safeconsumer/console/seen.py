@@ -44,8 +44,7 @@ class Seen:
 
 def read(state: State, operator: Operator, picture: Picture) -> Seen:
     """Read the holds now: the follower may be behind, or cut off and not know it yet."""
-    ends = operator.ends()
-    found = operator.standing(picture.group)
+    found, ends = operator.standing(picture.group)
     now = evolve(picture, standing=found).best
     skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))

@@ -33,6 +33,13 @@ _PREFIXES = ("sasl_", "security_", "ssl_")
 BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 
+# Milliseconds; for an admin client that asks every broker, one after the other: one
+# that does not answer must not make what the others say too old.
+HASTY: Mapping[str, Any] = {
+    "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
+    "request_timeout_ms": 3_000,
+}
+
 
 def connection(
     configs: Mapping[str, Any], more: Mapping[str, Any], name: str

@@ -11,9 +11,10 @@ from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.judging import UNSEEN, Judge, Member
+from safeconsumer.group.known import Told
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import Report, kept_text
 from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Finding
 from safeconsumer.holds.explain import counted, utc
@@ -74,10 +75,11 @@ def _findings(
     for facts in found[len(of_holds) :]:
         yield from _status_topic(facts)
     yield from acl_findings(operator, operators)
+    seen, told = operator.told(is_strict=fit)
     if fit:
-        yield from _holds(operator, group)
+        yield from _holds(told, group)
     if group is not None:
-        picture = operator.look(group, has_lags=False)
+        picture = operator.picture(group, operator.group(group), seen, told)
         if not picture.is_known:
             what = scopes.unknown_group(group, operator.groups())
             yield Finding(rank=BAD, what=what, do="look for a typing error")
@@ -131,9 +133,10 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 
 
-def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
-    now = operator.broker_time()
-    standing = operator.standing(group)
+def _holds(told: Told, group: str | None) -> Iterator[Finding]:
+    # If nobody reports, no hold counts as expired that no record shows to be so.
+    now = told.newest if told.now is None else told.now
+    standing = [one for one in told.standing if group in {None, one.key.group}]
     yield Finding(rank=GOOD, what=f"on the topics: {counted(len(standing), 'hold')}")
     for one in standing:
         label = f"{one.key.scope} {one.source}:{one.key.owner} of {one.key.group}"
@@ -226,7 +229,7 @@ def _obedience(picture: Picture, report: Report, label: str) -> Finding:
     at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
     over = sum(one.in_force(at, picture.skew) for one in picture.just_over)
     if report.kept or report.holds > standing + over:
-        named = f" ({'; '.join(report.kept)})" if report.kept else ""
+        named = f" ({kept_text(report.kept)})" if report.kept else ""
         return Finding(
             rank=BAD,
             what=f"{label} obeys {obeyed}, the topics have {standing}: they were lost "

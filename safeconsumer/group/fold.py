@@ -6,8 +6,8 @@ decides, not times: these are carried along, for people and for expiry.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter
 
 from attrs import frozen
 
@@ -78,7 +78,8 @@ class Taken:
 
     Attributes:
         fresh: what is new, one entry for each key.
-        skipped: how many records could not be read.
+        skipped: how many records could not be read; of all groups' those are not
+            counted that a later one of their key has replaced.
     """
 
     fresh: tuple[Entry, ...]
@@ -115,40 +116,44 @@ class Fold:
         """
         Take over records of one topic.
 
-        Records that were taken over before change nothing.
+        Records that were taken over before change nothing. Of all groups' with one key
+        only the last that can be read is decoded: a topic has the records of a month,
+        and most were followed by others.
         """
-        fresh: dict[_SourceKey, Entry] = {}
-        skipped = 0
+        by_key: dict[bytes | None, list[Written]] = {}
         for record in records:
-            key = wire.decode_key(record.key)
+            by_key.setdefault(record.key, []).append(record)
+        fresh: list[Entry] = []
+        skipped = 0
+        for data, several in by_key.items():
+            key = wire.decode_key(data)
             if key is not None and self._group not in {None, key.group}:
                 continue
-            one = None if key is None else self._entry(topic, key, record)
-            written = topic, record.key or b""
-            if one is None:
-                skipped += 1
-            elif self._is_news(written, one):
+            one, unreadable = self._latest(topic, several)
+            skipped += unreadable
+            written = topic, data or b""
+            if one is not None and self._is_news(written, one):
                 self._registers[written] = one.register
-                fresh[written] = one
+                fresh.append(one)
                 if one.hold is None:
                     self._lifted[topic].add(written[1])
                 else:
                     self._lifted[topic].discard(written[1])
-        return Taken(fresh=tuple(fresh.values()), skipped=skipped)
+        return Taken(fresh=tuple(fresh), skipped=skipped)
 
-    def _entry(self, topic: str, key: ControlKey, record: Written) -> Entry | None:
-        """Return what a record says; None if it cannot be read."""
-        hold = wire.decode_hold(record.value)
-        is_scope = key.version > wire.VERSION or patterns.read(key.scope) is not None
-        if not is_scope or (record.value is not None and hold is None):
-            return None
-        register = Register(
-            stamp=(self._incarnations[topic], record.offset),
-            is_held=record.value is not None,
-            at_ms=record.at_ms,
-            body=record.value or b"",
-        )
-        return Entry(topic, key, register, hold)
+    def _latest(
+        self, topic: str, records: Sequence[Written]
+    ) -> tuple[Entry | None, int]:
+        """Return the last record of a key that can be read, and how many cannot."""
+        incarnation = self._incarnations[topic]
+        latest, skipped = None, 0
+        for record in sorted(records, key=attrgetter("offset"), reverse=True):
+            one = entry_of(topic, record, incarnation)
+            skipped += one is None
+            latest = latest or one
+            if latest is not None and self._group is None:
+                break
+        return latest, skipped
 
     def _is_news(self, written: _SourceKey, one: Entry) -> bool:
         known = self._registers.get(written)
@@ -203,6 +208,32 @@ class Fold:
             for one in self.held()
             if group is None or one.key.group == group
         )
+
+
+def entry_of(topic: str, record: Written, incarnation: int = 0) -> Entry | None:
+    """
+    Return what a record says; None if it cannot be read.
+
+    Args:
+        topic: its topic.
+        record: the record.
+        incarnation: how often the topic was created again before it was written.
+    """
+    key, hold = wire.decode_key(record.key), wire.decode_hold(record.value)
+    is_held = record.value is not None
+    if key is None or (is_held and hold is None):
+        return None
+    # What lifts a scope that is none lifts nothing, as nobody can hold that.
+    is_known = not is_held or key.version > wire.VERSION
+    if not is_known and patterns.read(key.scope) is None:
+        return None
+    register = Register(
+        stamp=(incarnation, record.offset),
+        is_held=is_held,
+        at_ms=record.at_ms,
+        body=record.value or b"",
+    )
+    return Entry(topic, key, register, hold)
 
 
 def as_standing(source: str, one: Entry) -> Standing:

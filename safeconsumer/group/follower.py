@@ -15,8 +15,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.fold import side_by_side
-from safeconsumer.group.known import NAMED_FOR, Known, Seen, Told
+from safeconsumer.group.known import NAMED_FOR, Known, Past, Seen, Told, history_of
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
@@ -24,7 +23,6 @@ from safeconsumer.group.survey import (
     AWAY,
     Survey,
     ends_of,
-    listed_groups,
     survey_of,
     with_lags,
 )
@@ -93,7 +91,7 @@ class Snapshot:
 
     version: int = 0
     pictures: Mapping[str, Picture] = field(factory=dict)
-    records: tuple[Standing, ...] = ()
+    records: tuple[Past, ...] = ()
     moved: Mapping[tuple[str, TopicPartition], float] = field(factory=dict)
     now: float | None = None
     heard_at: float
@@ -114,20 +112,17 @@ class Snapshot:
 
     def history(self, group: str | None = None) -> tuple[Standing, ...]:
         """Return the records still on the control topics, of one group or of all."""
-        return side_by_side(
-            one for one in self.records if group in {None, one.key.group}
-        )
+        return history_of(self.records, group)
 
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, when it was begun, where the control topics ended then, what it lacks."""
+    """A survey, when it was begun, and where the control topics ended then."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
     at: float | None = None
     ends: Mapping[TopicPartition, int] = field(factory=dict)
-    unread: tuple[str, ...] = ()
     trouble: Trouble | None = None
 
 
@@ -273,9 +268,9 @@ class Follower:
 
     def _ask(self) -> None:
         with ExitStack() as closing:
-            admin = clients.admin(self._base)
+            admin = clients.admin({**clients.HASTY, **self._base})
             closing.callback(admin.close)
-            asker = clients.reader(self._base)
+            asker = clients.reader({**clients.HASTY, **self._base})
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
             while not self._stopping.is_set():
                 began = time.monotonic()
@@ -290,8 +285,7 @@ class Follower:
             viewed = self._viewed.items()
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
             wanted = {*self._viewed, *(one.key.group for one in told.standing)}
-        listed, unlisted = listed_groups(admin)
-        survey = survey_of(admin, {*listed, *told.groups}, listed)
+        survey = survey_of(admin, told.groups)
         control = [TopicPartition(name, 0) for name in self.settings.topics]
         ends = ends_of(control, admin, asker)
         survey = with_lags(survey, wanted, admin, asker)
@@ -302,7 +296,6 @@ class Follower:
                 moves=told.moves(self._commits, survey.facts, is_heard=self._is_heard),
                 at=began,
                 ends=ends,
-                unread=unlisted,
             )
             self._publish()
 
@@ -344,7 +337,7 @@ class Follower:
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
-            unread=(*self._unread, *asked.unread),
+            unread=(*self._unread, *asked.survey.unlisted),
             remade=self._known.remade(told),
         )
         self._is_changed = False

@@ -11,7 +11,7 @@ from safeconsumer.group import verdicts
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.report_wire import STREAM, Report, kept_text
 from safeconsumer.group.reports import ranges
 from safeconsumer.group.verdicts import Level, Verdict
 from safeconsumer.holds.explain import counted
@@ -131,8 +131,9 @@ class Member:
         if report is None:
             return
         yield from report.outages
-        for line in report.kept:
-            yield f"obeys what its topic has lost, until resume lifts it: {line}"
+        if report.kept:
+            kept = kept_text(report.kept)
+            yield f"obeys what its topic has lost, until resume lifts it: {kept}"
         if report.gated:
             verb = "waits" if report.gated == 1 else "wait"
             said = counted(report.gated, "partition")

@@ -7,16 +7,17 @@ read; whatever they show of holds and members comes from it.
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
 
+from safeconsumer.group import wire
 from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.fold import Fold, Written, as_standing, entry_of, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture, best_time, skew_of
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
@@ -55,6 +56,37 @@ class _Heard:
         report = decode_report(self.value)
         offset = 0.0 if report is None else self.at - report.at_ms / 1000
         return None if report is None else evolve(report, clock_offset=offset)
+
+
+@define(eq=False)
+class Past:
+    """
+    A record of a control topic; most are never decoded.
+
+    Attributes:
+        source: ``operator`` or ``group``, after the topic.
+        written: the record.
+    """
+
+    source: str
+    written: Written
+
+    def is_of(self, group: str | None) -> bool:
+        """Tell whether it is about a group; None for any."""
+        key = wire.decode_key(self.written.key)
+        return key is not None and group in {None, key.group}
+
+    @cached_property
+    def standing(self) -> Standing | None:
+        """The record in the form for operators; None if it cannot be read."""
+        entry = entry_of(self.source, self.written)
+        return None if entry is None else as_standing(self.source, entry)
+
+
+def history_of(several: Iterable[Past], group: str | None) -> tuple[Standing, ...]:
+    """Return the records about one group or all, both topics' merged by their times."""
+    found = (one.standing for one in several if one.is_of(group))
+    return side_by_side(one for one in found if one is not None)
 
 
 @frozen(kw_only=True)
@@ -203,7 +235,7 @@ class Known:
         self, settings: Control, clock: LogClock, most: int | None = None
     ) -> None:
         self.sources = dict(zip(settings.topics, (OPERATOR, GROUP), strict=True))
-        self.records: deque[Standing] = deque(maxlen=most)
+        self.records: deque[Past] = deque(maxlen=most)
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self._skew = settings.clock_skew
@@ -227,11 +259,11 @@ class Known:
     ) -> None:
         """Take over records by topic, and how far each topic is read with them."""
         for name, records in polled.items():
+            if name in self.sources:
+                self._take_holds(name, [written(one) for one in records])
+                continue
             for record in records:
-                if name in self.sources:
-                    self._take_hold(name, record)
-                else:
-                    self._take_report(record)
+                self._take_report(record)
         self.positions = dict(positions)
         for tp, offset in positions.items():
             if tp.topic in self.sources:
@@ -243,10 +275,12 @@ class Known:
         at = self.positions
         return {tp.topic: one for tp, one in at.items() if tp.topic in self.sources}
 
-    def _take_hold(self, name: str, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        self._written_at = max(self._written_at, time_of(record) or 0.0)
-        taken = self._fold.take(name, (written(record),))
-        self.records.extend(as_standing(self.sources[name], one) for one in taken.fresh)
+    def _take_holds(self, name: str, records: Sequence[Written]) -> None:
+        newest = max((one.at_ms for one in records), default=0) / 1000
+        self._written_at = max(self._written_at, newest)
+        self._fold.take(name, records)
+        source = self.sources[name]
+        self.records.extend(Past(source, one) for one in records)
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
         # Reports go by offset: a broker's clock may have gone back.

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -15,8 +15,15 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.fold import side_by_side
-from safeconsumer.group.known import GROUP, NAMED_FOR, OPERATOR, Known, Seen, Told
+from safeconsumer.group.known import (
+    GROUP,
+    NAMED_FOR,
+    OPERATOR,
+    Known,
+    Seen,
+    Told,
+    history_of,
+)
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
@@ -42,6 +49,7 @@ _ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 _POLL_MS = 100
+_NO_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 
 T = TypeVar("T")
 
@@ -111,7 +119,7 @@ class Operator:
     def admin(self) -> KafkaAdminClient:
         """The client for all requests other than reading and writing records."""
         if self._admin is None:
-            self._admin = clients.admin(self.base)
+            self._admin = clients.admin({**clients.HASTY, **self.base})
         return self._admin
 
     # ------------------------------------------------------------ holds
@@ -153,14 +161,19 @@ class Operator:
         """
         return publish(self._producer, self.topic_of(source), changes, _WRITE_TIMEOUT)
 
-    def standing(self, group: str | None = None) -> tuple[Standing, ...]:
+    def standing(
+        self, group: str | None = None
+    ) -> tuple[tuple[Standing, ...], dict[str, int]]:
         """
         Return the holds that are on the topics, of one group or of all.
 
         They are folded by offset, as members fold them; expired ones are among them.
+
+        Returns:
+            The holds, and the offset below which each control topic was read.
         """
-        self._read_strictly()
-        return self._known.standing(group)
+        ends = self._read_strictly()
+        return self._known.standing(group), ends
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
@@ -169,8 +182,7 @@ class Operator:
         Each topic's are in their own order; the two are merged by their times.
         """
         self._read_strictly()
-        found = self._known.records
-        return side_by_side(one for one in found if group in {None, one.key.group})
+        return history_of(self._known.records, group)
 
     def records_between(
         self, source: str, first: int, end: int
@@ -184,34 +196,23 @@ class Operator:
             end: the offset after the last.
         """
         self._read_strictly()
-        return tuple(
-            one
+        found = (
+            one.standing
             for one in self._known.records
-            if one.source == source and first <= one.offset < end
+            if one.source == source and first <= one.written.offset < end
         )
-
-    def ends(self) -> dict[str, int]:
-        """Return the end offsets of the control topics."""
-        return self._read_strictly()
-
-    def broker_time(self) -> float:
-        """
-        Return the broker's time, or the time of the newest report if it is not known.
-
-        It is 0.0 if reports cannot be read; then no hold counts as expired.
-        """
-        self._read(is_strict=False)
-        told = self._known.told(self._listen)
-        return told.newest if told.now is None else told.now
+        return tuple(one for one in found if one is not None)
 
     # ------------------------------------------------------------ reading
 
     def _read_strictly(self) -> dict[str, int]:
-        return dict(self._read(is_strict=True).ends or {})
+        # Without the reports, of which there are many, and which no hold needs.
+        settings = evolve(self.settings, status_topic=None)
+        return dict(self._read(settings, is_strict=True).ends or {})
 
-    def _read(self, *, is_strict: bool) -> Seen:
+    def _read(self, settings: Control, *, is_strict: bool) -> Seen:
         """Read the topics up to their ends; say what of them could not be read."""
-        ids, troubles = topics.readable(self.admin, self.settings)
+        ids, troubles = topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.operator_topic not in ids:
             raise troubles[0]
         try:
@@ -271,7 +272,7 @@ class Operator:
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
         # A fetch that waits for news keeps the reader's connection busy.
         if self._asker is None:
-            self._asker = clients.reader(self.base)
+            self._asker = clients.reader({**clients.HASTY, **self.base})
         try:
             return ask(self._asker)
         except BaseException:
@@ -291,7 +292,7 @@ class Operator:
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this principal may see."""
-        return tuple(one["group_id"] for one in self.admin.list_groups())
+        return tuple(listed_groups(self.admin)[0])
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
@@ -304,6 +305,11 @@ class Operator:
     def topics(self) -> tuple[str, ...]:
         """Return the names of all topics that this principal may see."""
         return tuple(self.admin.list_topics())
+
+    def missing(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return which of some topics do not exist, as far as this principal may know."""
+        described = self.admin.describe_topics(sorted(names)) if names else ()
+        return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
     # ------------------------------------------------------------ one look
 
@@ -384,8 +390,21 @@ class Operator:
             self._until = math.inf
 
     def _look(self, group: str, *, is_strict: bool, has_lags: bool) -> Picture:
-        survey = Survey(facts={group: self.group(group)})
-        seen, told = self._told(is_strict=is_strict)
+        facts = self.group(group)
+        seen, told = self.told(is_strict=is_strict)
+        return self.picture(group, facts, seen, told, has_lags=has_lags)
+
+    def picture(
+        self,
+        group: str,
+        facts: GroupFacts,
+        seen: Seen,
+        told: Told,
+        *,
+        has_lags: bool = False,
+    ) -> Picture:
+        """Put together what is known of a group; its lags are asked for."""
+        survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
                 lambda asker: with_lags(survey, [group], self.admin, asker)
@@ -398,15 +417,20 @@ class Operator:
 
         Lags are not included.
         """
-        seen, told = self._told(is_strict=False)
-        listed, unlisted = listed_groups(self.admin)
-        seen = evolve(seen, unread=[*seen.unread, *unlisted])
-        survey = survey_of(self.admin, {*listed, *told.groups}, listed)
+        seen, told = self.told()
+        survey = survey_of(self.admin, told.groups)
+        seen = evolve(seen, unread=[*seen.unread, *survey.unlisted])
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())
 
-    def _told(self, *, is_strict: bool) -> tuple[Seen, Told]:
-        seen = self._read(is_strict=is_strict)
+    def told(self, *, is_strict: bool = False) -> tuple[Seen, Told]:
+        """
+        Read the topics; return how much of them could be read, and what they say.
+
+        Args:
+            is_strict: raise if the control topics cannot be read.
+        """
+        seen = self._read(self.settings, is_strict=is_strict)
         if seen.ends is not None and not is_strict and not self._is_fit:
             # A topic made for other data has no holds on it either.
             try:

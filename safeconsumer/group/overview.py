@@ -11,6 +11,7 @@ from safeconsumer.group import verdicts
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Delivery, Judge, Member
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import LEVELS, Level, Verdict
 from safeconsumer.holds.explain import counted, utc
 
@@ -186,7 +187,7 @@ def _of_unheld(member: Member | None) -> Verdict:
     if report.gated:
         return verdicts.STARTING.of(member=member.name)
     if report.kept:
-        kept = "; ".join(report.kept)
+        kept = kept_text(report.kept)
         return verdicts.KEPT_BY_MEMBER.of(member=member.name, kept=kept)
     return verdicts.PAUSED.of(member=member.name)
 
@@ -234,7 +235,7 @@ def _without_holds(picture: Picture) -> Verdict:
     if picture.ends is None:
         return verdicts.HOLDS_UNKNOWN
     if picture.kept:
-        return verdicts.KEPT_BY_MEMBERS.of(kept="; ".join(picture.kept))
+        return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(picture.kept))
     return verdicts.NOTHING_HELD
 
 

@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import Kept, Report
 
 
 def skew_of(own: float, reports: Iterable[Report]) -> float:
@@ -90,9 +90,9 @@ class Picture:
         return self.facts.is_known or bool(self.standing or self.reports or self.late)
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        """The holds that members obey though the control topics lost them, in words."""
-        return tuple(sorted({line for one in self.reports for line in one.kept}))
+    def kept(self) -> tuple[Kept, ...]:
+        """The holds that members obey though the control topics lost them."""
+        return tuple(sorted({kept for one in self.reports for kept in one.kept}))
 
     @property
     def lasting(self) -> tuple[Standing, ...]:

@@ -1,6 +1,6 @@
 """Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import field, frozen
 
@@ -18,8 +18,9 @@ _NUL = "\0"
 # Seconds; no clock that is meant to be right is wrong by more.
 _MOST_SKEW = 366 * 86_400.0
 
-# The most holds of a worker that a report names, and the most characters of each.
-_FEW, _MOST_TEXT = 4, 400
+# The most holds of a worker that a report names, the most that it has and its topic
+# lost, and the most characters of each.
+_FEW, _MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
 STREAM = "stream"
@@ -29,6 +30,28 @@ MAX_REPORT_BYTES = 512 * 1024
 
 # More partitions than a cluster has: a report with more is made to keep readers busy.
 _MOST_PARTITIONS = 1_000_000
+
+
+@frozen(kw_only=True, order=True)
+class Kept:
+    """
+    A hold that a member obeys although its control topic was created again without it.
+
+    Attributes:
+        owner: its owner, as ``operator:alice``.
+        scope: its scope.
+        line: all of it, in words.
+    """
+
+    owner: str
+    scope: str
+    line: str
+
+
+def kept_text(several: Sequence[Kept]) -> str:
+    """Describe such holds, the first few of them."""
+    more = [f"and {len(several) - _FEW} more"] if len(several) > _FEW else []
+    return "; ".join([*(one.line for one in several[:_FEW]), *more])
 
 
 @frozen(kw_only=True)
@@ -51,8 +74,7 @@ class Report:
         gated: how many partitions wait for the control topics.
         is_partial: whether the partitions did not fit, and are left out.
         outages: holds that its worker placed for an outage, in words.
-        kept: holds that it obeys although their control topic was created again and
-            does not have them any more, in words.
+        kept: holds that it obeys and their control topic does not have any more.
         member_id: Kafka's id for the member; empty if it is not one, because it
             assigned its partitions itself or has not joined; None in an earlier
             version.
@@ -81,7 +103,7 @@ class Report:
     gated: int = 0
     is_partial: bool = False
     outages: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
     member_id: str | None = None
     generation: int | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
@@ -113,7 +135,10 @@ def encode_report(report: Report) -> bytes:
         "gated": report.gated,
         "is_partial": report.is_partial,
         "outages": [cut(line) for line in report.outages[:_FEW]],
-        "kept": [cut(line) for line in report.kept[:_FEW]],
+        "kept": [
+            {"owner": one.owner, "scope": one.scope, "line": cut(one.line)}
+            for one in report.kept[:_MOST_KEPT]
+        ],
         "member_id": report.member_id,
         "generation": report.generation,
         "busy": dict(report.busy),
@@ -166,7 +191,7 @@ def decode_report(data: object) -> Report | None:
         gated=gated,
         is_partial=document.get("is_partial") is True,
         outages=_lines(document.get("outages")),
-        kept=_lines(document.get("kept")),
+        kept=_kept(document.get("kept")),
         member_id=_member_id(document.get("member_id")),
         generation=_generation(document.get("generation")),
         busy=_ranges(document.get("busy")) or {},
@@ -198,6 +223,17 @@ def _lines(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):  # of an earlier version
         return ()
     return tuple(line for line in value[:_FEW] if is_short_text(line, _MOST_TEXT))
+
+
+def _kept(value: object) -> tuple[Kept, ...]:
+    several = value[:_MOST_KEPT] if isinstance(value, list) else []
+    names = ("owner", "scope", "line")
+    return tuple(
+        Kept(**{name: one[name] for name in names})
+        for one in several
+        if isinstance(one, dict)
+        and all(is_short_text(one.get(name), _MOST_TEXT) for name in names)
+    )
 
 
 def for_people(text: str) -> str:

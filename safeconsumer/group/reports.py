@@ -20,7 +20,7 @@ from safeconsumer._kafka.fixes import producers
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import Kept, Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
@@ -220,7 +220,7 @@ class MemberReports:
             skipped=seen.skipped,
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
-            kept=tuple(map(hold_line, seen.kept)),
+            kept=tuple(map(kept_of, seen.kept)),
             member_id=member_id,
             generation=generation,
             busy=ranges(busy),
@@ -230,6 +230,11 @@ class MemberReports:
                 hold_line(hold) for hold in view.holds if hold.owner in OUTAGES
             ),
         )
+
+
+def kept_of(hold: Hold) -> Kept:
+    """Return a hold that its topic has lost, as a report names it."""
+    return Kept(owner=hold.owner, scope=str(hold.scope), line=hold_line(hold))
 
 
 def member_name(client_id: str) -> str:

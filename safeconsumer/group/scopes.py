@@ -1,7 +1,6 @@
 """Reads scopes as they are typed, finds what they cover, and suggests corrections."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
@@ -10,17 +9,10 @@ from kafka import TopicPartition
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.picture import Picture
+from safeconsumer.holds import ranges
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
 
-# The most holds of one command; each is a separate record.
-_MOST = 1000
 _FEW = 5
-_NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
-# What begins with re: is a pattern, but for partitions of a topic that is called re.
-_RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({_NUMBERS}(?:,{_NUMBERS})*)")
-
-# A pattern that was perhaps to be partitions of that topic.
-_OF_RE = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
 
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
@@ -33,10 +25,10 @@ def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
         MissingExtraError: google-re2 is missing, and one is a pattern.
     """
     checked_group(group)
-    every = (one for text in texts for one in _expanded(text))
-    found = tuple(dict.fromkeys(islice(every, _MOST + 1)))
-    if len(found) > _MOST:
-        message = f"more than {_MOST} holds at once: name the topic for all of it"
+    every = (one for text in texts for one in ranges.spread(text))
+    found = tuple(dict.fromkeys(islice(every, ranges.MOST + 1)))
+    if len(found) > ranges.MOST:
+        message = f"more than {ranges.MOST} holds at once: name the topic for all of it"
         raise ScopeSyntaxError(message)
     return tuple(map(patterns.parse, found))
 
@@ -53,24 +45,6 @@ def checked_group(group: str) -> str:
     shown = ascii(group[:60]) + ("..." if len(group) > 60 else "")  # noqa: PLR2004 - a line's worth
     message = f"a group must be printable text of 1 to 1024 characters, not {shown}"
     raise HoldSettingError(message)
-
-
-def _expanded(text: str) -> Iterator[str]:
-    found = _RANGES.fullmatch(text)
-    if found is None or text.rpartition(":")[2].isdigit():
-        yield text
-        return
-    topic, several = found.groups()
-    for part in several.split(","):
-        first, dash, last = part.partition("-")
-        end = int(last) if dash else int(first)
-        if not int(first) <= end < int(first) + _MOST:
-            message = (
-                f"{text[:60]!r}: a range goes up, over {_MOST} partitions at most; "
-                "name the topic for all of it"
-            )
-            raise ScopeSyntaxError(message)
-        yield from (f"{topic}:{number}" for number in range(int(first), end + 1))
 
 
 def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
@@ -145,7 +119,7 @@ def unknown_group(group: str, names: Iterable[str]) -> str:
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
     own = {tp.topic for tp in here}
     if isinstance(scope, Pattern):
-        of_re = "re" in own and _OF_RE.fullmatch(scope.text)
+        of_re = "re" in own and ranges.NUMBERS.fullmatch(scope.text)
         meant = f"; of the topic re, partitions are re:{scope}" if of_re else ""
         return f"; it consumes {_some(own)}{meant}"
     topic = str(getattr(scope, "topic", ""))

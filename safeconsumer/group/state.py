@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Mapping
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
@@ -141,11 +141,14 @@ class ControlState:
     ) -> Hold | None:
         if one.hold is None:
             return None
+        offset = one.register.stamp[1]
         if one.register.at_ms == NO_TIME_MS:
             # It begins when it is read: late, never early.
-            return as_hold(key, one.hold, moment[1], moment[1], moment, self._skew)
+            hold = as_hold(key, one.hold, moment[1], moment[1], moment, self._skew)
+            return evolve(hold, record=(None, offset))
         at, now = one.register.at_ms / 1000, self._clock.time(moment)
-        return as_hold(key, one.hold, at, now, moment, self._skew)
+        hold = as_hold(key, one.hold, at, now, moment, self._skew)
+        return evolve(hold, record=(at, offset))
 
     def tell_time(self) -> None:
         """

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
@@ -10,6 +11,7 @@ from attrs import evolve, field, frozen
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.coordinators import coordinators, forget
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 
 AWAY = (
@@ -39,6 +41,8 @@ _COORDINATOR_ERRORS = (
 
 # Of a group, what could not be asked, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
+# Of groups, why a question about each was not answered.
+_Errors = dict[str, Exception]
 
 T = TypeVar("T")
 
@@ -53,25 +57,36 @@ class Survey:
         lags: by group, how many records wait in partitions with a committed offset, of
             groups for which that was asked.
         unread: by group, what could not be asked, each with the reason, as text.
+        away: the brokers that do not answer, each with its error.
     """
 
     facts: Mapping[str, GroupFacts] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    away: Mapping[int, Exception] = field(factory=dict)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Of which brokers the groups are not known, each with the reason, as text."""
+        return tuple(
+            f"the groups of broker {broker} are not known: {error}"[:200]
+            for broker, error in self.away.items()
+        )
 
 
-def listed_groups(admin: KafkaAdminClient) -> tuple[list[str], tuple[str, ...]]:
+def listed_groups(
+    admin: KafkaAdminClient,
+) -> tuple[list[str], dict[int, Exception]]:
     """
     Return the names of all consumer groups that this principal may see.
 
-    Each broker lists its own; also returns which ones do not answer, as text.
+    Each broker lists its own; also returns which ones do not answer, with their errors.
 
     Raises:
         KafkaError: no broker answers, or one refuses.
     """
     found: list[str] = []
-    away: list[Exception] = []
-    unread: list[str] = []
+    away: dict[int, Exception] = {}
     brokers = [
         one["broker_id"]
         for one in admin.describe_cluster()["brokers"]
@@ -81,35 +96,37 @@ def listed_groups(admin: KafkaAdminClient) -> tuple[list[str], tuple[str, ...]]:
         try:
             listed = admin.list_groups(broker_ids=[broker])
         except (*AWAY, kafka_errors.UnknownBrokerIdError) as error:
-            away.append(error)
-            unread.append(f"the groups of broker {broker} are not known: {error}"[:200])
+            away[broker] = error
         else:
             kinds = {"", "consumer", None}
             found += [
                 one["group_id"] for one in listed if one["protocol_type"] in kinds
             ]
     if away and len(away) == len(brokers):
-        raise away[0]
-    return found, tuple(unread)
+        raise next(iter(away.values()))
+    return found, away
 
 
-def survey_of(
-    admin: KafkaAdminClient, groups: Collection[str], listed: Collection[str]
-) -> Survey:
+def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
     """
-    Return what the cluster knows of groups, without lags.
+    Return what the cluster knows of all groups, without lags.
 
     If it refuses to describe one group, or one group's coordinator cannot answer, the
     others are not affected.
 
     Args:
         admin: the client.
-        groups: the groups.
-        listed: the groups that the cluster lists.
+        besides: groups that the cluster need not list.
+
+    Raises:
+        KafkaError: no broker answers, or one refuses to list its groups.
     """
-    facts, missing = _asked(admin, sorted(groups), lambda: listed)
+    listed, away = listed_groups(admin)
+    groups = sorted({*listed, *besides})
+    facts, missing = _asked(admin, groups, lambda: listed, away)
     return Survey(
         facts=facts,
+        away=away,
         unread={
             group: tuple(f"{what}: {error}"[:200] for what, error in several)
             for group, several in missing.items()
@@ -156,6 +173,7 @@ def with_lags(
         admin,
         {tp for one in facts.values() for tp in one.committed},
         lambda led, limit_ms: dict(asker.end_offsets(led, timeout_ms=limit_ms)),
+        survey.away,
     )
     lags = {
         group: {
@@ -201,7 +219,7 @@ def ends_of(
     Raises:
         KafkaError: one cannot be had.
     """
-    there = [tp for led in _by_leader(admin, partitions) for tp in led]
+    there = sorted(tp for led in _by_leader(admin, partitions).values() for tp in led)
     found: dict[TopicPartition, int] = {}
     if there:
         found = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
@@ -212,11 +230,14 @@ def _of_each_leader(
     admin: KafkaAdminClient,
     partitions: Iterable[TopicPartition],
     ask: Callable[[list[TopicPartition], int], dict[TopicPartition, T]],
+    away: Collection[int] = (),
 ) -> dict[TopicPartition, T]:
     # One that does not answer, or refuses, leaves what the others say.
     deadline = time.monotonic() + _EXTRA_SECONDS
     found: dict[TopicPartition, T] = {}
-    for led in _by_leader(admin, partitions):
+    for leader, led in _by_leader(admin, partitions).items():
+        if leader in away:
+            continue
         left = min(deadline - time.monotonic(), _EXTRA_SECONDS_EACH)
         if left <= 0:
             break
@@ -228,7 +249,7 @@ def _of_each_leader(
 
 def _by_leader(
     admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
-) -> list[list[TopicPartition]]:
+) -> dict[int, list[TopicPartition]]:
     # Asking about a topic that is gone, or hidden from us, or about a partition without
     # a leader, would wait in vain.
     wanted = frozenset(partitions)
@@ -239,34 +260,68 @@ def _by_leader(
             tp = TopicPartition(topic["name"], one["partition_index"])
             if tp in wanted and one["leader_id"] >= 0:
                 leaders.setdefault(one["leader_id"], []).append(tp)
-    return [sorted(led) for _, led in sorted(leaders.items())]
+    return {leader: sorted(led) for leader, led in sorted(leaders.items())}
 
 
 def _asked(
     admin: KafkaAdminClient,
     groups: Sequence[str],
     listed: Callable[[], Collection[str]],
+    away: Mapping[int, Exception] | None = None,
 ) -> tuple[dict[str, GroupFacts], _Missing]:
-    described, not_described = _each(admin.describe_groups, groups)
-    committed, not_committed = _each(admin.list_group_offsets, groups)
+    described, committed, errors = _answers(admin, groups, away or {})
     facts: dict[str, GroupFacts] = {}
     missing: _Missing = {}
     for name in groups:
         one = described.get(name, {})
-        why = not_described.get(name) or _error_of(one.get("error"))
+        why = errors[0].get(name) or _error_of(one.get("error"))
         if one.get("group_state") == _DEAD:
             # The group does not exist, which newer brokers call an error; or it is of
             # KIP-848, about which kafka-python's admin cannot ask.
             why, one = None, {} if name in listed() else one
         told = _facts({} if why else one, committed.get(name, {}))
         facts[name] = evolve(told, has_committed=name in committed)
-        for what, error in (
-            (f"{name} cannot be described", why),
-            (f"what {name} has committed cannot be read", not_committed.get(name)),
-        ):
-            if error is not None:
-                missing.setdefault(name, []).append((what, error))
+        uncommitted = errors[1].get(name)
+        if why is uncommitted:
+            said = [(f"neither members nor offsets of {name} can be read", why)]
+        else:
+            said = [
+                (f"{name} cannot be described", why),
+                (f"what {name} has committed cannot be read", uncommitted),
+            ]
+        if found := [(what, error) for what, error in said if error is not None]:
+            missing[name] = found
+    forget(admin, missing)
     return facts, missing
+
+
+def _answers(
+    admin: KafkaAdminClient, groups: Sequence[str], away: Mapping[int, Exception]
+) -> tuple[dict[str, Any], dict[str, Any], tuple[_Errors, _Errors]]:
+    # Each coordinator is asked about its own groups. Of one that does not answer they
+    # are unknown, and it is not asked twice: each question may take seconds.
+    where, unfound = _each(lambda names: coordinators(admin, names), groups)
+    described: dict[str, Any] = {}
+    committed: dict[str, Any] = {}
+    errors = dict(unfound), dict(unfound)
+    led: dict[int, list[str]] = {}
+    for name, node in where.items():
+        led.setdefault(node, []).append(name)
+    for node, names in led.items():
+        silence = away.get(node)
+        describe = partial(admin.describe_groups, group_coordinator_id=node)
+        for told, failed, ask in (
+            (described, errors[0], describe),
+            (committed, errors[1], admin.list_group_offsets),
+        ):
+            if silence is not None:
+                failed.update(dict.fromkeys(names, silence))
+                continue
+            found, refused = _each(ask, names)
+            told.update(found)
+            failed.update(refused)
+            silence = next((e for e in refused.values() if isinstance(e, AWAY)), None)
+    return described, committed, errors
 
 
 def _error_of(text: str | None) -> Exception | None:
@@ -279,16 +334,15 @@ def _each(
     ask: Callable[[list[str]], Mapping[str, Any]], names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     # One request for all; if that fails, each half is asked, until the cause is found:
-    # one group without the right to see it would spoil the answer for the others.
+    # one group without the right to see it would spoil the answer for the others. If
+    # nobody answers, nobody would answer about one of them either.
     if not names:
         return {}, {}
     try:
         return dict(ask(list(names))), {}
-    except AWAY:
-        raise
-    except kafka_errors.KafkaError as error:
-        if len(names) == 1:
-            return {}, {names[0]: error}
+    except (*AWAY, kafka_errors.KafkaError) as error:
+        if len(names) == 1 or isinstance(error, AWAY):
+            return {}, dict.fromkeys(names, error)
     middle = len(names) // 2
     first, second = _each(ask, names[:middle]), _each(ask, names[middle:])
     return {**first[0], **second[0]}, {**first[1], **second[1]}

@@ -37,7 +37,7 @@ HOLDS_SETTINGS: Mapping[str, str] = {
     "segment.ms": str(_DAY_MS),
     "unclean.leader.election.enable": "false",
 }
-_ACLS = "safeconsumer control acls prints the ACLs that are needed"
+ACLS = "safeconsumer control acls prints the ACLs that are needed"
 _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
 
 # Settings for state that is not durable: it is written again every few seconds.
@@ -120,7 +120,7 @@ def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
     described = tuple(described)
     refused = [one["name"] for one in described if not _may_read(one)]
     if refused:
-        message = f"no right to read {', '.join(refused)}: {_ACLS}"
+        message = f"no right to read {', '.join(refused)}: {ACLS}"
         raise kafka_errors.TopicAuthorizationFailedError(message)
     missing = [one["name"] for one in described if not one["partitions"]]
     if missing:
@@ -219,7 +219,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
 
 
 def _hidden(facts: Facts) -> str:
-    return f"no right to describe {facts.name}: {_ACLS}"
+    return f"no right to describe {facts.name}: {ACLS}"
 
 
 def _too_many(facts: Facts) -> str:

@@ -81,6 +81,8 @@ class Hold:
         deadline: the expiry on the monotonic clock of this process, seconds.
         beneath: of a plain pause, the strict hold that it was placed over, which ends
             before it; it is in force again if the pause ends by itself.
+        record: the time of the control topic's record that it came from, in seconds
+            since the epoch or None, and its offset; None if it came from none.
     """
 
     scope: Scope
@@ -91,6 +93,7 @@ class Hold:
     lifetime: Lifetime = Lifetime.UNTIL_RESUMED
     deadline: float | None = field(default=None, eq=False, repr=False)
     beneath: "Hold | None" = field(default=None, eq=False, repr=False)
+    record: tuple[float | None, int] | None = field(default=None, eq=False, repr=False)
 
     @property
     def is_remote(self) -> bool:

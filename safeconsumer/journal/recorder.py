@@ -336,7 +336,7 @@ class Recorder:
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_elsewhere, event.holds):
                 self.writer.write_running()
-                self.writer.write("hold", _named(hold))
+                self.writer.write("hold", {**_named(hold), **_record_of(hold)})
         elif isinstance(event, _ENDS):
             since = self.writer.time_of(event.at)
             for hold in event.holds:
@@ -386,6 +386,13 @@ def _why_over(event: events.Event, hold: Hold) -> str | None:
         return EXPIRED
     is_lifted = hold.owner == WHOLE or hold.lifetime is not Lifetime.PLAIN
     return None if isinstance(event, events.HoldsRemoved) and is_lifted else ENDED
+
+
+def _record_of(hold: Hold) -> dict[str, object]:
+    if hold.record is None:
+        return {}
+    written, offset = hold.record
+    return {"written": written, "offset": offset}
 
 
 def _named(hold: Hold) -> dict[str, object]:

@@ -8,7 +8,6 @@ Importing this does not need pyspark; :func:`register` does.
 
 from safeconsumer.spark.auditing import findings
 from safeconsumer.spark.controller import Controller
-from safeconsumer.spark.listening import listener
 from safeconsumer.spark.provision import builder, jars, packages
 from safeconsumer.spark.reading import journals
 from safeconsumer.spark.session import register
@@ -20,7 +19,6 @@ __all__ = [
     "findings",
     "jars",
     "journals",
-    "listener",
     "packages",
     "register",
     "views",

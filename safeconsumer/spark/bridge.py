@@ -2,7 +2,7 @@
 Answers Java's questions: one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
-``design/0063-deciders.md`` lists them, and says what counts as an answer.
+``design/0040-spark.md`` lists them, and says what counts as an answer.
 """
 
 import itertools
@@ -29,7 +29,7 @@ log = logging.getLogger("safeconsumer.spark")
 
 # Both sides must have the same protocol: something that one side does not know must
 # never be taken for consent.
-PROTOCOL = "4"
+PROTOCOL = "5"
 
 # The option that a session's configuration gives to its streams.
 DECIDER = "holds.decider"
@@ -121,7 +121,7 @@ class Bridge:
                 return self._open(facts)
             case "close":
                 return self._close(facts)
-            case "again" | "plan" | "share" | "freeze" | "failed" | "ended":
+            case "again" | "plan" | "share" | "freeze" | "ended":
                 stream = self._streams[facts["stream"]]
                 return getattr(stream, question)(facts)  # type: ignore[no-any-return]  # by name
         message = f"there is no question {question!r}"

@@ -1,14 +1,10 @@
 """Holds streams by hand, from the notebook or program that runs them."""
 
 import itertools
-import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-
-from attrs import evolve
 
 from safeconsumer.errors import (
     HoldSettingError,
@@ -18,6 +14,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
+from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
@@ -36,7 +33,6 @@ from safeconsumer.spark.queries import Queries
 
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
-log = logging.getLogger("safeconsumer.spark")
 
 
 class Controller:
@@ -60,16 +56,12 @@ class Controller:
         self,
         open_stream: Opener,
         ledger: PauseLedger,
-        named: MutableMapping[str, PauseLedger] | None = None,
         queries: Queries | None = None,
     ) -> None:
         self._ledger = ledger
-        self._named = {} if named is None else named
         self._queries = queries
         self._bridge = Bridge(open_stream, *(() if queries is None else [queries.ends]))
         self._blocks = itertools.count(1)
-        self._placing = threading.RLock()  # a signal handler may pause, too
-        self._depth = 0
         self.is_over: Callable[[], bool] = _never
         self.on_close: Callable[[], object] = tuple
 
@@ -84,112 +76,61 @@ class Controller:
         owner: str = APP,
         reason: str | None = None,
         for_: float | timedelta | None = None,
-        query: str | None = None,
     ) -> None:
         """
         Hold partitions from the next planned batch on.
 
         Args:
-            targets: scopes (``"orders"``, ``"orders:3"``, ``"re:ord.*"``, ``"@all"``),
-                ``TopicPartition`` or compiled patterns over whole topic names.
+            targets: scopes (``"orders"``, ``"orders:0-2,5"``, ``"re:ord.*"``,
+                ``"@all"``), ``TopicPartition`` or compiled patterns over whole topic
+                names.
             owner: the owner of the holds; two owners never lift each other's.
             reason: text for people.
             for_: seconds or a ``timedelta`` after which they expire, by the clock of
                 this process.
-            query: hold only streams of queries with this name (``queryName``), also of
-                those that start later; if no query has the name now, nothing is held
-                yet, and a warning says so.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
             SparkSetupError: the session was stopped.
         """
         self._refuse_if_over()
-        found = tuple(map(scopes.of, targets))
-        _check_query(query)
-        with self._ledger_of(query) as kept:
-            kept.place(
-                found,
-                owner=checked_placer(owner),
-                reason=checked_reason(reason),
-                for_=checked_duration(for_),
-            )
-        self._warn_of_a_name(query)
+        self._ledger.place(
+            _scopes(targets),
+            owner=checked_placer(owner),
+            reason=checked_reason(reason),
+            for_=checked_duration(for_),
+        )
 
-    @contextmanager
-    def _ledger_of(self, query: str | None) -> Iterator[PauseLedger]:
-        if query is None:
-            yield self._ledger
-            return
-        with self._placing:
-            self._depth += 1
-            if query not in self._named:
-                made = PauseLedger((self._ledger.pass_on,), client_id=f"spark {query}")
-                self._named[query] = made
-            try:
-                yield self._named[query]
-            finally:
-                self._depth -= 1
-                if not self._depth:  # a handler must not drop what is being filled
-                    self._drop_empty()
-
-    def _drop_empty(self) -> None:
-        for name, one in tuple(self._named.items()):
-            if not tuple(one.view().holds):
-                del self._named[name]
-                one.deliver()  # such as the expiry of its last hold
-
-    def _warn_of_a_name(self, query: str | None) -> None:
-        active = None if self._queries is None else self._queries.active()
-        if query is None or active is None:
-            return
-        names = sorted({one.name for one in active if one.name})
-        if query not in names:
-            log.warning(
-                "no query of this session is called %r: it is held when it starts, and "
-                "nothing is until then. There are: %s",
-                *(query, ", ".join(map(repr, names)) or "none with a name"),
-            )
-
-    def resume(
-        self, *targets: object, owner: str = APP, query: str | None = None
-    ) -> tuple[Hold, ...]:
+    def resume(self, *targets: object, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift this owner's holds of exactly these targets.
 
         Args:
             targets: as for :meth:`pause`.
             owner: the owner of the holds.
-            query: the name of the query, if they were placed for one.
 
         Returns:
             The holds that still cover them; empty means that they flow. If a stream
-            cannot read its holds, one says why; a hold for one query names it.
+            cannot read its holds, one says why.
         """
-        found = tuple(map(scopes.of, targets))
+        found = _scopes(targets)
         whose = checked_owner(owner)
-        _check_query(query)
-        if query is not None and query not in self._named:
-            log.warning("nothing is held for a query called %r", query)
-        with self._ledger_of(query) as kept:
-            kept.remove((scope, whose) for scope in found)
+        self._ledger.remove((scope, whose) for scope in found)
         return tuple(
             hold
-            for hold in self._holds(query)
+            for hold in self._holds()
             if any(self._overlap(hold.scope, scope) for scope in found)
         )
 
     @contextmanager
-    def held(
-        self, *targets: object, reason: str | None = None, query: str | None = None
-    ) -> Iterator[None]:
+    def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
         """Hold for a block, under a new owner name."""
         owner = f"block-{next(self._blocks)}"
-        self.pause(*targets, owner=owner, reason=reason, query=query)
+        self.pause(*targets, owner=owner, reason=reason)
         try:
             yield
         finally:
-            self.resume(*targets, owner=owner, query=query)
+            self.resume(*targets, owner=owner)
 
     def wait_quiet(self, *targets: object, timeout: float = 60.0) -> None:
         """
@@ -213,7 +154,7 @@ class Controller:
             SparkSetupError: the session was stopped.
         """
         self._refuse_if_over()
-        found = tuple(map(scopes.of, targets))
+        found = _scopes(targets)
         deadline = time.monotonic() + _checked_timeout(timeout)
         while loud := self._loud(found):
             if time.monotonic() > deadline:
@@ -251,34 +192,25 @@ class Controller:
         """
         Return every hold: those placed here, and those known to any running stream.
 
-        The reason of a hold for one query's streams names the query. A stream that
-        cannot read its holds has one with the reason, which nobody can lift.
+        A stream that cannot read its holds has one with the reason, which nobody can
+        lift. Holds of the control topics are those of the last plan, or report.
 
         Raises:
             SparkSetupError: the session was stopped.
         """
         self._refuse_if_over()
-        return self._holds(None)
+        return self._holds()
 
-    def _holds(self, query: str | None) -> tuple[Hold, ...]:
+    def _holds(self) -> tuple[Hold, ...]:
         everywhere = (hold for one in self._bridge.streams() for hold in one.holds())
         elsewhere = {hold.key: hold for hold in everywhere}
         for hold in self._ledger.view().holds:
             elsewhere.pop(hold.key, None)  # every stream has it, too
-        return (*self.placed(query), *elsewhere.values())
+        return (*self.placed(), *elsewhere.values())
 
-    def placed(self, query: str | None = None) -> tuple[Hold, ...]:
-        """
-        Return the holds placed here, also after the session was stopped.
-
-        Args:
-            query: the holds for its streams, and for all; None: all holds.
-        """
-        found = list(self._ledger.view().holds)
-        for name, ledger in tuple(self._named.items()):
-            if query in {None, name}:
-                found += [_for_query(hold, name) for hold in ledger.view().holds]
-        return tuple(found)
+    def placed(self) -> tuple[Hold, ...]:
+        """Return the holds placed here, also after the session was stopped."""
+        return tuple(self._ledger.view().holds)
 
     def close(self) -> None:
         """
@@ -351,14 +283,12 @@ def _always() -> bool:
     return True
 
 
-def _check_query(query: object) -> None:
-    if query is None or (isinstance(query, str) and query):
-        return
-    message = (
-        "query must be the name of a query (queryName), not the query itself or its "
-        f"id, and not {query!r:.120}"
+def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
+    return tuple(
+        scopes.of(one)
+        for target in targets
+        for one in (ranges.spread(target) if isinstance(target, str) else (target,))
     )
-    raise HoldSettingError(message)
 
 
 def _checked_timeout(timeout: object) -> float:
@@ -367,11 +297,6 @@ def _checked_timeout(timeout: object) -> float:
         return timeout
     message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"
     raise HoldSettingError(message)
-
-
-def _for_query(hold: Hold, query: str) -> Hold:
-    reason = f"{hold.reason} " if hold.reason else ""
-    return evolve(hold, reason=f"{reason}(only for query {query!r})")
 
 
 def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:

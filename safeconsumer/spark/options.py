@@ -7,6 +7,7 @@ from attrs import field, frozen
 from safeconsumer.errors import ScopeSyntaxError, SparkSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC, STATUS_TOPIC
+from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
 
@@ -18,13 +19,13 @@ TUNED: Mapping[str, str] = {
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
 
-# Prefixes of our options, in any spelling (holdsFile, hold.file): unknown ones are
-# refused.
+# The prefix of our options, in any spelling (holdsGroup, hold.group): unknown ones
+# are refused.
 _PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
 # Each option with its default, if any, and its meaning, for the reference.
 OPTIONS: Mapping[str, tuple[str, str]] = {
-    "holds": ("", "Fixed holds, with spaces between them: `orders:3 re:tmp.*`."),
+    "holds": ("", "Fixed holds, with spaces between them: `orders:0-2,5 re:tmp.*`."),
     "holds.clockSkewMs": (
         "30000",
         "How much later an expired hold is lifted, as clocks may differ.",
@@ -41,12 +42,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
         "10000",
         "How long Spark waits for a decision; without one nothing is read.",
     ),
-    "holds.file": ("", "A file with further holds, read again when it changes."),
     "holds.group": ("", "The consumer group whose holds the stream obeys."),
-    "holds.watchIntervalMs": (
-        "30000",
-        "The time between checks of held partitions; 0 for none.",
-    ),
 }
 _TOPICS = (2, 3)
 # The limit of milliseconds: some 300 years.
@@ -60,7 +56,6 @@ class SourceOptions:
 
     Attributes:
         scopes: fixed holds.
-        file: the path of a file with further holds, or None.
         control: operators' and members' control topics, or None.
         status: the topic to which the stream reports, or None.
         group: the consumer group whose control records count.
@@ -68,24 +63,20 @@ class SourceOptions:
         decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which expired holds of the control topics are lifted
             late: by the clock of the driver's machine, which may be ahead.
-        watch_interval: seconds between checks of held partitions; 0 for none.
         fails_on_loss: whether lost records fail the query.
-        client: Java properties of clients, with secrets: never in a ``repr``.
-        control_client: the same for the control topics.
+        client: Java properties of the clients of the control topics, with secrets:
+            never in a ``repr``.
     """
 
     scopes: tuple[Scope, ...] = ()
-    file: str | None = None
     control: tuple[str, str] | None = None
     status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
     decision_timeout: float = 10.0
     clock_skew: float = 30.0
-    watch_interval: float = 30.0
     fails_on_loss: bool = True
     client: Mapping[str, str] = field(factory=dict, repr=False)
-    control_client: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
@@ -123,23 +114,16 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     if control is None and group:
         message = 'holds.group needs holds.control, for example "true"'
         raise SparkSettingError(message)
-    file = given.get("holds.file")
-    if file == "":
-        message = "holds.file is empty; leave it out, or name a file"
-        raise SparkSettingError(message)
     return SourceOptions(
         scopes=_scopes(given.get("holds", "")),
-        file=file,
         control=control,
         status=status,
         group=group,
         control_timeout=patience,
         decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs"),
-        watch_interval=_seconds(given, "holds.watchIntervalMs"),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
-        client=_properties(given, "kafka."),
-        control_client={
+        client={
             **_properties(given, "kafka."),
             **_properties(given, _CONTROL_CLIENT),
         },
@@ -164,7 +148,8 @@ def _list() -> str:
 
 def _scopes(text: str) -> tuple[Scope, ...]:
     try:
-        return tuple(map(scopes.parse, text.split()))
+        every = (one for word in text.split() for one in ranges.spread(word))
+        return tuple(map(scopes.parse, every))
     except ScopeSyntaxError as error:
         message = (
             f"option holds: {error}; write scopes with spaces between them, for "

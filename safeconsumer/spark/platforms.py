@@ -1,16 +1,14 @@
 """Finds out which Spark is installed: its version, its Scala, and where its jars are."""
 
-import json
 import logging
-import os
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
 from safeconsumer.errors import SparkSetupError
+from safeconsumer.spark import compiling
 
 log = logging.getLogger("safeconsumer.spark")
 
@@ -82,15 +80,12 @@ def spark_jars() -> Path:
         SparkSetupError: pyspark is not installed, or there is no such folder.
     """
     spark_version()
-    package = Path(str(import_module("pyspark").__file__)).parent
-    # pyspark looks for them in this order, too; the last is SPARK_HOME/python/pyspark.
-    home = os.environ.get("SPARK_HOME")
-    homes = [Path(home)] if home else [package, package.parents[1]]
+    homes = compiling.spark_homes()
     for one in homes:
         if (one / "jars").is_dir():
             return one / "jars"
     message = (
-        f"there are no jars of Spark in {' or '.join(str(one) for one in homes)}: set "
+        f"there are no jars of Spark in {' or '.join(map(str, homes))}: set "
         f"SPARK_HOME to where Spark is, or: {INSTALL}"
     )
     raise SparkSetupError(message)
@@ -178,18 +173,6 @@ def check_runtime(spark: Version, java: str) -> None:
             spark.text,
             _shown(NEWEST),
         )
-
-
-def progress_of(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - pyspark is optional
-    """
-    Return the recent progress of a streaming query, oldest first, as plain values.
-
-    Spark 3.5 has dictionaries there, later ones have objects.
-    """
-    return [
-        one if type(one) is dict else json.loads(one.json)
-        for one in query.recentProgress
-    ]
 
 
 def is_of_spark(error: BaseException) -> bool:

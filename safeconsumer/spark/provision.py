@@ -1,17 +1,13 @@
 """Provides the jars that a session needs: our shim, and Spark's own Kafka connector."""
 
 import hashlib
-import logging
 import os
-import zipfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import compiling, platforms
-
-log = logging.getLogger("safeconsumer.spark")
 
 JARS_VARIABLE = "SAFECONSUMER_SPARK_JARS"
 
@@ -99,32 +95,11 @@ def shim() -> Path:
     """
     Return the shim's jar: the wheel's, or one compiled here.
 
-    Its classes are the same for each Spark (:mod:`safeconsumer.spark.compiling`).
-
-    A jar beside the sources that was built from other sources is not used.
-
     Raises:
-        SparkSetupError: it is not in the package, or from other sources, and there is
-            no ``javac``, or ``javac`` failed.
+        SparkSetupError: it is not in the package, and there is no ``javac``, or
+            ``javac`` failed.
     """
-    return _BUILT if _is_of_these_sources(_BUILT) else _compiled()
-
-
-def _is_of_these_sources(jar: Path) -> bool:
-    if not jar.exists():
-        return False
-    try:
-        with zipfile.ZipFile(jar) as opened:
-            same = all(
-                opened.read(file.relative_to(compiling.SOURCES / "java").as_posix())
-                == file.read_bytes()
-                for file in compiling.java_files()
-            )
-    except (KeyError, OSError, zipfile.BadZipFile):
-        same = False
-    if not same:
-        log.warning("%s was built from other sources and is not used", jar)
-    return same
+    return _BUILT if _BUILT.exists() else _compiled()
 
 
 def _compiled() -> Path:
@@ -135,8 +110,8 @@ def _compiled() -> Path:
         except compiling.CompileError as error:
             message = (
                 "this safeconsumer has no jar of its shim for Spark, as it is a "
-                f"checkout, or a wheel that was built without javac; and {error}. "
-                "Install a wheel that has it, or put javac of a JDK "
+                "checkout, or a wheel that was built without Spark or javac; and "
+                f"{error}. Install a wheel that has it, or put javac of a JDK "
                 f"{compiling.RELEASE} or newer into PATH"
             )
             raise SparkSetupError(message) from error

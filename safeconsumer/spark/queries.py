@@ -1,11 +1,12 @@
 """Asks Spark about its queries: which are starting, and which end by themselves."""
 
-import importlib
 import logging
 from collections.abc import Collection
 from typing import Any, Protocol
 
 from attrs import frozen
+
+from safeconsumer.spark.java_clients import errors
 
 log = logging.getLogger("safeconsumer.spark")
 
@@ -53,7 +54,6 @@ class SparkQueries:
 
     def __init__(self, spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
         self._spark = spark
-        self._errors = OSError, importlib.import_module("py4j.protocol").Py4JError
 
     def active(self) -> Collection[Query] | None:
         """Return the running queries; None if Spark does not answer."""
@@ -66,7 +66,7 @@ class SparkQueries:
                 )
                 for one in self._spark.streams.active
             ]
-        except self._errors:
+        except errors():
             return None
 
     def ends(self, query: str) -> bool:
@@ -81,7 +81,7 @@ class SparkQueries:
             session = self._spark._jsparkSession  # noqa: SLF001 - pyspark's way
             running = session.sharedState().activeStreamingQueries().get(java)
             return str(running.trigger().toString()) in _ENDING
-        except (AttributeError, TypeError, *self._errors) as error:
+        except errors(AttributeError, TypeError) as error:
             log.warning(
                 "the trigger of query %s cannot be read (%s): if it is once, or "
                 "availableNow beside a source that cannot do it, the run ends "

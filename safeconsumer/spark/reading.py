@@ -95,7 +95,7 @@ def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: 
     """
     if not stream:
         return _entries(lines(spark, [path]))
-    whole = _options(spark.readStream).option("wholetext", "true").text(path)
+    whole = _options(spark.readStream).text(path, wholetext=True)
     texts = whole.selectExpr(
         "_metadata.file_path as file", "split(value, '\\n') as texts"
     )

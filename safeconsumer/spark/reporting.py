@@ -4,46 +4,29 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import Any
 
-from attrs import field, frozen
-from kafka import KafkaProducer
-
-from safeconsumer.group import clients
-from safeconsumer.group.broker_clock import BrokerClock
+from safeconsumer.group import report_wire
 from safeconsumer.group.report_wire import STREAM, Report
-from safeconsumer.group.reports import (
-    HOST,
-    LazyProducer,
-    Reporter,
-    Seen,
-    member_name,
-    ranges,
-)
-from safeconsumer.holds.explain import hold_line
+from safeconsumer.group.reports import HOST, kept_of, member_name, ranges
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.view import Holds
-from safeconsumer.spark.activity import Watched
+from safeconsumer.spark.activity import Activity, Watched
+from safeconsumer.spark.control import ControlFollower
+from safeconsumer.spark.java_clients import JavaClients, errors
 
+# Seconds between two reports while nothing changes, and between two looks at the
+# control topics: a stream whose trigger is an hour away has to tell what it obeys.
 _INTERVAL = 3.0
-_WRITE_TIMEOUT = 10.0
+_LOOK = 1.0
+_WRITE_TIMEOUT = 5.0
 _CLOSE_SECONDS = 1.0
 # Seconds to wait for plans that are being made, for all streams together: a report
 # counts for fifteen seconds, and none may be late because of the others.
 _DECISION_SECONDS = 0.5
 
 log = logging.getLogger("safeconsumer.spark")
-
-
-class Follower(Protocol):
-    """Reads the holds of the control topics."""
-
-    def seen(self) -> Seen:
-        """Return how far the topics are read."""
-
-    def state(self) -> Holds:
-        """Return the holds that are known now."""
 
 
 class StreamReport:
@@ -56,6 +39,9 @@ class StreamReport:
         follower: reads the control topics.
         covers: returns whether any hold covers a partition now.
         skew: seconds by which it lifts holds late.
+
+    Attributes:
+        follower: the same.
     """
 
     def __init__(
@@ -63,14 +49,14 @@ class StreamReport:
         *,
         group: str,
         watched: Watched,
-        follower: Follower,
+        follower: ControlFollower,
         covers: Callable[[TopicPartition], bool],
         skew: float,
     ) -> None:
         self._member = member_name(STREAM)
         self._group = group
         self._watched = watched
-        self._follower = follower
+        self.follower = follower
         self._covers = covers
         self._skew = skew
         self._told: object = None
@@ -89,11 +75,11 @@ class StreamReport:
         everything below ``applied``, and has no batch under way on a held partition,
         will not read it, because the next plan reads the same holds.
         """
-        seen = self._follower.seen()
-        holds = sum(hold.is_remote for hold in self._follower.state())
+        seen = self.follower.seen()
+        holds = sum(hold.is_remote for hold in self.follower.state())
         quiet, activity = self._quiet(patience)
         if state is None:
-            self._told = quiet, activity.partitions, activity.is_known
+            self._told = self._news(quiet, activity)
         if not activity.is_planned:
             found = "starting"
         elif activity.is_deciding:
@@ -105,14 +91,14 @@ class StreamReport:
             member=self._member,
             client_id=f"{STREAM} {activity.query}"[:200].strip(),
             host=HOST,
-            state=state or (found if seen.state == "ready" else seen.state),
+            state=state or found,
             at_ms=int(time.time() * 1000),
             applied={tp[0]: offset for tp, offset in seen.applied.items()},
             holds=holds,
             skipped=seen.skipped,
             assigned=ranges(activity.partitions) if state is None else {},
             quiet=ranges(quiet) if state is None else {},
-            kept=tuple(map(hold_line, seen.kept)),
+            kept=tuple(map(kept_of, seen.kept)),
             member_id="",
             generation=-1,
             # Also when it stops: a batch that has not ended then runs again in full
@@ -124,10 +110,15 @@ class StreamReport:
 
     def is_news(self) -> bool:
         """Tell whether the report would differ from the last one."""
-        quiet, activity = self._quiet(0.0)
-        return self._told != (quiet, activity.partitions, activity.is_known)
+        return self._told != self._news(*self._quiet(0.0))
 
-    def _quiet(self, timeout: float) -> Any:  # noqa: ANN401 - a pair
+    def _news(
+        self, quiet: Collection[TopicPartition], activity: Activity
+    ) -> tuple[object, ...]:
+        seen = self.follower.seen()
+        return quiet, activity.partitions, activity.is_known, seen.state, seen.applied
+
+    def _quiet(self, timeout: float) -> tuple[frozenset[TopicPartition], Activity]:
         # Holds are read first, then the activity: never the other way round.
         before = self._watched.now(timeout).partitions
         held = {tp for tp in before if self._covers(tp)}
@@ -135,112 +126,117 @@ class StreamReport:
         return frozenset(tp for tp in held if not activity.may_read(tp)), activity
 
 
-@frozen
-class _Running:
-    reporter: Reporter
-    producer: LazyProducer
-    present: list[StreamReport] = field(factory=list)
-    leaving: list[StreamReport] = field(factory=list)
-
-
-class StreamReports:
+class StatusReporter:
     """
-    Sends the reports of a session's streams: one thread per status topic and login.
+    Sends the reports of streams with one status topic and login, on one thread.
 
     Thread rules: any thread.
+
+    Args:
+        topic: the status topic.
+        clients: makes the producer, which only this thread uses.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[Hashable, _Running] = {}
+    def __init__(self, topic: str, clients: JavaClients) -> None:
+        self._topic = topic
+        self._clients = clients
+        self._streams: tuple[StreamReport, ...] = ()
+        self._leaving: tuple[StreamReport, ...] = ()
+        self._lock = threading.Lock()  # of these
+        self._producer: Any = None
+        self._is_told = False
+        self._is_over = False
+        self._changed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="safeconsumer-status", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.close)
 
-    def add(
-        self,
-        topic: str,
-        login: Hashable,
-        connect: Callable[[], Mapping[str, Any]],
-        stream: StreamReport,
-    ) -> Callable[[], None]:
-        """
-        Begin to report on a stream; return a function that reports a change soon.
-
-        Args:
-            topic: the status topic.
-            login: streams with the same login share a thread and a producer.
-            connect: returns kafka-python's configuration; called by that thread.
-            stream: makes the stream's reports.
-        """
+    def add(self, stream: StreamReport) -> None:
+        """Begin to report on a stream."""
         with self._lock:
-            running = self._running.get(login)
-            is_new = running is None
-            if running is None:
-                if not self._running:
-                    atexit.register(self.close)  # it would keep this for ever
-                running = self._running[login] = _running(topic, connect)
-            running.present.append(stream)
-            if is_new:
-                running.reporter.start()
-            running.reporter.wake()
-            return running.reporter.wake
+            self._streams = (*self._streams, stream)
+        self._changed.set()
 
     def remove(self, stream: StreamReport) -> None:
-        """Report that a stream stops; the last one ends the thread, in a second at most."""
+        """Report that a stream stops."""
         with self._lock:
-            found = [
-                (key, one)
-                for key, one in self._running.items()
-                if stream in one.present
-            ]
-            for key, one in found:
-                one.present.remove(stream)
-                one.leaving.append(stream)
-                if not one.present:
-                    del self._running[key]
-            if not self._running:
-                atexit.unregister(self.close)
-        for _, one in found:
-            if one.present:
-                one.reporter.wake()
-            else:
-                _end([one])
+            self._streams = tuple(one for one in self._streams if one is not stream)
+            self._leaving = (*self._leaving, stream)
+        self._changed.set()
+
+    def wake(self) -> None:
+        """Report soon what has changed; it does not block."""
+        self._changed.set()
 
     def close(self) -> None:
-        """Report that all streams stop, and end all threads, in a second at most."""
+        """Report that all streams stop, and end the thread, in a second at most."""
+        atexit.unregister(self.close)
+        self._is_over = True
+        self._changed.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        sent_at = 0.0
+        while not self._is_over:
+            is_due = time.monotonic() - sent_at >= _INTERVAL
+            if self._send_all(is_due=is_due) and is_due:
+                sent_at = time.monotonic()
+            self._changed.wait(_LOOK)
+            self._changed.clear()
         with self._lock:
-            running = list(self._running.values())
-            self._running.clear()
-            atexit.unregister(self.close)
-            for one in running:
-                one.leaving.extend(one.present)
-                one.present.clear()
-        _end(running)
+            self._leaving, self._streams = (*self._leaving, *self._streams), ()
+        self._send_all(is_due=True)
+        self._drop()
+
+    def _send_all(self, *, is_due: bool) -> bool:
+        with self._lock:
+            leaving, self._leaving = self._leaving, ()
+            streams = self._streams
+        try:
+            self._send(leaving, "stopped")
+            # First what is known: to read the control topics may take seconds.
+            self._send([one for one in streams if is_due or one.is_news()])
+            for follower in {one.follower for one in streams}:
+                follower.look()
+            self._send([one for one in streams if one.is_news()])
+        except errors():
+            log.debug("a report could not be sent", exc_info=True)
+            self._drop()
+            return False
+        except Exception:
+            if not self._is_told:
+                self._is_told = True
+                log.exception("no reports can be sent")
+            return False
+        return True
+
+    def _send(
+        self, streams: Collection[StreamReport], state: str | None = None
+    ) -> None:
+        for report in reports(streams, state):
+            if self._producer is None:
+                self._producer = self._clients.producer(_WRITE_TIMEOUT)
+            key = report_wire.encode_report_key(report.group, report.member)
+            value = report_wire.encode_report(report)
+            record = self._clients.record(self._topic, report.at_ms, key, value)
+            sent = self._producer.send(record)
+            self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
+
+    def _drop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(*errors()):
+                self._clients.close(producer)
 
 
-def _running(topic: str, connect: Callable[[], Mapping[str, Any]]) -> _Running:
-    def produce() -> KafkaProducer:
-        base = clients.connection(connect(), {}, "spark-status")
-        return clients.producer(base, _WRITE_TIMEOUT)
-
-    producer = LazyProducer(produce)
-
-    def tell(state: str | None) -> Iterator[Report]:
-        leaving, made.leaving[:] = list(made.leaving), []
-        yield from _reports(leaving, "stopped")
-        yield from _reports(list(made.present), state)
-
-    reporter = Reporter(
-        topic=topic,
-        interval=_INTERVAL,
-        producer=producer,
-        tell=tell,
-        clock=BrokerClock(is_told=False),
-    )
-    made = _Running(reporter, producer)
-    return made
-
-
-def _reports(streams: list[StreamReport], state: str | None) -> Iterator[Report]:
-    # Each is sent before the next one is made.
+def reports(
+    streams: Collection[StreamReport], state: str | None = None
+) -> Iterator[Report]:
+    """Yield the streams' reports; each is sent before the next one is made."""
     until = time.monotonic() + (_DECISION_SECONDS if state is None else 0.0)
     for one in streams:
         try:
@@ -249,12 +245,3 @@ def _reports(streams: list[StreamReport], state: str | None) -> Iterator[Report]
             log.exception("a stream's report could not be made")
             continue
         yield report
-
-
-def _end(running: list[_Running]) -> None:
-    until = time.monotonic() + _CLOSE_SECONDS
-    for one in running:
-        one.reporter.ask_to_stop()
-    for one in running:
-        one.reporter.stop(until)
-        one.producer.close(until)

@@ -13,11 +13,15 @@ from attrs import frozen
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.explain import hold_line
-from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
-from safeconsumer.spark.logins import JvmLogins
+from safeconsumer.spark.java_clients import (
+    JavaClients,
+    errors,
+    java_class,
+    root_cause,
+)
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.queries import SparkQueries
 
@@ -67,12 +71,11 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _refuse_a_second(spark, gateway)
     _forget_stopped()
     own = ledger(hooks)
-    named: dict[str, PauseLedger] = {}
-    opening = Opening(own, named, JvmLogins(gateway).connect)
-    controller = Controller(opening.stream, own, named, SparkQueries(spark))
+    opening = Opening(own, partial(JavaClients, gateway.jvm))
+    controller = Controller(opening.stream, own, SparkQueries(spark))
     decider = controller.bridge.decider
     line = _line(gateway, controller.bridge)
-    _static(gateway, _SHIM).register(decider, line.function)
+    java_class(gateway.jvm, _SHIM).register(decider, line.function)
     spark.conf.set(_SETTING, decider)
     _controllers[decider] = controller
     controller.is_over = partial(_is_stopped, spark.sparkContext)
@@ -120,9 +123,8 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
     if decider not in _given_up:
         _warn_of_holds(one)
     _given_up.discard(decider)
-    protocol = importlib.import_module("py4j.protocol")
-    with suppress(OSError, TypeError, protocol.Py4JError):  # it may have ended
-        _static(gateway, _SHIM).forget(decider)
+    with suppress(*errors(TypeError)):  # it may have ended
+        java_class(gateway.jvm, _SHIM).forget(decider)
         line.client.shutdown()
     line.server.shutdown()
 
@@ -140,12 +142,11 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
     other = spark.conf.get(_SETTING, "")
     if not other:
         return
-    protocol = importlib.import_module("py4j.protocol")
     state = "is alive"
     try:
-        _static(gateway, _SHIM).hello(other)
-    except protocol.Py4JJavaError as error:
-        if _LATE not in str(error.java_exception.getMessage()):
+        java_class(gateway.jvm, _SHIM).hello(other)
+    except errors() as error:
+        if _LATE not in root_cause(error)[1]:
             return  # its process has ended; what it held stays held
         state = "does not answer in time (it may be suspended)"
     message = (
@@ -231,15 +232,14 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
         raise SparkSetupError(message)
     source = official.getProtectionDomain().getCodeSource()
     jar = Path(source.getLocation().getPath()).name
-    scala = _static(gateway, "scala.util.Properties").versionNumberString()
+    scala = java_class(gateway.jvm, "scala.util.Properties").versionNumberString()
     platforms.check_connector(jar, version, ".".join(scala.split(".")[:2]))
 
 
 def _check_protocol(gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
-    protocol = importlib.import_module("py4j.protocol")
     try:
-        spoken = str(_static(gateway, _SHIM).protocol())
-    except (TypeError, protocol.Py4JError):  # the first protocol has no version
+        spoken = str(java_class(gateway.jvm, _SHIM).protocol())
+    except errors(TypeError):  # the first protocol has no version
         spoken = "1"
     if spoken != PROTOCOL:
         message = (
@@ -257,10 +257,3 @@ def _loaded(gateway: Any, name: str) -> Any | None:  # noqa: ANN401 - py4j is un
         return loader.loadClass(name)
     except protocol.Py4JJavaError:  # ClassNotFoundException
         return None
-
-
-def _static(gateway: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
-    found = gateway.jvm
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found

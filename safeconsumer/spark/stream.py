@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
-from uuid import uuid4
 
 from attrs import evolve
 
@@ -14,23 +13,16 @@ from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, TopicPartition
 from safeconsumer.holds.view import Holds
-from safeconsumer.spark import events, left, offsets
+from safeconsumer.spark import events, offsets
 from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
 Facts = Mapping[str, str]
-Gone = Callable[[Collection[str]], Collection[str]]
 
 # The owner, with the stream's name, of holds that stand for unreadable ones.
 UNREADABLE = "unreadable:"
-# An error of the official source while its query is being stopped.
-_STOPPING = "InterruptedException"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
-
-
-def _none(_: Collection[str]) -> Collection[str]:
-    return ()
 
 
 class Follower(Protocol):
@@ -44,9 +36,6 @@ class Follower(Protocol):
             HoldsUnreadableError: nothing is known.
         """
 
-    def known(self) -> Holds:
-        """Return what was last returned, without reading anything."""
-
     def fresh(self) -> Holds:
         """
         Return every hold that was acknowledged before this call; may wait.
@@ -55,29 +44,10 @@ class Follower(Protocol):
             HoldsUnreadableError: they could not be read in time.
         """
 
-    def close(self) -> None:
-        """End its threads and clients."""
-
-
-class Watch(Protocol):
-    """Watches held partitions while nobody reads them."""
-
-    def look_at(self, frozen: offsets.Offsets) -> None:
-        """Note the held partitions, each with the offset to be read next."""
-
-    def await_look(self, timeout: float) -> None:
-        """Wait until those that were noted last were checked, for so many seconds at most."""
-
-    def losses(self) -> tuple[str, ...]:
-        """Return one line per held partition whose next record is gone."""
-
-    def close(self) -> None:
-        """End its threads and clients."""
-
 
 class Stream:
     """
-    Answers the questions of each plan, in the words of ``design/0063-deciders.md``.
+    Answers the questions of each plan, in the words of ``design/0040-spark.md``.
 
     Thread rules: :meth:`plan`, :meth:`share` and :meth:`freeze` on one thread at a
     time; the others on any.
@@ -86,44 +56,35 @@ class Stream:
         name: the stream's name among those of the session.
         options: the stream's options.
         ledgers: holds that are kept in this process, the notebook's first.
-        followers: holds that are kept outside of this process.
-        watch: watches held partitions, or None.
-        gone: returns those of some topics that do not exist, by asking the broker.
+        follower: reads holds that are kept outside of this process, or None.
         wall: returns seconds since the epoch.
 
     Attributes:
         watched: the stream's present activity.
-        named: holds of this process for queries with a name, by that name.
         on_change: called after the activity may have changed.
         on_close: called when the stream closes.
     """
 
-    def __init__(  # noqa: PLR0913 - what a stream is made of
+    def __init__(
         self,
         name: str,
         options: SourceOptions,
         *,
         ledgers: tuple[PauseLedger, ...],
-        followers: tuple[Follower, ...] = (),
-        watch: Watch | None = None,
-        gone: Gone = _none,
+        follower: Follower | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._options = options
         self._ledgers = ledgers
-        self._followers = followers
-        self._watch = watch
-        self._gone = gone
+        self._follower = follower
         self._wall = wall
-        self._unique = uuid4().hex  # among those of all sessions
         self._plan = self._planned = Plan(start={}, latest={})
         self._known_before = Known()
         self._troubles: tuple[str, ...] = ()  # of the last plan
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
         self.watched = Watched()
-        self.named: Mapping[str, PauseLedger] = {}
         self.on_change: Callable[[], object] = _nothing
         self.on_close: Callable[[], object] = _nothing
 
@@ -136,7 +97,6 @@ class Stream:
         """
         start = offsets.parse(facts["start"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
-        left.note(facts.get("batch", ""), self._unique, None)
         self._known_before = self._known(lambda one: one.fresh())
         self._troubles = self._known_before.troubles
         _refuse_undecided(facts, self._known_before.troubles)
@@ -173,46 +133,13 @@ class Stream:
         seen = {*self._plan.start, *latest}
         held = {**known.held(seen), **before.held(seen)}
         self._plan = Plan(start=self._plan.start, latest=latest, held=held)
-        if self._watch is not None:
-            self._watch.look_at({tp: self._plan.start.get(tp, 0) for tp in held})
-            if facts["ends"] == "yes":  # later would be too late
-                self._watch.await_look(self._options.decision_timeout / 2)
         self._judge_losses()
         frozen = self._plan.frozen(end)
         said = {"end": offsets.render(frozen), **self._report(troubles)}
         self._planned = self._plan
         self.watched.planned(self._plan.start, frozen)
-        left.note(facts.get("batch", ""), self._unique, _metrics(said))
         self.on_change()
         return said
-
-    def failed(self, facts: Facts) -> Facts:
-        """
-        Judge losses if the official source cannot plan, as it does not name the topic.
-
-        This is asked when it has failed and not before each plan: a topic may be
-        deleted between any check of ours and the source's own. The query ends either
-        way.
-
-        Raises:
-            HeldDataLostError: a topic with something held is gone.
-        """
-        if _STOPPING in facts["why"] or not self._plan.held:
-            return {}
-        gone = self._gone(sorted({tp[0] for tp in self._plan.held}))
-        there = {tp: self._plan.start.get(tp, 0) for tp in self._plan.held}
-        there = {tp: at for tp, at in there.items() if tp[0] not in gone}
-        losses = _lines(evolve(self._plan, latest=there).losses())
-        if losses:
-            self._tell(events.HeldDataLost, losses=losses)
-            message = (
-                f"held data is lost: {'; '.join(losses)}. Spark's Kafka source does "
-                f"not go on without a topic that it reads ({facts['why']:.300}). Make "
-                "it again, and start a new checkpoint, or set failOnDataLoss=false to "
-                "go on without those records"
-            )
-            raise HeldDataLostError(message)
-        return {}
 
     def again(self, facts: Facts) -> Facts:
         """Note that a batch that was planned before a restart runs again, in full."""
@@ -230,12 +157,12 @@ class Stream:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every known hold, except those placed for queries with a name.
+        Return every known hold.
 
         If its last plan, or this call, could not read its holds, there is one more for
         each reason: it holds everything, and nobody can lift it.
         """
-        known = self._known(lambda one: one.state(), is_named=False)
+        known = self._known(lambda one: one.state())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
         found = [hold for state in known.states for hold in state]
         return (*found, *(self._unreadable(one) for one in troubles))
@@ -253,13 +180,8 @@ class Stream:
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a known hold covers a partition.
-
-        It reads nothing: one stream's file that hangs must not delay its session's
-        reports. The file's content at the last plan counts until the next.
-        """
-        return bool(self._known(lambda one: one.known()).covering(tp))
+        """Tell whether a known hold covers a partition; it reads nothing."""
+        return bool(self._known(lambda one: one.state()).covering(tp))
 
     def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
         """
@@ -289,42 +211,27 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """End the threads and clients of this stream."""
+        """Give back what it has of others."""
         self.on_close()
-        for follower in self._followers:
-            follower.close()
-        if self._watch is not None:
-            self._watch.close()
 
     # ------------------------------------------------------------ inside
 
-    def _known(
-        self, ask: Callable[[Follower], Holds], *, is_named: bool = True
-    ) -> Known:
-        # Sources outside come first: they may wait, and this process is read after
-        # that.
+    def _known(self, ask: Callable[[Follower], Holds]) -> Known:
+        # What is outside comes first: it may wait, and this process is read after that.
         states: list[Holds] = []
         troubles: list[str] = []
-        for follower in self._followers:
+        if self._follower is not None:
             try:
-                states.append(ask(follower))
+                states.append(ask(self._follower))
             except HoldsUnreadableError as error:
                 troubles.append(str(error))
         states.extend(ledger.view().holds for ledger in self._ledgers)
-        named = self.named.get(self.watched.now().query)
-        if named is not None and is_named:
-            states.append(named.view().holds)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:
-        lost = self._plan.losses()
-        losses = _lines(lost)
-        if self._watch is not None:
-            names = {f"{tp[0]}:{tp[1]}" for tp in lost}
-            watched = self._watch.losses()
-            losses += tuple(
-                one for one in watched if one.rpartition(": ")[0] not in names
-            )
+        losses = tuple(
+            f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(self._plan.losses().items())
+        )
         if losses and losses != self._told_losses:
             self._tell(events.HeldDataLost, losses=losses)
         self._told_losses = losses
@@ -365,19 +272,6 @@ class Stream:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
-
-
-def _lines(losses: Mapping[TopicPartition, str]) -> tuple[str, ...]:
-    return tuple(f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(losses.items()))
-
-
-def _metrics(said: Facts) -> dict[str, str]:
-    prefix = "metric."
-    return {
-        name.removeprefix(prefix): text
-        for name, text in said.items()
-        if name.startswith(prefix)
-    }
 
 
 def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:

@@ -22,11 +22,11 @@ from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
-from safeconsumer.spark.platforms import progress_of
 from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Case, Stage
 from tests.harness.spark import connector
 from tests.harness.spark.fixtures import SETTINGS
+from tests.harness.spark.lake import progress
 
 _PARTITIONS = 8
 _SIZE = 100
@@ -99,7 +99,7 @@ class Bench:
             )
             query.awaitTermination()
             wall = time.monotonic() - start
-            batches = progress_of(query)
+            batches = progress(query)
         done = [one for one in batches if one["numInputRows"]]
         return Read(
             rows=sum(one["numInputRows"] for one in done),

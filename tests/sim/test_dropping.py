@@ -9,10 +9,10 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
+from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.sim.test_group import CONTROL, Operator
 
 WAYS = {
     "stock": (KafkaConsumer, {}),

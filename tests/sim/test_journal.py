@@ -1,13 +1,21 @@
 """``SafeConsumer(journal=...)``: what right programs do is judged right, whatever they do."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safeconsumer import SafeConsumer
+import pytest
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
+
+from safeconsumer import JournalError, SafeConsumer
+from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.journal.writer import JournalWriter
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
+from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 
 
 def journals(folder: Path) -> list[Journal]:
@@ -23,8 +31,8 @@ def of(folder: Path, *events: str) -> list[Entry]:
     ]
 
 
-def faults(folder: Path, **settings: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - as they are
-    verdicts = check(journals(folder), Settings(**settings))
+def faults(folder: Path, *, is_drained: bool = False) -> list[tuple[str, str]]:
+    verdicts = check(journals(folder), Settings(is_drained=is_drained))
     assert verdicts
     return [
         (one.check, one.evidence)
@@ -33,19 +41,23 @@ def faults(folder: Path, **settings: Any) -> list[tuple[str, str]]:  # noqa: ANN
     ]
 
 
+# ------------------------------------------------------------ what is written
+
+
+@both_ways
 @simulated(seeds=1)
-def test_a_consumer_that_gets_nothing_writes_nothing(lab: Lab, tmp_path: Path) -> None:
-    """A thousand polls that return nothing leave no entry."""
-    (tp,) = lab.topic("t")
-    consumer = SafeConsumer(**lab.settings(journal=tmp_path))
-    consumer.assign([tp])
-    while not of(tmp_path, "begins"):
-        consumer.poll(100)
+def test_a_consumer_that_gets_nothing_writes_nothing(
+    lab: Lab, tmp_path: Path, how: str
+) -> None:
+    """A thousand polls or steps that bring nothing leave no entry."""
+    tps = lab.topic("t")
+    reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
+    reader.until(lambda: of(tmp_path, "begins"))
     before = len(journals(tmp_path)[0].entries)
     for _ in range(1000):
-        assert consumer.poll(10) == {}
+        assert reader.poll(0.01) == []
     assert len(journals(tmp_path)[0].entries) == before
-    consumer.close()
+    reader.consumer.close()
 
 
 @simulated(seeds=2)
@@ -66,6 +78,281 @@ def test_a_commit_is_judged_by_the_position_at_its_call(
     consumer.close()
     assert lab.committed(tp) == 28
     assert faults(tmp_path) == []
-    calls = [one["op"] for one in of(tmp_path, "call") if one["op"] != "poll"]
+    calls = [one["op"] for one in of(tmp_path, "call")]
     assert calls == ["commit", "seek"] * 3
     assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 6
+
+
+@simulated(seeds=1)
+def test_a_commit_that_is_refused_is_none(lab: Lab, tmp_path: Path) -> None:
+    """Of what is not owned nothing is sent; of what the broker refuses, the answer stands."""
+    first, second = lab.topic("t", 2, records=5)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    reader.take(10)
+    other = lab.member(SafeConsumer, "t", name="b")
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    (left,) = other.consumer.assignment()
+    positions = {
+        tp: reader.consumer.position(tp) for tp in (first, second) if tp != left
+    }
+    with pytest.raises(KafkaError):
+        reader.consumer.commit({left: _at(5)})
+    assert of(tmp_path, "call") == []
+    lab.cluster.fail("OffsetCommit", error=30, count=1)  # not authorized
+    with pytest.raises(KafkaError):
+        reader.consumer.commit({tp: _at(at) for tp, at in positions.items()})
+    answers = [(one.event, one["ok"]) for one in of(tmp_path, "call", "return")]
+    assert answers == [("call", None), ("return", False)]
+    other.stop()
+    reader.consumer.close()
+
+
+def _at(offset: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, "", -1)
+
+
+@simulated(seeds=1)
+def test_an_assignment_names_the_topics_by_their_ids(lab: Lab, tmp_path: Path) -> None:
+    """One that was deleted and made again is another one."""
+    lab.topic("t", records=3)
+    more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **more)
+    reader.take(3)
+    lab.cluster.delete_topic("t")
+    reader.until(lambda: not reader.consumer.assignment())
+    lab.topic("t", records=2)
+    reader.until(reader.consumer.assignment)
+    first, second = (one["topics"] for one in of(tmp_path, "assigned"))
+    assert first.keys() == second.keys() == {"t"}
+    assert first != second
+    assert {len(one["t"]) for one in (first, second)} == {22}  # as kafka-topics has it
+    reader.consumer.close()
+
+
+@simulated(seeds=1)
+def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> None:
+    """With what is known of it before it is done."""
+    (tp,) = lab.topic("t", records=20)
+    reader = Reader(lab, SafeConsumer, tps=[tp], journal=tmp_path)
+    reader.take(20)
+    consumer = reader.consumer
+    with consumer.held("t", owner="h"):
+        consumer.pause_all(owner="ops")
+        consumer.resume_all(owner="ops")
+    began = consumer._safe_journal.writer.now()
+    consumer.pause(tp, for_=60.0)
+    consumer.resume(tp)
+    consumer.seek_to_beginning()
+    consumer.seek_to_end(tp)
+    reader.until(lambda: len(of(tmp_path, "begins")) == 2)
+    consumer.seek(tp, 4)
+    with pytest.raises(ValueError, match="Unassigned"):
+        consumer.seek(TopicPartition("t", 9), 0)
+    consumer.close()
+    done = of(tmp_path, "return")
+    assert [
+        (one["op"], one["scopes"] or one["offsets"], one["owner"]) for one in done
+    ] == [
+        ("pause", ["t"], "h"),
+        ("pause", ["@all"], "ops"),
+        ("resume", ["@all"], "ops"),
+        ("resume", ["t"], "h"),
+        ("pause", ["t:0"], "app"),
+        ("resume", ["t:0"], "app"),
+        ("seek", {"t:0": None}, None),
+        ("seek", {"t:0": None}, None),
+        ("seek", {"t:0": 4}, None),
+        ("seek", {"t:9": 0}, None),
+    ]
+    assert [one["lifetime"] for one in done[:2]] == ["until_resumed"] * 2
+    assert done[4]["lifetime"] == "plain"
+    assert began <= done[4]["until"] - 60 <= done[4].at
+    assert [one["offset"] for one in of(tmp_path, "begins")] == [0, 20]
+
+
+@simulated(seeds=1)
+def test_a_close_that_is_refused_does_not_end_the_journal(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """In a rebalance listener; what comes after it is written."""
+    lab.topic("t", records=5)
+    reader = Reader(lab, SafeConsumer, journal=tmp_path)
+    refused: list[BaseException] = []
+
+    def close(_: object) -> None:
+        try:
+            reader.consumer.close()
+        except BlockingCallInListenerError as error:
+            refused.append(error)
+
+    reader.consumer.subscribe(["t"], listener=Listener(close))
+    reader.take(5)
+    assert refused
+    assert sum(one["count"] for one in of(tmp_path, "deliver")) == 5
+    reader.consumer.close()
+
+
+# ------------------------------------------------------------ where it cannot be written
+
+
+@both_ways
+@simulated(seeds=1)
+def test_a_disk_that_was_full_leaves_no_hole(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Polls raise until there is room; nothing is lost, and the journal has it all."""
+    tps = lab.topic("t", 2, records=20)
+    reader = Reader(lab, SafeConsumer, "t", how=how, journal=tmp_path)
+    reader.take(8)
+    writer = reader.consumer._safe_journal.writer
+
+    def full(*_: object) -> None:
+        message = "the disk is full"
+        raise JournalError(message)
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr("safeconsumer.journal.writer._append", full)
+            with pytest.raises(JournalError):
+                reader.take(32)
+            with pytest.raises(JournalError):
+                reader.consumer.pause(tps[0])
+            with pytest.raises(JournalError):
+                reader.consumer.commit()
+            with pytest.raises(JournalError):
+                reader.poll()
+        reader.take(4)
+        reader.consumer.pause(tps[0])
+        reader.consumer.resume(tps[0])
+        reader.consumer.commit()
+    reader.take(20)
+    reader.consumer.close()
+    assert [reader.offsets(tp) for tp in tps] == [[*range(20)]] * 2
+    assert faults(tmp_path) == []
+    assert writer.number == len(journals(tmp_path)[0].entries)
+
+
+# ------------------------------------------------------------ fleets
+
+
+class Program:
+    """A member that does whatever a right program may do, until it is told to drain."""
+
+    def __init__(self, lab: Lab, name: str, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+        self.lab = lab
+        self.is_draining = self.is_over = False
+        base = {"group_id": GROUP, "client_id": name, "max_poll_records": 5}
+        self._settings = lab.settings(**{**base, **settings})
+        self.process, self.thread = lab.start(name, self._live)
+
+    def _live(self) -> None:
+        self.consumer = SafeConsumer("t", **self._settings)
+        steps = (
+            *(self._poll, self._poll, self._iterate, self._peek, self._commit),
+            *(self._pause, self._resume, self._go_back, self._wait),
+        )
+        while not self.is_draining:
+            with suppress(KafkaError, ValueError):  # it has left by then
+                self.lab.rng.choice(steps)()
+        for owner in ("app", "ops"):
+            self.consumer.resume_all(owner=owner)
+        while not self.is_over:
+            self.consumer.poll(500)
+        with suppress(KafkaError):
+            self.consumer.commit()
+        self.consumer.close()
+
+    def _some(self) -> list[TopicPartition]:
+        owned = sorted(self.consumer.assignment())
+        return [tp for tp in owned if self.lab.rng.random() < 0.5]
+
+    def _poll(self) -> None:
+        self.consumer.poll(self.lab.rng.choice((0, 50, 500)))
+
+    def _peek(self) -> None:
+        self.consumer.poll(50, update_offsets=False)
+
+    def _iterate(self) -> None:
+        self.consumer.config["consumer_timeout_ms"] = 100
+        for _ in range(self.lab.rng.randrange(8)):
+            next(self.consumer, None)
+
+    def _commit(self) -> None:
+        self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
+
+    def _pause(self) -> None:
+        target = self.lab.rng.choice((self._some(), ["t"], ["re:t.*"], ["@all"]))
+        owner, for_ = (
+            self.lab.rng.choice(("app", "ops")),
+            self.lab.rng.choice((None, 1)),
+        )
+        self.consumer.pause(*target, owner=owner, for_=for_)
+
+    def _resume(self) -> None:
+        owner = self.lab.rng.choice(("app", "ops"))
+        if self.lab.rng.random() < 0.5:
+            self.consumer.resume_all(owner)
+        else:
+            self.consumer.resume(*self._some(), "t", owner=owner)
+
+    def _go_back(self) -> None:
+        for tp in self._some():
+            at = self.consumer.position(tp, timeout_ms=100)
+            if at:
+                self.consumer.seek(tp, max(0, at - self.lab.rng.randrange(4)))
+        if (some := self._some()) and self.lab.rng.random() < 0.1:
+            self.consumer.seek_to_beginning(*some)
+
+    def _wait(self) -> None:
+        self.lab.sleep(self.lab.rng.random() * 3)
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("commits", [False, True], ids=["", "by itself"])
+@both_protocols
+@simulated(seeds=3, nightly=30, preempt=0.05)
+def test_right_programs_are_judged_right(
+    lab: Lab, tmp_path: Path, assignor: type, *, commits: bool
+) -> None:
+    """They come, leave, hang, die, and do what they like; every record came."""
+    tps = lab.topic("t", 3, records=20)
+    settings = {
+        "journal": tmp_path,
+        "partition_assignment_strategy": [assignor],
+        "enable_auto_commit": commits,
+        "auto_commit_interval_ms": 700,
+        "session_timeout_ms": 6000,
+        "heartbeat_interval_ms": 1000,
+    }
+    there = [Program(lab, f"m{number}", **settings) for number in range(2)]
+    for number in range(2, 6):
+        lab.sleep(5 + lab.rng.random() * 5)
+        for tp in tps:
+            lab.append(tp, 20, first=20 * (number - 1))
+        _strike(lab, there)
+        there.append(Program(lab, f"m{number}", **settings))
+    for one in there:
+        one.is_draining = True
+    lab.sleep(40)
+    for one in there:
+        one.is_over = True
+    for one in there:
+        if not one.process.is_dead:
+            one.thread.join()
+    producer = JournalWriter(tmp_path, member="producer")
+    for tp in tps:
+        producer.write("acked", {"tp": f"t:{tp.partition}", "first": 0, "last": 99})
+    assert faults(tmp_path, is_drained=True) == []
+
+
+def _strike(lab: Lab, there: list[Program]) -> None:
+    one = lab.rng.choice([one for one in there if not one.process.is_dead])
+    match lab.rng.choice(("kill", "hang", "leave", "")):
+        case "kill":
+            lab.kill(one.process)
+        case "hang":
+            lab.freeze(one.process)
+            lab.sleep(8)
+            lab.thaw(one.process)
+        case "leave":
+            one.is_draining = one.is_over = True

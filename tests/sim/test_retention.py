@@ -15,10 +15,10 @@ from safeconsumer.events.consumer import (
     UnreadRecordsDeleted,
 )
 from safeconsumer.testing import _fetching
+from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
-from tests.sim.test_group import CONTROL, Operator
 from tests.sim.test_membership import ILLEGAL_GENERATION
 
 NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED = 6, 29

@@ -9,9 +9,15 @@ under way when the client is closed, and of one that is closed with unsent bytes
 its loop ends before these are sent.
 """
 
+import math
 from typing import Any
 
-from kafka.errors import KafkaConnectionError, KafkaTimeoutError
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+)
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 
@@ -80,9 +86,16 @@ async def connected(
             sock.close()
 
 
+_AWAY = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
+
+
 class ClosingManager(KafkaConnectionManager):
     """
     Makes connections whose sockets are closed, whether they are made or not.
+
+    What any broker may answer is asked of a second one, if the first does not, and no
+    address uses up all the time there is for bootstrapping: kafka-python 3.0.12 chooses
+    a dead broker, until it is fenced, as often as any other, and fails.
 
     Thread rules: on the IO thread.
     """
@@ -91,6 +104,75 @@ class ClosingManager(KafkaConnectionManager):
         ClosingTransport,
         ClosingSSLTransport,
     )
+    # For the first try; each that fails doubles it, up to what the settings say.
+    connect_ms = math.inf
+
+    def get_connection(
+        self,
+        node_id: Any,  # noqa: ANN401 - upstream's
+        timeout_ms: float | None = None,
+        **more: bool,
+    ) -> Any:  # noqa: ANN401 - upstream's
+        """Return a connection to a node, which may be under way."""
+        if timeout_ms is not None and self.cluster.is_bootstrap(node_id):
+            timeout_ms /= len(self.cluster.bootstrap_brokers())
+        known = self._conns.get(node_id)
+        found = super().get_connection(node_id, timeout_ms, **more)
+        if found is not known:
+            found.init_future.add_callback(lambda _: self._unreached.discard(node_id))
+            found.init_future.add_errback(lambda _: self._unreached.add(node_id))
+        return found
+
+    @property
+    def _unreached(self) -> set[Any]:
+        """The nodes to which the last connection failed; upstream's backoff forgets some."""
+        found: set[Any] = self.__dict__.setdefault("_found_unreached", set())
+        return found
+
+    def socket_connection_setup_timeout_ms(self, node_id: Any) -> float:  # noqa: ANN401 - upstream's
+        """Return how long a connection may take: no longer than an answer may."""
+        usual: float = super().socket_connection_setup_timeout_ms(node_id)
+        failures = self._backoff[node_id][0] if node_id in self._backoff else 0
+        first = self.connect_ms * 2.0**failures
+        answer: float = self.config["request_timeout_ms"]
+        return min(usual, answer, first)
+
+    def send(
+        self,
+        request: Any,  # noqa: ANN401 - upstream's
+        node_id: Any = None,  # noqa: ANN401 - upstream's
+        request_timeout_ms: float | None = None,
+    ) -> Any:  # noqa: ANN401 - upstream's
+        """Send a request; return a future of the answer."""
+        if node_id is not None:
+            return super().send(request, node_id, request_timeout_ms)
+        return self.call_soon(self._send_to_any, request, request_timeout_ms)
+
+    async def _send_to_any(self, request: Any, timeout_ms: float | None) -> Any:  # noqa: ANN401 - upstream's
+        first = self.least_loaded_node()
+        try:
+            return await super().send(request, first, timeout_ms)
+        except _AWAY:
+            second = self._other_than(first)
+            if second is None:
+                raise
+            return await super().send(request, second, timeout_ms)
+
+    def least_loaded_node(self) -> Any:  # noqa: ANN401 - a node's id, or None
+        """Choose a node; one that could not be reached last only if there is no other."""
+        node = super().least_loaded_node()
+        other = self._other_than(node) if node in self._unreached else None
+        return node if other is None else other
+
+    def _other_than(self, node: Any) -> Any:  # noqa: ANN401 - a node's id, or None
+        found = [
+            broker.node_id
+            for broker in self.cluster.brokers()
+            if broker.node_id != node and broker.node_id not in self._unreached
+        ]
+        # One that is connected answers more likely than another.
+        found.sort(key=lambda one: one not in self._conns)
+        return found[0] if found else None
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - upstream's
         sock = await connected(self._net, node, self.config, timeout_at)

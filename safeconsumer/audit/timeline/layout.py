@@ -12,9 +12,6 @@ HEADING, MEMBER, FAULT = 24, 15, 13
 HOLD, BARS, FOOT = 11, 18, 11
 _GUTTER, _GAP = 9, 7
 
-# More simultaneous holds in one lane, or more faults, lie over each other.
-_MOST_ROWS = 5
-
 
 @frozen(kw_only=True)
 class Row:
@@ -27,7 +24,6 @@ class Row:
         held: each hold with the middle of its line.
         base: the line on which deliveries stand; owners are below it.
         bottom: the end of the lane.
-        buried: how many holds lie over others because there is no free line.
     """
 
     lane: Lane
@@ -35,7 +31,6 @@ class Row:
     held: Sequence[tuple[Held, float]]
     base: float
     bottom: float
-    buried: int
 
 
 @frozen(kw_only=True)
@@ -93,7 +88,7 @@ def layout_of(timeline: Timeline) -> Layout:
 
 def _faults(timeline: Timeline) -> tuple[list[tuple[Fault, float]], float]:
     ordered = sorted(timeline.faults, key=lambda one: one.start)
-    places, rows, _ = _packed((one.start, one.end) for one in ordered)
+    places, rows = _packed((one.start, one.end) for one in ordered)
     found = [
         (one, FAULT * (place + 0.5)) for one, place in zip(ordered, places, strict=True)
     ]
@@ -101,7 +96,7 @@ def _faults(timeline: Timeline) -> tuple[list[tuple[Fault, float]], float]:
 
 
 def _row(lane: Lane, top: float, gutter: float) -> Row:
-    places, rows, buried = _packed((one.start, one.end) for one in lane.held)
+    places, rows = _packed((one.start, one.end) for one in lane.held)
     first = top + gutter
     base = first + HOLD * rows + BARS
     return Row(
@@ -113,31 +108,15 @@ def _row(lane: Lane, top: float, gutter: float) -> Row:
         ],
         base=base,
         bottom=base + FOOT + _GAP,
-        buried=buried,
     )
 
 
-def _packed(spans: Iterable[tuple[float, float]]) -> tuple[list[int], int, int]:
+def _packed(spans: Iterable[tuple[float, float]]) -> tuple[list[int], int]:
     # Each goes into the first free row; spans come in the order of their starts.
     ends: list[float] = []
     places: list[int] = []
-    buried = 0
     for start, end in spans:
         free = next((n for n, last in enumerate(ends) if last <= start), len(ends))
-        if free == _MOST_ROWS:
-            free, buried = _MOST_ROWS - 1, buried + 1
-        if free == len(ends):
-            ends.append(end)
-        ends[free] = max(ends[free], end)
+        ends[free : free + 1] = [end]
         places.append(free)
-    return places, len(ends), buried
-
-
-def letter(number: int) -> str:
-    """Return A to Z, then AA and so on."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("A") + rest) + text
-    return text
+    return places, len(ends)

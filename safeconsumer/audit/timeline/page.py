@@ -23,7 +23,6 @@ from safeconsumer.audit.timeline.layout import (
     Layout,
     Row,
     layout_of,
-    letter,
 )
 from safeconsumer.audit.timeline.words import legal, shortened
 from safeconsumer.errors import JournalError
@@ -40,7 +39,7 @@ _QUIET, _FAULTS = "#f6ecd4", "#8250df"
 _LOOKS = {"good": _GREEN, "bad": _RED, "open": _INK}
 _RECORDS = {"delivered": _BLUE, "delivered while held": _RED}
 
-# The colours of members, by turns; their letters distinguish them.
+# The colours of members, by turns; their numbers distinguish them.
 _OWNERS = (
     *("#d8dee4", "#b6e3ff", "#ffd8b5", "#c9e9c3"),
     *("#e6d3fb", "#f7d6e6", "#e4e2a8", "#c2e6e2"),
@@ -132,14 +131,13 @@ class _Drawing:
     def __init__(self, timeline: Timeline, layout: Layout) -> None:
         self._timeline = timeline
         self._layout = layout
-        self._numbers = {one.name: n for n, one in enumerate(timeline.members)}
+        self._numbers = {one.name: n for n, one in enumerate(timeline.members, 1)}
         self._pixel = (timeline.end - timeline.start) / _WIDTH
         self._column = (timeline.end - timeline.start) / _COLUMNS
 
     def spec(self, title: str, trouble: str) -> Layer:
         verdict, look = words.verdict_of(self._timeline, trouble)
-        buried = sum(row.buried for row in self._layout.rows)
-        notes = words.notes_on(self._timeline, self._column, buried)
+        notes = words.notes_on(self._timeline, self._column)
         layers = [one for one in self._layers() if one["data"]["values"]]
         start, end = self._timeline.start * 1000, self._timeline.end * 1000
         first = layers[0]["encoding"]  # all layers share its scales
@@ -176,7 +174,7 @@ class _Drawing:
         whole = self._span(*ends, 0.0, self._layout.height, color="transparent")
         yield self._boxes([whole, *self._shades(), *self._faults()])
         yield self._boxes([*self._owners(), *self._members()])
-        yield self._text(self._owner_letters(), fontSize=8, fontWeight="bold")
+        yield self._text(self._owner_numbers(), fontSize=8, fontWeight="bold")
         yield self._holds()
         yield self._text(self._hold_names(), fontSize=7)
         yield self._bars()
@@ -305,19 +303,18 @@ class _Drawing:
             for one, y in self._layout.members
         ]
 
+    def _number(self, member: str) -> str:
+        return str(self._numbers.get(member, "?"))
+
     def _color(self, member: str) -> str:
         return _OWNERS[self._numbers.get(member, 0) % len(_OWNERS)]
 
-    def _letter(self, member: str) -> str:
-        number = self._numbers.get(member)
-        return "?" if number is None else letter(number)
-
-    def _owner_letters(self) -> Values:
+    def _owner_numbers(self) -> Values:
         return [
             self._value(one.start, row.base + 5.5, text=name)
             for row in self._layout.rows
             for one in row.lane.owned
-            if self._fits(name := self._letter(one.member), one.start, one.end, 14)
+            if self._fits(name := self._number(one.member), one.start, one.end, 14)
         ]
 
     def _ends(self) -> Values:
@@ -379,7 +376,7 @@ class _Drawing:
         for row in self._layout.rows:
             yield f"partition {row.lane.case.partition}", row.base
         for one, y in self._layout.members:
-            yield f"{shortened(one.name, 15)}  {self._letter(one.name)}", y
+            yield f"{shortened(one.name, 15)}  {self._number(one.name)}", y
 
     def _headings(self) -> Iterator[tuple[str, float]]:
         for name, y in self._layout.headings:

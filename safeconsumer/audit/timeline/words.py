@@ -65,15 +65,8 @@ def description_of(timeline: Timeline, trouble: str = "") -> str:
     )
 
 
-def notes_on(timeline: Timeline, column: float, buried: int) -> Iterator[str]:
-    """
-    Yield what is left out, or cannot be seen apart.
-
-    Args:
-        timeline: what is shown.
-        column: how many seconds one bar stands for.
-        buried: how many holds lie over others.
-    """
+def notes_on(timeline: Timeline, column: float) -> Iterator[str]:
+    """Yield what is left out; ``column`` is how many seconds one bar stands for."""
     yield (
         f"Deliveries are counted by {lasting(column)}, tall bars logarithmically. Not "
         "drawn: commits, producers, handlers; they are judged."
@@ -81,8 +74,6 @@ def notes_on(timeline: Timeline, column: float, buried: int) -> Iterator[str]:
     for check, whys in timeline.unjudged.items():
         where = counted(len(whys), "partition")
         yield f"Not judged: {check} on {where}, for {whys[0]}."
-    if buried:
-        yield f"{buried:,} holds lie over others, since no line is free."
     undated = sum(one.at is None for lane in timeline.lanes for one in lane.findings)
     if undated:
         yield f"{undated:,} violations have no moment: they are counted at the right."

@@ -183,12 +183,12 @@ def committed(team: Team, served: Served) -> Served:
 def reasons(served: Served) -> list[str]:
     """Return why what stands is held, as the topic has it."""
     with served.state.commands.lend() as operator:
-        return [str(one.hold.reason) for one in operator.standing() if one.hold]
+        return [str(one.hold.reason) for one in operator.standing()[0] if one.hold]
 
 
 def past(served: Served) -> list[bool]:
     """Return for each record of the topics whether it holds something."""
-    return [one.hold is not None for one in served.state.snapshot().records]
+    return [one.hold is not None for one in served.state.snapshot().history()]
 
 
 @pytest.mark.embedded_broker

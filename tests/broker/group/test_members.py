@@ -159,7 +159,7 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> 
 
     def standing() -> Standing:
         with Operator(team.broker.client_config, team.settings) as operator:
-            (one,) = operator.standing(team.group)
+            (one,), _ = operator.standing(team.group)
         return one
 
     def heard(member: SafeConsumer) -> bool:

@@ -282,5 +282,6 @@ def test_what_members_keep_after_a_loss_is_told(team: Team) -> None:
         poll_until(consumer, lambda: reported("ready", 1))
         (found,) = Judge(operator.look(team.group)).members
     assert found.report is not None
-    (line,) = found.report.kept
-    assert line.startswith(f"{team.topic}:0 held by operator:alice, since ")
+    (kept,) = found.report.kept
+    assert (kept.owner, kept.scope) == ("operator:alice", f"{team.topic}:0")
+    assert kept.line.startswith(f"{team.topic}:0 held by operator:alice, since ")

@@ -882,6 +882,19 @@ def worked_in_turn() -> Fleet:
     return [told.begin(TP, 1, epoch=1).end(TP, 1).commit(TP, 2)]
 
 
+def read_on_from_a_commit_whose_answer_was_lost() -> Fleet:
+    # It was done although it failed: a coordinator that went away has it.
+    one = Telling().assigned(TP).poll(TP, 0, 20).commit(TP, 20)
+    one.call("seek", offsets={TP: 0}).poll(TP, 0, 5).then(
+        "call", op="commit", id=90, offsets={TP: 5}
+    )
+    one.then("return", op="commit", id=90, offsets={TP: 5}, ok=False)
+    two = (
+        Telling("b", at=2000).assigned(TP, generation=2).then("begins", tp=TP, offset=5)
+    )
+    return [one.revoked(TP, generation=2), two.commit(TP, 5).poll(TP, 5, 20)]
+
+
 def worked_on_what_ran() -> Fleet:
     # It had begun when the hold came, and says so a little later; a worker's own holds
     # stop nothing of what it has.

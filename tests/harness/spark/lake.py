@@ -1,5 +1,6 @@
 """Topics with known records, and streams that write them into a lake."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,7 +9,6 @@ from uuid import uuid4
 
 from kafka import KafkaProducer
 
-from safeconsumer.spark.platforms import progress_of
 from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
 from tests.harness.spark.sink import Row
@@ -93,8 +93,15 @@ class Lake:
 
 
 def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQuery
-    """Return the progress of a query's batches as plain values."""
-    return progress_of(query)
+    """
+    Return the recent progress of a query, oldest first, as plain values.
+
+    Spark 3.5 has dictionaries there, later ones have objects.
+    """
+    return [
+        one if type(one) is dict else json.loads(one.json)
+        for one in query.recentProgress
+    ]
 
 
 def metrics(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Options and the marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
+"""The marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
 
 import os
 import shutil
@@ -10,30 +10,15 @@ from tests.harness.brokers.choice import REQUIRE_VARIABLE
 from tests.harness.spark import connector
 
 _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
-_LONG = "spark_long: only with --spark-long"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--spark-long``."""
-    group = parser.getgroup("spark")
-    group.addoption(
-        "--spark-long",
-        action="store_true",
-        default=False,
-        help="Spark: the long series of kills and toggles, for a quarter hour",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Make the marker known."""
     config.addinivalue_line("markers", _MEANING)
-    config.addinivalue_line("markers", _LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs Spark where it is not to be had, and say what is missing."""
-    if items and not items[0].config.option.spark_long:
-        items[:] = [one for one in items if not one.get_closest_marker("spark_long")]
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = _missing() if marked else None
     if missing is None:

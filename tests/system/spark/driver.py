@@ -2,12 +2,11 @@
 A driver that can be killed: ``python -m tests.system.spark.driver``.
 
 It streams two topics into Parquet, a Delta table, or files that a function writes for
-each batch (``foreachBatch``). The decision is the real one, of a file of holds.
+each batch (``foreachBatch``). The decision is the real one, by the option ``holds``.
 In the middle of the batch, when a task has read some rows, it says so by a file, and
 goes on once another file is there.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -49,8 +48,7 @@ def main(
         .option("subscribe", topics)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "400")
-        .option("holds.file", str(folder / "holds.json"))
-        .options(**more(folder))
+        .option("holds", (folder / "holds").read_text())
         .load()
     )
     paused = functions.udf(Pausing(folder), "long", useArrow=False)  # needs no pandas
@@ -73,12 +71,6 @@ DELTA = {
     ),
     "spark.databricks.delta.snapshotPartitions": "2",  # two cores, and little data
 }
-
-
-def more(folder: Path) -> dict[str, str]:
-    """Return the options of the source that a test wants besides."""
-    file = folder / "options.json"
-    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 class Writing:

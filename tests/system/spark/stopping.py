@@ -34,6 +34,7 @@ def main(bootstrap: str, topic: str) -> None:
     go.set()
     until(lambda: "not returned yet" not in str(progress(query)[-1]), query)
     said("streams", len(controller.bridge.streams()))
+    stop_in_a_plan(spark, bootstrap, topic)
     spark.stop()
     until(lambda: controller.bridge.streams() == ())
     said("after the stop", len(controller.bridge.streams()))
@@ -46,6 +47,27 @@ def main(bootstrap: str, topic: str) -> None:
     start(again, bootstrap, topic).processAllAvailable()
     said("and it runs", expected=True)
     stop_under_a_stream(again)
+
+
+def stop_in_a_plan(spark: Any, bootstrap: str, topic: str) -> None:  # noqa: ANN401 - pyspark's
+    """Stop a query while Python is asked what it may read."""
+    from safeconsumer.spark.stream import Stream  # noqa: PLC0415
+
+    go, asked, real = threading.Event(), set[str](), Stream.plan
+
+    def plan(self: Stream, facts: Any) -> Any:  # noqa: ANN401 - facts
+        asked.add(self.name)
+        go.wait(60)
+        return real(self, facts)
+
+    query = start(spark, bootstrap, topic)
+    until(lambda: len(query.recentProgress) > 1, query)
+    Stream.plan = plan  # type: ignore[method-assign]  # the whole process is a test's
+    until(lambda: len(asked) == 2, query)  # the one of before, too
+    query.stop()
+    Stream.plan = real  # type: ignore[method-assign]
+    go.set()
+    said("stopped in a plan", query.exception())
 
 
 def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's

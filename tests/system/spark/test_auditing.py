@@ -20,6 +20,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.spark.auditing import SparkJournals, _said
+from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
@@ -140,7 +141,7 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     told.revoked(TP).then("group", group="later").then("lost", partitions=[])
     written(tmp_path, [told])
     entries = safe.journals(spark, f"{tmp_path}/*.journal")
-    expected = spark.createDataFrame([], safe.reading.SCHEMA).schema
+    expected = spark.createDataFrame([], SCHEMA).schema
     assert [(one.name, one.dataType) for one in entries.schema] == [
         (one.name, one.dataType) for one in expected
     ]

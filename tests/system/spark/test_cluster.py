@@ -23,7 +23,12 @@ from tests.system.spark.test_readme import ARCHIVE, adapted, held_by
 
 __all__ = ["operator"]  # a fixture
 
-pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.real_broker,
+    pytest.mark.timeout(900),
+    pytest.mark.nightly,
+]
 
 _DEPLOY = "org.apache.spark.deploy"
 

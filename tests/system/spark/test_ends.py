@@ -1,8 +1,6 @@
 """A run that ends by itself: where nothing was decided it fails; others go on holding."""
 
-import json
 import socket
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,8 +10,6 @@ from safeconsumer.spark import Controller
 from tests.harness.spark.lake import LIMIT, Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
-
-NO_HOLDS = json.dumps({"version": 1, "holds": []})
 
 
 def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
@@ -35,23 +31,10 @@ def away() -> dict[str, str]:
     }
 
 
-def test_a_file_of_holds_that_is_missing_fails_the_run(
-    lake: Lake, tmp_path: Path
-) -> None:
-    """S4; the next run, when the file is there, reads everything once."""
-    file = tmp_path / "holds.json"
-    lake.produce(lake.orders, 5)
-    why = failure(lake.start(holds_file=str(file)))
-    assert "the holds cannot be read, so this run may not read" in why
-    assert str(file) in why
-    file.write_text(NO_HOLDS)
-    lake.run(holds_file=str(file))
-    assert lake.rows() == lake.produced()
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
-    lake: Lake, tmp_path: Path, trigger: dict[str, Any]
+    lake: Lake, trigger: dict[str, Any]
 ) -> None:
     """S4; Spark then tells no source that the run ends: it runs one batch."""
     lake.produce(lake.orders, 5)
@@ -59,7 +42,8 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
         other = lake.spark.readStream.format("socket").options(
             host="127.0.0.1", port=server.getsockname()[1]
         )
-        frame = lake.stream({"holds.file": str(tmp_path / "missing.json")})
+        named = {name.replace("_", "."): one for name, one in away().items()}
+        frame = lake.stream(named)
         rows = frame.selectExpr("cast(value as string) as value").union(other.load())
         why = failure(
             rows.writeStream.format("parquet")
@@ -74,14 +58,18 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
 
 @pytest.mark.contract("S4")
 def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
-    """S4; also where nothing is there to be read."""
+    """S4; also where nothing is there to be read, and the next run reads it all once."""
     for _ in range(2):
         why = failure(lake.start(**away()))
+        assert "the holds cannot be read, so this run may not read" in why
         assert "away-ops" in why
         lake.produce(lake.orders, 5)
     assert not lake.rows()
+    lake.run()
+    assert lake.rows() == lake.produced()
 
 
+@pytest.mark.nightly
 def test_a_decision_that_hangs_fails_the_run(
     lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

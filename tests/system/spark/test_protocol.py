@@ -17,7 +17,8 @@ from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import Controller, compiling, provision
 from safeconsumer.spark.bridge import Bridge
-from safeconsumer.spark.session import _SHIM, _static
+from safeconsumer.spark.java_clients import java_class
+from safeconsumer.spark.session import _SHIM
 from tests.harness.spark.lake import LIMIT, Lake, metrics, progress
 from tests.harness.spark.waiting import until
 
@@ -101,19 +102,25 @@ def later(query: Any) -> Callable[[], bool]:  # noqa: ANN401 - a StreamingQuery
     return lambda: bool(moments() - before)
 
 
+@pytest.mark.nightly
 def test_a_session_that_nobody_registered(lake: Lake) -> None:
-    """Another one of the same JVM does not decide for it; it can be registered itself."""
+    """Another one of the same JVM does not decide for it; it is said without Java's trace."""
+    from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
+
     beside = lake.spark.newSession()
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
     reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
-    with pytest.raises(Exception, match=r"safeconsumer\.spark\.register\(spark\)"):
+    with pytest.raises(IllegalArgumentException) as caught:
         reader.load()
+    assert "call safeconsumer.spark.register(spark) with it first" in str(caught.value)
+    assert "\n" not in str(caught.value)
     own = safe.register(beside, hooks=())
     assert safe.register(beside) is own
     assert safe.register(lake.spark) is not own
     reader.load()
 
 
+@pytest.mark.nightly
 def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
     """Not under a stream that runs; afterwards the session can be registered anew."""
     beside = lake.spark.newSession()
@@ -131,7 +138,7 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
     own.close()
     own.close()
     assert line.server.thread is None
-    shim = _static(lake.spark.sparkContext._gateway, _SHIM)
+    shim = java_class(lake.spark.sparkContext._gateway.jvm, _SHIM)
     with pytest.raises(Exception, match="NullPointerException"):
         shim.hello(own.bridge.decider)
     with pytest.raises(SparkSetupError, match="or the handle closed"):
@@ -144,6 +151,7 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
     again.close()
 
 
+@pytest.mark.nightly
 def test_an_older_shim_is_refused_by_this_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,4 +170,4 @@ def test_an_older_shim_is_refused_by_this_wheel(
         timeout=LIMIT,
         check=False,
     )
-    assert "speaks protocol 1, the installed safeconsumer 4" in done.stdout, done
+    assert "speaks protocol 1, the installed safeconsumer 5" in done.stdout, done

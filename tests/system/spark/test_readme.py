@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.harness.docs.pages import Block, spark_examples
+from safeconsumer.spark import Controller
+from tests.harness.docs.pages import Block, blocks, printed_after, spark_examples
 from tests.harness.spark.lake import Lake
 from tests.system.spark.test_control import Operator, operator
 
@@ -18,6 +19,7 @@ def adapted(example: Block, lake: Lake) -> str:
         '"orders"': f'"{lake.orders}"',
         '"orders,returns"': f'"{lake.orders},{lake.returns}"',
         "/lake/": f"{lake.data.parent}/",
+        '"lake/': f'"{lake.data.parent}/',
     }
     code = example.code
     for old, new in places.items():
@@ -32,13 +34,20 @@ def held_by(operator: Operator, code: str) -> str:
     return code.replace('"billing"', f'"{operator.group}"')
 
 
-STREAM, ARCHIVE = sorted(spark_examples(), key=lambda one: one.page.name != "spark.md")
+STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
+(ARCHIVE,) = [one for one in spark_examples() if one.page.name == "archive.md"]
 
 
-def test_the_stream_runs_and_is_short(lake: Lake) -> None:
-    code = adapted(STREAM, lake)
-    exec(compile(code, str(STREAM.page), "exec"), {})  # noqa: S102 - our own text
-    assert len([line for line in code.splitlines() if line]) <= 10
+def test_the_tutorial_shows_what_its_page_says(
+    lake: Lake,
+    controller: Controller,  # noqa: ARG001 - nothing is held
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A stream that begins at the end, is held, and goes on."""
+    lake.produce(lake.orders, 5)
+    code = "\n".join(adapted(one, lake) for one in STREAM)
+    exec(compile(code, str(STREAM[0].page), "exec"), {})  # noqa: S102 - our own text
+    assert capsys.readouterr().out == printed_after(blocks(STREAM[-1].page), STREAM[-1])
 
 
 def test_the_archive_copies_what_its_group_does_not_hold(

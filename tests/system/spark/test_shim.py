@@ -1,37 +1,43 @@
-"""The shim is compiled against declarations of our own, which must be Spark's."""
+"""The shim is compiled against the installed Spark, and is in a wheel that is built there."""
 
+import re
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from safeconsumer.spark import compiling, platforms, provision
+from safeconsumer.spark import compiling
+from tests.system.packaging.test_building import (
+    DECODER,
+    JAR,
+    ROOT,
+    build,
+    files_below,
+    package_in,
+)
+
+pytestmark = pytest.mark.spark
 
 
-def classes_in(folder: Path) -> dict[str, bytes]:
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in folder.rglob("SafeKafka*.class")
-    }
-
-
-@pytest.mark.spark
-def test_spark_itself_gives_the_same_classes(tmp_path: Path) -> None:
-    """Byte for byte: a wheel that was built without Spark is no other than one with it."""
-    declared = list(compiling._declarations(tmp_path / "api"))
-    files = compiling.java_files()
-    jars = f"{platforms.spark_jars()}/*"
-    without = compiling.compile_classes(tmp_path / "without", [*files, *declared])
-    against = compiling.compile_classes(tmp_path / "against", files, "-cp", jars)
-    assert len(classes_in(against)) > 1
-    assert classes_in(without) == classes_in(against)
-
-
-@pytest.mark.spark
 def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
-    """It can be built again and compared; and it is known as one of these sources."""
+    """It can be built again and compared; nothing but the jar is left."""
     first, second = tmp_path / "a" / "x.jar", tmp_path / "b" / "x.jar"
     compiling.make_jar(first)
     compiling.make_jar(second)
     assert first.read_bytes() == second.read_bytes()
-    assert provision._is_of_these_sources(first)
     assert [path.name for path in first.parent.iterdir()] == ["x.jar"]
+
+
+def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
+    """Every file of it, no test, no cache; decoder and jar, which nobody built by hand."""
+    wheel, _ = build(tmp_path, "wheel")
+    assert package_in(wheel) == files_below("safeconsumer") | {DECODER, JAR}
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "for each Python"
+    with zipfile.ZipFile(wheel) as opened, opened.open(JAR) as inner:
+        jar = zipfile.ZipFile(inner).namelist()
+    assert "safeconsumer/spark/SafeKafkaProvider.class" in jar
+    services = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+    assert services in jar
+    assert not (ROOT / JAR).exists()

@@ -9,9 +9,8 @@ from attrs import frozen
 from kafka import KafkaProducer
 
 from safeconsumer.spark import Controller, offsets
-from safeconsumer.spark.platforms import progress_of
 from safeconsumer.spark.stream import Stream
-from tests.harness.spark.lake import Lake
+from tests.harness.spark.lake import Lake, progress
 from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(600)]
@@ -61,7 +60,7 @@ class Log:
 
     def ended(self, query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
         """How far the last batch went; with nothing held no end is asked here."""
-        told = progress_of(query)
+        told = progress(query)
         end = told[-1]["sources"][0]["endOffset"] if told else None
         return 0 if end is None else self._sum(json.dumps(end))
 
@@ -74,10 +73,8 @@ def test_no_later_plan_moves_what_is_held(
     lake: Lake,
     controller: Controller,
     monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
 ) -> None:
     """Under load, each time with records waiting; nothing is lost or twice in the end."""
-    toggles = 100 if pytestconfig.option.spark_long else 15
     log = Log(lake.orders, monkeypatch)
     loading = threading.Event()
     producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
@@ -93,7 +90,7 @@ def test_no_later_plan_moves_what_is_held(
     loader.start()
     query = lake.start(trigger={"processingTime": "0 seconds"})
     try:
-        for toggle in range(toggles):
+        for toggle in range(15):
             controller.pause(lake.orders, reason=f"toggle {toggle}")
             log.toggle = toggle
             until(lambda now=toggle: any(one.waiting for one in log.of(now)), query)

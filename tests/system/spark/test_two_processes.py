@@ -102,6 +102,7 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
     query.stop()
 
 
+@pytest.mark.nightly
 def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> None:
     """With the way out in the words."""
     said = guest.ask("register", is_new=False)
@@ -109,6 +110,7 @@ def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> N
     assert "spark.newSession()" in said
 
 
+@pytest.mark.nightly
 def test_a_process_that_hangs_hangs_nobody_else(
     lake: Lake, guest: Host, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_process_that_hangs_hangs_nobody_else(
     stream.stop()
 
 
+@pytest.mark.nightly
 def test_streams_of_a_process_that_died_are_held(
     lake: Lake, controller: Controller, guest: Host, tmp_path: Path
 ) -> None:

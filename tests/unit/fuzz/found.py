@@ -3,15 +3,6 @@
 FOUND: dict[str, tuple[bytes, ...]] = {
     # An endless expiry was infinity seconds.
     "duration": (b"9" * 400 + b"s",),
-    "hold-file": (
-        # A hold that expires at no number was no hold: what was held flowed.
-        b'{"version":1,"holds":[{"scope":"orders","expires_at":NaN}]}',
-        b'{"version":1,"holds":[{"scope":"orders","expires_at":1e999}]}',
-        b'{"version":1,"holds":[{"scope":"orders","placed_at":NaN}]}',
-        # Neither is a ValueError in json and float.
-        b'{"version":1,"holds":' + b"[" * 100_000,
-        b'{"version":1,"holds":[{"scope":"orders","placed_at":1%b}]}' % (b"0" * 400),
-    ),
     "journal": (
         # Counts below zero have no logarithm.
         (

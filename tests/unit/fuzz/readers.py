@@ -31,7 +31,7 @@ from safeconsumer.group import report_wire as reports
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import Written
 from safeconsumer.holds import scope as scopes
-from safeconsumer.spark import hold_file, options
+from safeconsumer.spark import options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
@@ -149,14 +149,6 @@ def spark_options(data: bytes) -> None:
     with suppress(SparkSettingError):
         read = options.parse({name: value for name, _, value in pairs})
         assert read.control_timeout >= 0
-
-
-def holds_file(data: bytes) -> None:
-    """A file of holds is read or refused; the caller catches ValueError alone."""
-    with suppress(ValueError):
-        for hold in hold_file.parse(_text(data)):
-            assert math.isfinite(hold.placed_at)
-            assert hold.expires_at is None or math.isfinite(hold.expires_at)
 
 
 _KINDS: Mapping[str, tuple[Any, type[Exception]]] = {

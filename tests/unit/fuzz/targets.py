@@ -124,17 +124,7 @@ TARGETS = (
         seeds=(
             (
                 b"holds=orders:3 returns re:tmp.*\nholds.control=true\nholds.group=g\n"
-                b"holds.controlTimeoutMs=500\nkafka.bootstrap.servers=a:1\nholds.file=/f"
-            ),
-        ),
-    ),
-    Target(
-        name="hold-file",
-        feed=readers.holds_file,
-        seeds=(
-            (
-                b'{"version": 1, "holds": [{"scope": "orders", "owner": "a", '
-                b'"placed_at": 1.5, "expires_at": 2, "reason": "why"}]}'
+                b"holds.controlTimeoutMs=500\nkafka.bootstrap.servers=a:1"
             ),
         ),
     ),

@@ -15,7 +15,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.known import NAMED_FOR, SILENT_AFTER, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import STREAM, Report
+from safeconsumer.group.report_wire import STREAM, Kept, Report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import Remade
@@ -267,7 +267,7 @@ def test_a_topic_that_is_made_again() -> None:
     assert len(topics.picture().standing) == 2
     topics.hold("t", lifts=True)
     assert topics.known.remade(topics.known.told()) == ()
-    topics.report("a", kept=("t",))
+    topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
     assert topics.known.remade(topics.known.told()) == ("ops",)
 
 

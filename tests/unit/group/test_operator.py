@@ -33,7 +33,7 @@ class Silent(Operator):
         assert group == "g"
         return GroupFacts(state="Empty", members=(), committed={})
 
-    def _read(self, *, is_strict: bool) -> Seen:
+    def _read(self, _: Control, *, is_strict: bool) -> Seen:
         assert not is_strict
         value = report_wire.encode_report(report("a", 0))
         last = Record(b"a", value, 0, 900_000)

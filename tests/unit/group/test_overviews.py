@@ -1,23 +1,23 @@
 """What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.cli import group_text, lifting, waiting, watching
+from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
 from safeconsumer.group.backlog import Backlog, Pace, backlog_of
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.known import Told
 from safeconsumer.group.overview import row_of, view_of
 from safeconsumer.group.picture import Picture, skew_of
-from safeconsumer.group.report_wire import decode_report, encode_report
+from safeconsumer.group.report_wire import Kept, decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -63,28 +63,8 @@ def status(seen: Picture) -> list[str]:
 BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
 
 
-KEEPS = report("a", 0, kept=("t held by operator:alice, since x",), holds=1)
-
-
-@each(
-    ("owner", "scope", "source", "is_kept"),
-    [
-        ("alice", "t", "operator", True),
-        ("alice", "t:0", "operator", False),
-        ("ali", "t", "operator", False),
-        ("alice", "t", "group", False),
-    ],
-)
-def test_what_members_keep_is_lifted(
-    owner: str,
-    scope: str,
-    source: str,
-    *,
-    is_kept: bool,
-) -> None:
-    """``resume`` said that it was not held, and lifted it."""
-    key = ControlKey("g", owner, scope)
-    assert lifting._is_kept(key, source, KEEPS.kept) is is_kept
+LOST = Kept(owner="operator:alice", scope="t", line="t held by operator:alice")
+KEEPS = report("a", 0, kept=(LOST,), holds=1)
 
 
 def test_what_a_member_keeps_is_not_paused_by_itself() -> None:
@@ -326,10 +306,8 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
     standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
-    operator: Any = SimpleNamespace(
-        broker_time=lambda: 0.0, standing=lambda _: (standing,)
-    )
-    told = [one for one in findings._holds(operator, "g") if one.rank == BAD]
+    topics = Told(standing=(standing,))
+    told = [one for one in findings._holds(topics, "g") if one.rank == BAD]
     assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 

@@ -42,6 +42,7 @@ def test_an_extended_hold_was_placed_when_it_was_placed() -> None:
     lab.hear(written("orders", 1, ttl=600.0, at=301.0, since=1.0))
     (hold,) = lab.ledger.view().holds
     assert (hold.placed_at, hold.expires_at) == (1.0, 901.0)
+    assert hold.record == (301.0, 1)
 
 
 def test_the_topic_tells_whose_hold_it_is() -> None:

@@ -32,7 +32,7 @@ from safeconsumer.group.survey import (
 TP, GONE, NEW = (TopicPartition(name, 0) for name in ("t", "gone", "new"))
 # Which broker leads each partition of a topic; -1 for none.
 _LEADERS = 2, 1, -1
-_OF_AWAY = 1
+_OF_AWAY, _OF_ALL = 1, 2
 AWAY, LEADERLESS = TopicPartition("t", _OF_AWAY), TopicPartition("t", 2)
 
 
@@ -59,7 +59,10 @@ class Cluster:
             return []
         return [{"group_id": name, "protocol_type": "consumer"} for name in self.states]
 
-    def describe_groups(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def describe_groups(
+        self, names: Sequence[str], group_coordinator_id: int
+    ) -> dict[str, dict[str, Any]]:
+        assert group_coordinator_id == _OF_ALL
         said = {"error": str(self.errors.pop()())} if self.errors else {}
         return {
             name: {"group_state": self.states.get(name, "Dead"), "members": (), **said}
@@ -107,8 +110,19 @@ class Cluster:
         return {tp: SimpleNamespace(offset=at // 1000) for tp, at in moments.items()}
 
 
+@pytest.fixture(autouse=True)
+def coordinated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one broker coordinate all groups."""
+
+    def coordinators(_: Cluster, names: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(names, _OF_ALL)
+
+    monkeypatch.setattr(survey, "coordinators", coordinators)
+    monkeypatch.setattr(survey, "forget", lambda *_: None)
+
+
 def surveyed(cluster: Any, *groups: str) -> survey.Survey:  # noqa: ANN401 - stands in
-    return survey_of(cluster, groups, [*cluster.states])
+    return survey_of(cluster, groups)
 
 
 def test_one_group_that_cannot_be_asked_about_leaves_the_others() -> None:
@@ -169,10 +183,11 @@ def test_lags_are_of_partitions_that_answer(error: KafkaError | None) -> None:
 def test_groups_are_listed_by_the_brokers_that_answer() -> None:
     """One that was down hid all groups; the rest is named as not known."""
     cluster: Any = Cluster({"a": "Empty"})
-    assert listed_groups(cluster) == (["a"], ())
+    assert listed_groups(cluster) == (["a"], {})
     cluster.away = KafkaConnectionError("x")
-    groups, (unread,) = listed_groups(cluster)
-    assert groups == ["a"]
+    groups, away = listed_groups(cluster)
+    assert (groups, away) == (["a"], {_OF_AWAY: cluster.away})
+    (unread,) = survey.Survey(away=away).unlisted
     assert unread == "the groups of broker 1 are not known: KafkaConnectionError: x"
     cluster.away = GroupAuthorizationFailedError()
     with pytest.raises(GroupAuthorizationFailedError):

@@ -11,11 +11,11 @@ from safeconsumer.journal.writer import JournalWriter
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
-    """Those of operators; the application's own are in its calls."""
+    """Those of operators, with their records; the application's own are in its calls."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders")
-    hold = Hold(scope=scope, owner="operator:eve")
+    hold = Hold(scope=scope, owner="operator:eve", record=(1000.5, 7))
     ledger.follow([hold], ())
     ledger.place([scope], owner="app")
     ledger.follow((), [hold.key])
@@ -25,3 +25,4 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
         ("hold", "operator:eve"),
         ("lift", "operator:eve"),
     ]
+    assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)

@@ -10,11 +10,16 @@ from tests.harness.listing import each
 
 def test_names_are_read_in_any_case() -> None:
     """Spark passes names as they were typed."""
-    parsed = options.parse(
-        {"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE", "HOLDS.FILE": "f"}
-    )
+    parsed = options.parse({"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE"})
     assert list(map(str, parsed.scopes)) == ["orders:3", "re:tmp.*"]
-    assert (parsed.fails_on_loss, parsed.file) == (False, "f")
+    assert not parsed.fails_on_loss
+
+
+def test_ranges_are_read_as_on_the_command_line() -> None:
+    """One notation for scopes everywhere."""
+    parsed = options.parse({"holds": "orders:0-2,5 returns"})
+    shown = " ".join(map(str, parsed.scopes))
+    assert shown == "orders:0 orders:1 orders:2 orders:5 returns"
 
 
 @each(
@@ -24,17 +29,18 @@ def test_names_are_read_in_any_case() -> None:
         ({"holds": "re:("}, "holds: "),
         ({"holds.contrl": "true"}, "holds.contrl"),
         ({"hold": "orders"}, "no option hold; "),
-        ({"hold.file": "f"}, "hold.file"),
-        ({"holdsFile": "f"}, "holdsFile"),
-        ({"holds_file": "f"}, "holds_file"),
+        ({"hold.group": "g"}, "hold.group"),
+        ({"holdsGroup": "g"}, "holdsGroup"),
+        ({"holds_group": "g"}, "holds_group"),
         ({"holds.control": "true"}, "holds.group"),
         ({"holds.group": "billing"}, "holds.control"),
         ({"holds.control": "one", "holds.group": "g"}, "holds.control"),
         ({"holds.control": "a,a", "holds.group": "g"}, "holds.control"),
         ({"holds.control": "a b,c", "holds.group": "g"}, "holds.control"),
-        ({"holds.file": ""}, "holds.file"),
+        ({"holds": "orders:2-1"}, "holds: "),
+        ({"holds.file": "file:///lake/holds.json"}, "holds.file"),
         ({"holds.decisionTimeoutMs": "soon"}, "holds.decisionTimeoutMs"),
-        ({"holds.watchIntervalMs": "-1"}, "holds.watchIntervalMs"),
+        ({"holds.clockSkewMs": "-1"}, "holds.clockSkewMs"),
         ({"holds.controlTimeoutMs": "nan"}, "holds.controlTimeoutMs"),
         ({"holds.controlTimeoutMs": "0"}, "holds.controlTimeoutMs"),
         ({"holds.decisionTimeoutMs": "0"}, "holds.decisionTimeoutMs"),
@@ -87,8 +93,7 @@ def test_the_control_cluster_may_be_another_one() -> None:
             "holds.group": "g",
         }
     )
-    assert parsed.client["bootstrap.servers"] == "data:9092"
-    assert parsed.control_client == {
+    assert parsed.client == {
         "bootstrap.servers": "control:9092",
         "security.protocol": "SSL",
     }

@@ -1,7 +1,10 @@
 """Sparks of every kind: Apache's and vendors', with package metadata and without."""
 
 import logging
+import subprocess
 import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -9,8 +12,9 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import platforms, provision
+from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.platforms import Version
+from safeconsumer.spark.session import register
 from tests.harness.listing import each
 
 
@@ -27,6 +31,7 @@ class Installed:
         module = ModuleType("pyspark")
         module.__version__ = text  # type: ignore[attr-defined]  # as pyspark has it
         module.__file__ = str(self.home / package / "__init__.py")
+        module.__spec__ = ModuleSpec("pyspark", None, origin=module.__file__)
         self._patch.setitem(sys.modules, "pyspark", module)
 
     def jars(self, *names: str, folder: str = "pyspark/jars") -> Path:
@@ -170,3 +175,101 @@ def test_a_spark_that_nobody_has_tried_is_a_warning(
         assert not caplog.records
         platforms.check_runtime(Version.parse("4.3.0"), "25")
     assert "4.3.0 is newer than 4.2" in caplog.text
+
+
+def test_spark_connect_has_no_way_back() -> None:
+    """The server cannot call this client."""
+    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(SparkSetupError, match="classic session"):
+        register(kind())
+
+
+def test_what_is_no_session() -> None:
+    """Said at once."""
+    with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
+        register("local[*]")
+
+
+@pytest.fixture
+def spark_420(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the installed Spark be 4.2.0."""
+    known = platforms.Version.parse("4.2.0")
+    monkeypatch.setattr(platforms, "spark_version", lambda: known)
+    monkeypatch.setattr(platforms, "scala", lambda: "2.13")
+
+
+def folder_with(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / f"{name}.jar").touch()
+    return path
+
+
+COMPLETE = (
+    "spark-sql-kafka-0-10_2.13-4.2.0",
+    "spark-token-provider-kafka-0-10_2.13-4.2.0",
+    "kafka-clients-3.9.2",
+    "commons-pool2-2.13.1",
+)
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
+    """Four jars, or coordinates for Maven."""
+    folder = folder_with(tmp_path, *COMPLETE)
+    found = provision.connector_jars(folder)
+    assert [jar.stem for jar in found] == list(COMPLETE)
+    assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
+    """It is named."""
+    folder = folder_with(tmp_path, *COMPLETE[:3])
+    with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
+        provision.connector_jars(folder)
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A checkout, or a wheel that was built so, says it, and what to install."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
+    with pytest.raises(
+        SparkSetupError, match=r"without Spark or javac; .* put javac of a JDK 17"
+    ):
+        provision.shim()
+
+
+def test_a_built_shim_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a wheel has it."""
+    jar = tmp_path / "safekafka.jar"
+    jar.touch()
+    monkeypatch.setattr(provision, "_BUILT", jar)
+    assert provision.shim() == jar
+
+
+def test_the_shim_stays_small() -> None:
+    """What it decides belongs into Python; what it may take for a decision is here."""
+    files = compiling.java_files()
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 370
+
+
+@pytest.mark.parametrize("make", [provision.jars, provision.builder])
+def test_without_pyspark_the_line_that_installs_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[], object]
+) -> None:
+    """Also where the wheel has brought the shim, and nothing must be compiled."""
+    monkeypatch.setattr(provision, "_BUILT", tmp_path)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkSetupError, match="pip install"):
+        make()
+
+
+def test_importing_needs_no_pyspark() -> None:
+    """The package and its decision load without it."""
+    code = (
+        "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
+        "import safeconsumer.spark, safeconsumer.spark.session"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own

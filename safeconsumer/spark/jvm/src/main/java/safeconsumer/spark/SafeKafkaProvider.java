@@ -4,6 +4,7 @@ import static java.net.URLEncoder.encode;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.apache.spark.sql.connector.catalog.TableCapability.*;
 
+import java.io.*;
 import java.net.URLDecoder;
 import java.util.*;
 import java.util.concurrent.*;
@@ -23,7 +24,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Spark's own Kafka source, with one question added: which offsets may a batch end at?
  *
- * <p>The question goes to the decider of the session (design/0063). Nothing here knows what a hold
+ * <p>The question goes to the decider of the session (design/0040). Nothing here knows what a hold
  * is; it knows that nothing moves without an answer that says so.
  */
 public final class SafeKafkaProvider implements SessionConfigSupport, DataSourceRegister {
@@ -35,7 +36,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
   private TableProvider official;
 
   /** Which questions are asked, and how. */
-  public static String protocol() { return "4"; }
+  public static String protocol() { return "5"; }
 
   /** Makes a decider known under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
@@ -77,7 +78,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
   private static Decider decider(CaseInsensitiveStringMap options) {
     Decider known = DECIDERS.get(options.getOrDefault("holds.decider", ""));
     if (known == null) {
-      throw new IllegalStateException("safekafka has no holds to obey in this session: call "
+      throw new IllegalArgumentException("safekafka has no holds to obey in this session: call "
           + "safeconsumer.spark.register(spark) with it first");
     }
     return known;
@@ -100,6 +101,20 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     return facts;
   }
 
+  /** Kafka's records, a line each: Python would need six calls for each of them. */
+  public static String asText(Iterable<?> records) throws ReflectiveOperationException {
+    StringJoiner lines = new StringJoiner("\n");
+    for (Object one : records) {
+      Map<String, String> facts = new HashMap<>();
+      for (String name : List.of("topic", "offset", "timestamp", "key", "value")) {
+        Optional.ofNullable(one.getClass().getMethod(name).invoke(one)) // a tombstone has no value
+            .ifPresent(value -> facts.put(name, value.toString()));
+      }
+      lines.add(asText(facts));
+    }
+    return lines.toString();
+  }
+
   private TableProvider official() {
     try {
       if (official == null) {
@@ -108,13 +123,13 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       }
       return official;
     } catch (ReflectiveOperationException error) {
-      throw new IllegalStateException(
+      throw new IllegalArgumentException(
           "Spark's Kafka connector is missing; safeconsumer.spark.packages() names it", error);
     }
   }
 
-  /** There is no answer that counts. */
-  private static final class Undecided extends IllegalStateException {
+  /** There is no answer that counts. Of its parent pyspark makes an error without a trace. */
+  private static final class Undecided extends IllegalArgumentException {
     Undecided(String why) { super(why); }
   }
 
@@ -148,14 +163,12 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     } catch (TimeoutException slow) {
       throw new Undecided("no decision within " + patience + " ms");
     } catch (ExecutionException failed) {
-      if (failed.getCause() instanceof IllegalArgumentException refusal) {
-        throw refusal;
+      if (failed.getCause() instanceof IllegalArgumentException said) {
+        throw said;
       }
-      throw failed.getCause() instanceof Undecided none ? none
-          : new Undecided("the process that registered this session does not answer");
-    } catch (InterruptedException stopping) {
-      Thread.currentThread().interrupt();
-      throw new Undecided("the query is being stopped");
+      throw new Undecided("the process that registered this session does not answer");
+    } catch (InterruptedException stopping) { // Spark knows it for the end of a query that it stops
+      throw new UncheckedIOException(new InterruptedIOException("the query is being stopped"));
     }
   }
 
@@ -246,8 +259,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         LoggerFactory.getLogger(SafeKafkaProvider.class).error("safekafka: {}",
             trouble.isEmpty() ? "there are decisions again" : "everything is held, " + trouble);
       }
-      boolean isStopping = Thread.currentThread().isInterrupted();
-      if (!trouble.isEmpty() && about.get("ends").equals("yes") && !isStopping) {
+      if (!trouble.isEmpty() && about.get("ends").equals("yes")) {
         throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
       }
       if (said.containsKey("description")) { // Spark sets it anew for each batch
@@ -275,26 +287,13 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       String held = ask("plan", "start", start.json(), "held");
       if (!held.equals("no") && !(limit instanceof ReadAllAvailable)) {
         // The limiter shares its quota among those with something to read: held ones have nothing.
-        String latest = json(officially(start, ReadLimit.allAvailable()));
+        String latest = json(feed.latestOffset(start, ReadLimit.allAvailable()));
         from = official.deserializeOffset(ask("share", "latest", latest, "from"));
       }
-      Offset end = officially(from, limit);
+      Offset end = feed.latestOffset(from, limit);
       about.put("latest", json(end == null ? null : feed.reportLatestOffset()));
       String decided = ask("freeze", "end", json(end), "end");
       return end == null ? null : official.deserializeOffset(decided); // null: no topics yet
-    }
-
-    /** The official source's plan; where it fails, a held topic that is gone is named first. */
-    private Offset officially(Offset from, ReadLimit limit) {
-      try {
-        return feed.latestOffset(from, limit);
-      } catch (Exception failed) {
-        try {
-          ask("failed", "why", failed.toString(), "verdict");
-        } catch (Undecided none) { // then its own words must do
-        }
-        throw failed;
-      }
     }
 
     private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }

@@ -18,20 +18,18 @@ from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.sim.group.teams import played
 
-any_broker = pytest.mark.any_broker
 UNSEEN = "you overwrote what was written at the same moment: "
 FOR_GOOD = ("--reason", "data corrupt")
 
 
-@pytest.fixture
-def idle(team: Team) -> Team:
-    """Make a team whose group has committed, and in which nobody is; nor reports."""
+def leave(team: Team) -> None:
+    """Let the group have committed, and nobody be in it, who could report."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
     consumer.close(autocommit=False)
-    return team
 
 
 def asked(team: Team, command: str, *arguments: str) -> Result:
@@ -64,81 +62,103 @@ def before_the_write(
 # ---------------------------------------------------------------- between
 
 
-@any_broker
-def test_two_pauses_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+@played(leave)
+def test_two_pauses_at_once(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later one stands, and says what it overwrote."""
-    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
     short = ("--reason", "a look", "--for", "2h")
-    ended = asked(idle, "pause", "@all", f"{idle.topic}:0", *short)
+    ended = asked(team, "pause", "@all", f"{team.topic}:0", *short)
     assert ended.exit_code == Status.FAILED
     assert f"{UNSEEN}@all operator:oncall since" in ended.stderr
     assert ended.stderr.endswith("until resumed data corrupt. Check status\n")
     assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
-    assert [one["reason"] for one in past(idle)] == ["data corrupt", "a look", "a look"]
+    assert [one["reason"] for one in past(team)] == ["data corrupt", "a look", "a look"]
 
 
-@any_broker
+@played(leave)
 def test_the_same_pause_twice_at_once(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are told that it is held, which is what they wanted."""
-    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
-    ended = asked(idle, "pause", "@all", *FOR_GOOD)
+    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
+    ended = asked(team, "pause", "@all", *FOR_GOOD)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    assert len(past(idle)) == 2
+    assert len(past(team)) == 2
 
 
-@any_broker
+@played(leave)
+def test_what_stood_at_the_look_and_was_lifted_since(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was called held already, unchanged, with status 0, though nothing was held."""
+    asked(team, "pause", "@all", team.topic, *FOR_GOOD)
+    before_the_write(monkeypatch, lambda: asked(team, "resume", "@all"))
+    ended = asked(team, "pause", "@all", team.topic, *FOR_GOOD)
+    assert ended.exit_code == Status.FAILED
+    assert "@all" not in ended.stdout.partition("held already, unchanged")[2]
+    assert f"held already, unchanged\n  {team.topic}  operator:oncall" in ended.stdout
+    assert ended.stderr.endswith("@all was lifted or replaced: run it again\n")
+
+
+@played(leave)
 def test_what_is_replaced_meanwhile_is_told(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --replace that is what was asked for."""
-    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
-    ended = asked(idle, "pause", "@all", "--reason", "x", "--replace")
+    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
+    ended = asked(team, "pause", "@all", "--reason", "x", "--replace")
     assert ended.exit_code == Status.DONE
     assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
 
 
-@any_broker
+@played(leave)
 def test_what_is_lifted_while_it_is_extended_is_told(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked(idle, "pause", "@all", "--reason", "x", "--for", "1h")
-    before_the_write(monkeypatch, lambda: asked(idle, "resume", "@all"))
-    ended = asked(idle, "extend", "@all", "--for", "3h")
+    asked(team, "pause", "@all", "--reason", "x", "--for", "1h")
+    before_the_write(monkeypatch, lambda: asked(team, "resume", "@all"))
+    ended = asked(team, "extend", "@all", "--for", "3h")
     assert ended.exit_code == Status.FAILED
     assert f"{UNSEEN}@all was lifted. Check status" in ended.stderr
 
 
-@any_broker
+@played(leave)
 def test_the_hold_of_another_id_is_told(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that was meant has been replaced meanwhile."""
-    placed = asked(idle, "pause", "@all", "--reason", "x", "-o", "json")
+    placed = asked(team, "pause", "@all", "--reason", "x", "-o", "json")
     (old,) = json.loads(placed.stdout)["held"]
     before_the_write(
-        monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD, "--replace")
+        monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD, "--replace")
     )
-    ended = run(idle, "resume", "--group", idle.group, "--id", old["id"])
+    ended = run(team, "resume", "--group", team.group, "--id", old["id"])
     assert ended.exit_code == Status.FAILED
     assert f"{UNSEEN}@all operator:oncall since" in ended.stderr
 
 
-@any_broker
+@played(leave)
 def test_what_is_placed_while_it_is_lifted_is_lifted_too(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By scope that is what was asked for."""
-    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
-    ended = asked(idle, "resume", "@all", "-o", "json")
+    """By scope that is what was asked for; but whose it was, and why, is told."""
+    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
+    ended = asked(team, "resume", "@all", "-o", "json")
     assert ended.exit_code == Status.DONE
-    assert [one["was_held"] for one in json.loads(ended.stdout)["lifted"]] == [True]
+    told = json.loads(ended.stdout)
+    assert [one["was_held"] for one in told["lifted"]] == [True]
+    assert [one["reason"] for one in told["placed_meanwhile"]] == ["data corrupt"]
+    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
+    ended = asked(team, "resume", "@all")
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    told = ended.stdout.partition("lifted, though placed meanwhile\n")[2]
+    assert told.startswith("  @all  operator:oncall  since 2")
+    assert "data corrupt" in told
 
 
-@any_broker
+@played(leave)
 def test_what_is_placed_while_somebody_thinks_is_seen(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The question may stand for minutes."""
     monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
@@ -146,34 +166,34 @@ def test_what_is_placed_while_somebody_thinks_is_seen(
 
     def answer(*_: object, **__: object) -> bool:
         monkeypatch.setattr(click, "confirm", confirm)
-        assert asked(idle, "pause", "@all", *FOR_GOOD, "--yes").exit_code == 0
+        assert asked(team, "pause", "@all", *FOR_GOOD, "--yes").exit_code == 0
         return True
 
     monkeypatch.setattr(click, "confirm", answer)
-    ended = asked(idle, "pause", "@all", "--reason", "a look", "--for", "10m")
+    ended = asked(team, "pause", "@all", "--reason", "a look", "--for", "10m")
     assert ended.exit_code == Status.FAILED
     assert "held already: @all operator:oncall" in ended.stderr
     assert "Nothing was changed" in ended.stderr
-    assert [one["reason"] for one in past(idle)] == ["data corrupt"]
+    assert [one["reason"] for one in past(team)] == ["data corrupt"]
 
 
 # ---------------------------------------------------------------- ends
 
 
-@any_broker
+@played(leave)
 @pytest.mark.parametrize("command", ["pause", "extend"])
 def test_until_where_our_clock_is_wrong_and_nobody_reports(
-    idle: Team, monkeypatch: pytest.MonkeyPatch, command: str
+    team: Team, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """The acknowledgement tells the broker's time, and it ends too early."""
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
-    asked(idle, "pause", "@all", "--reason", "x", "--for", "10m")
+    asked(team, "pause", "@all", "--reason", "x", "--for", "10m")
     ahead = SimpleNamespace(time=lambda: time.time() + 3600, monotonic=time.monotonic)
     for module in ("ending", "picture"):
         monkeypatch.setattr(f"safeconsumer.group.{module}.time", ahead)
     why = ("--reason", "x", "--replace") if command == "pause" else ()
-    idle.operator_holds("@all", owner="oncall", for_=2 * 3600)
-    ended = asked(idle, command, "@all", *why, "--until", until.isoformat())
+    team.operator_holds("@all", owner="oncall", for_=2 * 3600)
+    ended = asked(team, command, "@all", *why, "--until", until.isoformat())
     assert ended.exit_code == Status.FAILED
     early = f"{until - timedelta(hours=1):%Y-%m-%d %H}"
     assert f"@all ends at {early}" in ended.stderr
@@ -181,51 +201,51 @@ def test_until_where_our_clock_is_wrong_and_nobody_reports(
     assert f"until {early}" in ended.stdout
 
 
-@any_broker
-def test_extend_where_nobody_reports(idle: Team) -> None:
+@played(leave)
+def test_extend_where_nobody_reports(team: Team) -> None:
     """It does not shorten, and brings back nothing that is over."""
-    asked(idle, "pause", "@all", "--reason", "x", "--for", "2h")
-    ended = asked(idle, "extend", "@all", "--for", "90m")
+    asked(team, "pause", "@all", "--reason", "x", "--for", "2h")
+    ended = asked(team, "extend", "@all", "--for", "90m")
     assert ended.exit_code == Status.FAILED
     assert "which is later" in ended.stderr
-    idle.operator_holds(idle.topic, for_=0.001, owner="oncall")
-    ended = asked(idle, "extend", idle.topic, "--for", "2h")
+    team.operator_holds(team.topic, for_=0.001, owner="oncall")
+    ended = asked(team, "extend", team.topic, "--for", "2h")
     assert ended.exit_code == Status.FAILED
-    assert f"{idle.topic} is not held by oncall" in ended.stderr
-    assert len(past(idle)) == 2
+    assert f"{team.topic} is not held by oncall" in ended.stderr
+    assert len(past(team)) == 2
 
 
-@any_broker
-def test_extend_until_the_same_moment_again(idle: Team) -> None:
+@played(leave)
+def test_extend_until_the_same_moment_again(team: Team) -> None:
     """What was cut in the middle is run again."""
     until = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
-    asked(idle, "pause", "@all", "--reason", "x", "--for", "1h")
+    asked(team, "pause", "@all", "--reason", "x", "--for", "1h")
     for _ in range(2):
-        ended = asked(idle, "extend", "@all", "--until", until)
+        ended = asked(team, "extend", "@all", "--until", until)
         assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
 
 
-@any_broker
+@played(leave)
 def test_lifting_what_is_over_is_lifting_in_vain(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the wrong name, that is: somebody else holds that very scope."""
-    idle.operator_holds("@all", for_=0.001, owner="oncall")
-    idle.operator_holds("@all", owner="bob")
-    idle.operator_holds("other", owner="bob")
+    team.operator_holds("@all", for_=0.001, owner="oncall")
+    team.operator_holds("@all", owner="bob")
+    team.operator_holds("other", owner="bob")
     monkeypatch.setattr("safeconsumer.cli.connection._SKEW", "0s")
-    ended = asked(idle, "resume", "@all")
+    ended = asked(team, "resume", "@all")
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:oncall" in ended.stdout
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
 
 
-@any_broker
+@played(leave)
 def test_what_had_ended_before_it_was_extended(
-    idle: Team, monkeypatch: pytest.MonkeyPatch
+    team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that refuses for the moment is asked again for some seconds."""
-    assert asked(idle, "pause", "@all", *FOR_GOOD, "--for", "10m").exit_code == 0
+    assert asked(team, "pause", "@all", *FOR_GOOD, "--for", "10m").exit_code == 0
     write = Operator.write
 
     def hour_later(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
@@ -234,9 +254,9 @@ def test_what_had_ended_before_it_was_extended(
             for one in write(*arguments)
         ]
 
-    assert asked(idle, "extend", "@all", "--for", "15m").exit_code == Status.DONE
+    assert asked(team, "extend", "@all", "--for", "15m").exit_code == Status.DONE
     monkeypatch.setattr(Operator, "write", hour_later)
-    ended = asked(idle, "extend", "@all", "--for", "2h")
+    ended = asked(team, "extend", "@all", "--for", "2h")
     assert ended.exit_code == Status.FAILED
     assert "@all had ended at 2" in ended.stderr
     assert "and was placed anew: its records flowed meanwhile" in ended.stderr
@@ -245,30 +265,30 @@ def test_what_had_ended_before_it_was_extended(
 # ---------------------------------------------------------------- ids
 
 
-@any_broker
-def test_each_hold_has_an_id_of_its_own(idle: Team) -> None:
+@played(leave)
+def test_each_hold_has_an_id_of_its_own(team: Team) -> None:
     """The command that lifted some of them is run again, and lifts the others."""
-    placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "-o", "json")
+    placed = asked(team, "pause", f"{team.topic}:0-2", *FOR_GOOD, "-o", "json")
     ids = [one["id"] for one in json.loads(placed.stdout)["held"]]
-    group = ("--group", idle.group)
-    ended = run(idle, "resume", *group, "--id", ids[0], "--id", "none")
+    group = ("--group", team.group)
+    ended = run(team, "resume", *group, "--id", ids[0], "--id", "none")
     assert ended.exit_code == Status.FAILED
     assert ended.stderr.endswith("nothing is held with id none\n")
-    ended = run(idle, "resume", *group, "--id", ids[0], "--id", ids[1])
+    ended = run(team, "resume", *group, "--id", ids[0], "--id", ids[1])
     assert ended.exit_code == Status.FAILED
     assert ended.stderr.endswith(f"nothing is held with id {ids[0]}\n")
-    ended = run(idle, "resume", *group, "--id", ids[2])
+    ended = run(team, "resume", *group, "--id", ids[2])
     assert ended.exit_code == Status.DONE
-    lifted = [one["scope"] for one in past(idle) if not one["is_held"]]
-    assert lifted == [f"{idle.topic}:{number}" for number in range(3)]
+    lifted = [one["scope"] for one in past(team) if not one["is_held"]]
+    assert lifted == [f"{team.topic}:{number}" for number in range(3)]
 
 
-@any_broker
-def test_what_to_lift_is_given_in_one_way(idle: Team) -> None:
+@played(leave)
+def test_what_to_lift_is_given_in_one_way(team: Team) -> None:
     for given, said in (
-        (("--all", idle.topic), "too much: give only one of SCOPE..., --all, or"),
+        (("--all", team.topic), "too much: give only one of SCOPE..., --all, or"),
         ((), "nothing to lift: give SCOPE..., --all, or --id ID"),
     ):
-        ended = asked(idle, "resume", *given)
+        ended = asked(team, "resume", *given)
         assert ended.exit_code == Status.USAGE
         assert said in ended.stderr

@@ -3,57 +3,14 @@
 from collections import Counter
 
 import pytest
-from kafka import KafkaProducer
 
-from safeconsumer import Control, ControlTopicError, SafeConsumer
-from safeconsumer.group import clients, topics
-from safeconsumer.group import operator as operators
-from safeconsumer.group.judging import Judge, Quietness
-from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer import ControlTopicError, SafeConsumer
+from safeconsumer.group import topics
 from safeconsumer.group.wire import ControlKey, encode_key
-from safeconsumer.holds.scope import Everything
 from safeconsumer.testing._faults import Fault
+from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
-
-CONTROL = Control(operator_topic="ops", group_topic="own", status_topic="status")
-
-
-class Operator:
-    """Writes operator holds on the whole group."""
-
-    def __init__(self, lab: Lab) -> None:
-        for name in ("ops", "own"):
-            lab.cluster.create_topic(name, 1, topics.HOLDS_SETTINGS)
-        lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
-        self._lab = lab
-
-    def hold(self, for_: float | None = None) -> None:
-        """Place a hold."""
-        self._publish(new_hold("test", for_))
-
-    def lift(self) -> None:
-        """Lift it."""
-        self._publish(None)
-
-    def _publish(self, hold: object) -> None:
-        writer: KafkaProducer = clients.producer(self._lab.settings(), 10.0)
-        change = changes(GROUP, "alice", ["@all"], hold)  # type: ignore[arg-type]
-        publish(lambda: writer, "ops", change, 10.0)
-        writer.close()
-
-    def write(self, *records: tuple[bytes, bytes | None]) -> None:
-        """Write whatever keys and values, as no version of ours would."""
-        writer: KafkaProducer = clients.producer(self._lab.settings(), 10.0)
-        for key, value in records:
-            writer.send("ops", key=key, value=value, partition=0)
-        writer.flush()
-        writer.close()
-
-    def quietness(self) -> Quietness:
-        """Tell which members are known to obey."""
-        with operators.Operator(self._lab.connection, CONTROL) as looking:
-            return Judge(looking.look(GROUP)).quietness([Everything()])
 
 
 def member(lab: Lab, name: str, **settings: object) -> Member:

@@ -1,0 +1,42 @@
+"""Reads ranges of partitions: ``orders:0-2,5`` stands for four scopes."""
+
+import re
+from collections.abc import Iterator
+
+from safeconsumer.errors import ScopeSyntaxError
+
+MOST = 1000
+"""
+The most partitions of one range, and the most holds of one command.
+"""
+_NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
+NUMBERS = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
+"""
+What stands behind the colon of a topic.
+"""
+# What begins with re: is a pattern, but for partitions of a topic that is called re.
+_RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
+
+
+def spread(text: str) -> Iterator[str]:
+    """
+    Yield the scopes that a text stands for: one for each partition of a range.
+
+    Raises:
+        ScopeSyntaxError: a range does not go up, or is too long.
+    """
+    found = _RANGES.fullmatch(text)
+    if found is None or text.rpartition(":")[2].isdigit():
+        yield text
+        return
+    topic, several = found.groups()
+    for part in several.split(","):
+        first, dash, last = part.partition("-")
+        end = int(last) if dash else int(first)
+        if not int(first) <= end < int(first) + MOST:
+            message = (
+                f"{text[:60]!r}: a range goes up, over {MOST} partitions at most; "
+                "name the topic for all of it"
+            )
+            raise ScopeSyntaxError(message)
+        yield from (f"{topic}:{number}" for number in range(int(first), end + 1))

@@ -1,0 +1,120 @@
+"""What operators see while one broker of several does not answer."""
+
+from collections.abc import Mapping
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer.group.follower import OLD_AFTER, Follower, Snapshot
+from safeconsumer.group.picture import Picture
+from tests.sim.group.operating import CONTROL, Operator
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+
+_GROUPS = {"here": 1, "there": 2, "away": 3}
+_DOWN = 3
+
+
+def groups(lab: Lab) -> Operator:
+    """Make three groups, each of which has committed, and another broker coordinates."""
+    operator = Operator(lab)
+    (tp,) = lab.topic("t", records=5)
+    for name in ("ops", "own", "status", "t"):
+        lab.cluster.lead(name, 0, 1)
+    for group, node in _GROUPS.items():
+        lab.cluster.move_coordinator(group, node)
+        consumer = KafkaConsumer(**lab.settings(group_id=group))
+        consumer.commit({tp: OffsetAndMetadata(2, "", -1)})
+        consumer.close()
+        operator.hold(group=group)
+    return operator
+
+
+def lose(lab: Lab, *, is_frozen: bool) -> None:
+    """Let a broker end, or take connections and answer nothing; nobody takes its place."""
+    if is_frozen:
+        lab.cluster.freeze(_DOWN)
+    else:
+        lab.cluster.down(_DOWN, failover=None)
+
+
+def known(found: Mapping[str, Picture]) -> set[str]:
+    """Return the groups of which members and offsets are known; all are named."""
+    assert found.keys() == _GROUPS.keys()
+    return {
+        name
+        for name, one in found.items()
+        if one.facts.has_committed and one.facts.state == "Empty"
+    }
+
+
+in_both = pytest.mark.parametrize("is_frozen", [True, False])
+
+
+@in_both
+@simulated(seeds=2, nodes=3)
+def test_one_coordinator_that_is_away_leaves_what_the_others_say(
+    lab: Lab, *, is_frozen: bool
+) -> None:
+    """`groups` ended with 3, and told of none; it is known again once it is taken over."""
+    operator = groups(lab)
+    with operator.looking() as looking:
+        lose(lab, is_frozen=is_frozen)
+        for _ in range(3):
+            found = {one.group: one for one in looking.survey()}
+            assert known(found) == {"here", "there"}
+            (whose, why) = found["away"].unread
+            assert whose.startswith("the groups of broker 3 are not known: ")
+            assert why.startswith("neither members nor offsets of away can be read: ")
+            assert found["here"].unread == (whose,)
+        lab.cluster.move_coordinator("away", 2)
+        looking.survey()
+        found = {one.group: one for one in looking.survey()}
+        assert known(found) == _GROUPS.keys()
+
+
+@in_both
+@simulated(seeds=2, nodes=3)
+def test_the_console_stays_up_to_date_about_the_others(
+    lab: Lab, *, is_frozen: bool
+) -> None:
+    """The page and its metrics said that the broker does not answer, of all groups."""
+    groups(lab)
+    with Follower(lab.connection, CONTROL) as follower:
+        lab.until(lambda: known_all(follower.snapshot()))
+        lose(lab, is_frozen=is_frozen)
+        lab.until(lambda: "away" not in known(follower.snapshot().pictures), 30)
+        ages = []
+        for _ in range(60):
+            lab.sleep(1)
+            seen = follower.snapshot()
+            assert (seen.trouble, known(seen.pictures)) == (None, {"here", "there"})
+            ages.append(seen.age)
+        assert max(ages) < OLD_AFTER
+        (why,) = seen.unread
+        assert why.startswith("the groups of broker 3 are not known: ")
+        lab.cluster.move_coordinator("away", 2)
+        lab.until(lambda: known_all(follower.snapshot()), 30)
+
+
+def known_all(seen: Snapshot) -> bool:
+    """Tell whether everything is known of all three groups."""
+    return seen.is_complete and known(seen.pictures) == _GROUPS.keys()
+
+
+@in_both
+@simulated(seeds=8, nodes=3)
+def test_what_any_broker_can_answer_is_asked_of_another(
+    lab: Lab, *, is_frozen: bool
+) -> None:
+    """A command ended with 3 where it chose the dead one, until that was fenced."""
+    operator = groups(lab)
+    lose(lab, is_frozen=is_frozen)
+    began = lab.now
+    with operator.looking() as looking:
+        seen = looking.look("here")
+        assert (seen.facts.state, len(seen.standing)) == ("Empty", 1)
+        assert looking.groups()
+        assert looking.topics()
+    assert lab.now - began < 15.0

@@ -1,0 +1,52 @@
+"""What a look at the control topics costs."""
+
+from collections import Counter
+from typing import Any
+
+from safeconsumer.group.operator import Operator
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
+from tests.sim.group.teams import played
+
+
+@played()
+def test_a_click_reads_no_reports(team: Team) -> None:
+    """Whoever only writes read those of all members of all groups."""
+    member = team.subscribed()
+    team.settled(member)
+    read: set[str] = set()
+
+    def note(_: object, message: Any) -> None:  # noqa: ANN401 - a request
+        if message.api == "ListOffsets":
+            read.update(one.name for one in message.body.topics)
+
+    with Polled(member), Operator(team.broker.client_config, team.settings) as one:
+        team.operator_holds("@all")
+        team.broker.lab.cluster.on_request = note
+        (found,), ends = one.standing(team.group)
+        assert (found.key.scope, ends) == (
+            "@all",
+            dict.fromkeys(ends, 0) | {team.settings.operator_topic: 1},
+        )
+        assert read == set(team.settings.topics)
+        seen = one.look(team.group)
+        assert team.settings.status_topic in read
+        assert (seen.reporting, len(seen.standing)) == (1, 1)
+
+
+@played()
+def test_doctor_reads_the_topics_once(team: Team) -> None:
+    """It asked for their ends three times, and for each member's reports."""
+    member = team.subscribed()
+    team.settled(member)
+    with Polled(member):
+        team.operator_holds("@all")
+        wait_for(lambda: member.paused() == set(team.partitions), "the hold")
+        asked = team.broker.lab.cluster.requests
+        since = len(asked)
+        ended = run(team, "doctor", "--group", team.group)
+        kinds = Counter(one.api for one in [*asked][since:] if "cli" in one.client_id)
+    assert "obeys everything" in ended.stdout
+    assert kinds["ListOffsets"] == 2 + 1
