@@ -202,7 +202,6 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "id": _KEY,
         "ok": ("true or false", _is_flag),
         "done": _or_none(_OFFSETS_OF_RECORDS),
-        "left": _or_none(_OFFSETS_OF_RECORDS),
     },
     "completed": {**_RECORD, "why": _TEXT, "epoch": _or_none(_WHOLE)},
     "dropped": {"tp": _PARTITION, "before": _WHOLE},

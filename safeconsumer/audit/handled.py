@@ -161,14 +161,9 @@ class Handled:
         done = step.offsets if fact["ok"] else fact["done"] or ()
         for offset in done:
             self.done.add(offset, offset + 1)
-        if step.stint != self._stint:
-            return
-        self._open.difference_update(done)
-        self._left.difference_update(done)
-        unbegun = fact["left"] or ()
-        if unbegun and step.lane is not None:
-            begun = [one for one in step.offsets if one not in unbegun]
-            self._lanes[step.lane] = begun
+        if step.stint == self._stint:
+            self._open.difference_update(done)
+            self._left.difference_update(done)
 
     def completed(self, fact: Fact) -> None:
         """Note a record that is complete although its handler failed."""

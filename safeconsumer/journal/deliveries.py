@@ -1,11 +1,16 @@
 """Writes delivered records as entries of a journal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from safeconsumer.journal.format import tp_text
 from safeconsumer.journal.writer import JournalWriter
+
+Began = Mapping[str, float]
+"""
+When a poll or step began: ``after`` and ``asked``, as the entries have it.
+"""
 
 # org.apache.kafka.common.record.TimestampType
 _LOG_APPEND_TIME = 1
@@ -15,7 +20,7 @@ class Deliveries:
     """
     Writes runs of records, each beginning where the previous one ended.
 
-    Thread rules: :meth:`came` on the thread that polls, the others on any.
+    Thread rules: :meth:`write` on the thread that polls, the others on any.
 
     Attributes:
         next: the offset after the last record, by partition as journals name it.
@@ -34,56 +39,42 @@ class Deliveries:
         for tp in partitions:
             self.next.pop(tp_text(tp), None)
 
-    def came(
+    def write(
         self,
         tp: tuple[str, int],
         records: Sequence[Any],
+        began: Began,
+        *,
         end: int | None = None,
-        **more: Any,  # noqa: ANN401 - of JSON
+        is_peek: bool = False,
     ) -> None:
         """
-        Write the records of one call: a run, or several if offsets go back.
+        Write the records of one poll or step: a run, or several if offsets go back.
 
         Args:
             tp: the partition.
             records: the records in order, at least one.
+            began: when the poll or step began.
             end: the position after them, if it is known: it may lie beyond the last
                 record, after transaction markers and compacted records.
-            more: further fields, such as when the call began.
+            is_peek: whether the position stays where it is, so that they come again.
 
         Raises:
             JournalError: it could not be written.
         """
-        name = tp_text(tp)
-        time = _time_of(records[0])
-        runs = _rising([one.offset for one in records])
-        starts = [self.next.get(name, runs[0][0]), *(run[0] for run in runs[1:])]
-        ends = [run[-1] + 1 for run in runs]
-        ends[-1] = max(ends[-1], end or 0)
-        for start, offsets, after in zip(starts, runs, ends, strict=True):
+        name, time = tp_text(tp), _time_of(records[0])
+        position = None if is_peek else self.next.get(name)
+        for offsets in (runs := _rising([one.offset for one in records])):
+            after = offsets[-1] + 1
+            if not is_peek:
+                if offsets is runs[-1]:
+                    after = max(after, end or 0)
+                self.next[name] = after  # first: a signal handler may raise below
+            start = offsets[0] if position is None else position
             run = {"tp": name, "from": start, "next": after, **_run_of(offsets)}
-            self.next[name] = (
-                after  # first: a signal handler may raise behind the entry
-            )
-            self._journal.write("deliver", {**run, **more, **time})
-
-    def peeked(
-        self,
-        tp: tuple[str, int],
-        records: Sequence[Any],
-        **more: Any,  # noqa: ANN401 - of JSON
-    ) -> None:
-        """
-        Write the records of one call that will be delivered again.
-
-        Raises:
-            JournalError: it could not be written.
-        """
-        time = _time_of(records[0])
-        for offsets in _rising([one.offset for one in records]):
-            ends = {"from": offsets[0], "next": offsets[-1] + 1}
-            run = {"tp": tp_text(tp), **ends, **_run_of(offsets), "peek": True}
-            self._journal.write("deliver", {**run, **more, **time})
+            how = {"peek": True} if is_peek else {}
+            self._journal.write("deliver", {**run, **how, **began, **time})
+            position = None
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's

@@ -1,14 +1,10 @@
 """Makes a consumer keep a journal, for ``SafeConsumer(journal=...)``."""
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractContextManager,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord
@@ -21,15 +17,9 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
-from safeconsumer.journal.calls import Answer, Calls
-from safeconsumer.journal.deliveries import Deliveries
+from safeconsumer.journal.deliveries import Began, Deliveries
 from safeconsumer.journal.format import ENDED, EXPIRED, scope_text, tp_text
-from safeconsumer.journal.writer import JournalWriter
-
-Began = Mapping[str, float]
-"""
-What the entries of deliveries have of the poll or step: ``after`` and ``asked``.
-"""
+from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
 
@@ -73,12 +63,13 @@ class Recorder:
             else JournalWriter(journal, member=str(client_id), group=group)
         )
         self.writer.belong_to(group)
-        self._calls = Calls(self.writer)
+        self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._is_behind = False
         self._has_ended = False
+        self._running: Running | None = None
         self._membership: Membership | None = None
 
     def begin(self, consumer: object) -> None:
@@ -89,6 +80,8 @@ class Recorder:
     def end(self) -> None:
         """Stop writing; a second call does nothing."""
         self._has_ended = True
+        if self._running is not None:
+            self.writer.running = self._running = None
         if self._is_ours:
             self.writer.close()
 
@@ -133,11 +126,10 @@ class Recorder:
         if self._has_ended:  # it is being closed on another thread
             return
         for tp, several in records.items():
-            if is_peek:
-                self._came.peeked(tp, several, **began)
-            else:
+            if not is_peek:
                 self._go_back(tp, several[0].offset)
-                self._came.came(tp, several, self._position(tp), **began)
+            end = self._position(tp)
+            self._came.write(tp, several, began, end=end, is_peek=is_peek)
 
     def steps(
         self,
@@ -160,7 +152,7 @@ class Recorder:
                 try:  # no call before it: a signal handler's exception would come first
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
-                    self._came.came(tp, [record], None, **began)
+                    self._came.write(tp, [record], began)
                 except BaseException:
                     take_back(record)
                     raise
@@ -185,16 +177,30 @@ class Recorder:
 
     # ------------------------------------------------------------ calls
 
-    def calling(
-        self, op: str, fields: Mapping[str, object]
-    ) -> AbstractContextManager[None]:
+    @contextmanager
+    def calling(self, op: str, fields: Mapping[str, object]) -> Iterator[None]:
         """
-        Write a call, and its return after the block; nothing once this has ended.
+        Write a call with its arguments, run the block, and write its return.
 
         Raises:
             JournalError: one of them could not be written.
         """
-        return nullcontext() if self._has_ended else self._calls.around(op, fields)
+        answer = self._called(op, fields)
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            answer(is_done=is_done)
+
+    def _called(self, op: str, fields: Mapping[str, object]) -> Callable[..., None]:
+        call = {"op": op, "id": next(self._ids), **fields}
+        self.tell("call", call)
+
+        def answer(*, is_done: bool) -> None:
+            self.tell("return", call if is_done else {**call, "ok": False})
+
+        return answer
 
     @contextmanager
     def pausing(
@@ -247,7 +253,7 @@ class Recorder:
         for tp in offsets:
             self._again.pop(tp, None)
 
-    def committing(self, offsets: Mapping[TopicPartition, int]) -> Answer:
+    def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
         """
         Write that a commit is asked for; return what writes its result.
 
@@ -256,19 +262,17 @@ class Recorder:
         Raises:
             JournalError: it could not be written.
         """
-        if self._has_ended:
-            return _nothing
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        answer = self._calls.begin("commit", {"offsets": by_name})
+        answer = self._called("commit", {"offsets": by_name})
         return lambda *, is_done: self._quietly(lambda: answer(is_done=is_done))
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)
         if before is None or now is None or not before < offset <= now:
             return
-        self.writer.write("moved", {"tp": tp_text(tp), "from": before, "next": offset})
+        self.tell("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._came.begins_at(tp, offset)
 
     def tell(self, event: str, fields: Mapping[str, object]) -> None:
@@ -280,6 +284,35 @@ class Recorder:
         """
         if not self._has_ended:
             self.writer.write(event, fields)
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Have one entry written before the next one; nothing once this has ended.
+
+        Raises:
+            JournalError: the journal is closed.
+        """
+        if not self._has_ended:
+            self.writer.note(event, fields)
+
+    def works(self, order: str, running: Running) -> None:
+        """
+        Write that a worker gets the records, and with each hold what its handlers are at.
+
+        Args:
+            order: the worker's order.
+            running: returns the offsets that its handlers are working on, by partition.
+
+        Raises:
+            JournalError: it could not be written, or another worker has the writer.
+        """
+        if self.writer.running is not None:
+            message = (
+                "a JournalWriter has a worker already: each consumer needs its own"
+            )
+            raise JournalError(message)
+        self.tell("working", {"order": order})
+        self.writer.running = self._running = running
 
     def tell_running(self) -> None:
         """
@@ -297,9 +330,7 @@ class Recorder:
         """Write a position that was set."""
         self._again.pop(tp, None)
         self._came.begins_at(tp, offset)
-        self._quietly(
-            lambda: self.writer.write("begins", {"tp": tp_text(tp), "offset": offset})
-        )
+        self._tell_quietly("begins", {"tp": tp_text(tp), "offset": offset})
 
     def reassigned(self, change: Reassignment) -> None:
         """Write that an ownership begins or ends, at that moment."""
@@ -310,17 +341,14 @@ class Recorder:
         member = self._membership
         generation = -1 if member is None else member.generation()
         lost = member is not None and generation < 0
-        ended = {"partitions": _names(change.departed), "generation": generation}
-        begun = {"partitions": _names(change.gained), "generation": generation}
-        topics = {topic for topic, _ in change.gained}
-        ids = {} if member is None else member.topic_ids(topics)
+        departed = {"partitions": _names(change.departed), "generation": generation}
+        gained = {"partitions": _names(change.gained), "generation": generation}
         if change.departed:
-            event = "lost" if lost else "revoked"
-            self._quietly(lambda: self.writer.write(event, ended))
+            self._tell_quietly("lost" if lost else "revoked", departed)
         if change.gained:
-            self._quietly(
-                lambda: self.writer.write("assigned", begun | {"topics": ids})
-            )
+            topics = {topic for topic, _ in change.gained}
+            ids = {} if member is None else member.topic_ids(topics)
+            self._tell_quietly("assigned", {**gained, "topics": ids})
 
     def hook(self, event: events.Event) -> None:
         """
@@ -330,25 +358,23 @@ class Recorder:
         partition, and whole pauses; a hold of any owner that expired or ended, and a
         plain pause that ended with a resume, perhaps of nothing named.
         """
-        self._quietly(lambda: self._write_holds(event))
-
-    def _write_holds(self, event: events.Event) -> None:
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_elsewhere, event.holds):
-                self.writer.write_running()
-                self.writer.write("hold", {**_named(hold), **_record_of(hold)})
+                self._quietly(self.tell_running)
+                self._tell_quietly("hold", {**_named(hold), **_record_of(hold)})
         elif isinstance(event, _ENDS):
             since = self.writer.time_of(event.at)
             for hold in event.holds:
                 if _is_unasked(event, hold):
                     how = {"since": since, "why": _why_over(event, hold)}
-                    self.writer.write("lift", {**_named(hold), **how})
+                    self._tell_quietly("lift", {**_named(hold), **how})
+
+    def _tell_quietly(self, event: str, fields: Mapping[str, object]) -> None:
+        self._quietly(lambda: self.tell(event, fields))
 
     def _quietly(self, write: Callable[[], object]) -> None:
         # An error would do harm here, under upstream's lock or in a hook. The entry
         # waits, and the next poll reports it if it still cannot be written.
-        if self._has_ended:
-            return
         try:
             write()
             self._is_behind = False
@@ -356,10 +382,6 @@ class Recorder:
             if not self._is_behind:
                 log.exception("the journal is behind from here on")
             self._is_behind = True
-
-
-def _nothing(*, is_done: bool) -> None:
-    pass
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

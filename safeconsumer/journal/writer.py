@@ -140,11 +140,20 @@ class JournalWriter:
             JournalError: it could not be written yet, or the journal is closed; an
                 incomplete journal proves nothing.
         """
+        self.note(event, fields)
+        self.flush()
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Have one entry written before the next one; waits for nothing, and takes no lock.
+
+        Raises:
+            JournalError: the journal is closed.
+        """
         if self._is_closed:
             message = f"{self.path} is closed: {event} cannot be written"
             raise JournalError(message)
         self._waiting.append(_json({"e": event, **fields}).removeprefix("{"))
-        self.flush()
 
     def flush(self) -> None:
         """
@@ -217,7 +226,7 @@ class JournalWriter:
         if end.last is not text:
             if self._is_full(end):
                 end = self._go_on(end)
-            line = f'{{"n":{end.number + 1},"at":{self.now()!r},{text}\n'
+            line = f'{{"n":{end.number + 1},"at":{self.now()!r},{text}'
             self._is_unsure = True
             size = end.size + _append(end.part.file, end.part.path, line)
             self._end = _End(end.part, end.number + 1, size, text)
@@ -256,7 +265,8 @@ class JournalWriter:
             self._tried = end.size, self._clock()  # tried again as much later
             return end
         try:
-            append(old.file, old.path, {"part": end.part.number, "after": end.number})
+            following = {"part": end.part.number, "after": end.number}
+            _append(old.file, old.path, _json(following))
         finally:
             os.close(old.file)
         return end
@@ -271,7 +281,7 @@ class JournalWriter:
             self._first = now
         place = {"began": self._first, "part": number, "after": end.number}
         begins = {**head, "at": now, **({} if number == 1 else place)}
-        file, size = begun(path, begins)
+        file, size = _created(path, begins)
         self._tried = 0, self._clock()
         return _End(_Part(number, path, file), end.number, size, end.last)
 
@@ -301,19 +311,14 @@ def _cut(end: _End) -> None:
         raise JournalError(message) from error
 
 
-def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
-    """
-    Create a part, which gets its name once its head is written; return file and size.
-
-    Raises:
-        JournalError, OSError: it could not be created; nothing is left of it.
-    """
+def _created(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
+    # It gets its name once its head is written, and if it fails nothing is left of it.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     file = os.open(unfinished, flags, 0o644)
     try:
-        size = append(file, unfinished, head)
+        size = _append(file, unfinished, _json(head))
         unfinished.rename(path)
     except (OSError, JournalError):
         os.close(file)
@@ -322,22 +327,12 @@ def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
     return file, size
 
 
-def append(file: int, path: Path, *documents: Mapping[str, object]) -> int:
-    """
-    Append lines in one piece; return how many bytes they have.
-
-    Raises:
-        JournalError: not all of it could be written.
-    """
-    return _append(file, path, "".join(f"{_json(one)}\n" for one in documents))
-
-
 def _json(document: Mapping[str, object]) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _append(file: int, path: Path, lines: str) -> int:
-    data = lines.encode()
+def _append(file: int, path: Path, line: str) -> int:
+    data = f"{line}\n".encode()
     try:
         written = os.write(file, data)
     except OSError as error:

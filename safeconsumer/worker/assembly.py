@@ -11,7 +11,6 @@ from safeconsumer.worker.dead_letters import DeadLetters, letters_of
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import KeyOf, Lanes, order_of
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
@@ -116,14 +115,6 @@ def _policy(
     )
 
 
-def journal_of(options: WorkerOptions, parts: Parts) -> HandlerJournal | None:
-    """Return the object that writes what handlers do; None if no journal is kept."""
-    journal = parts.client.journal
-    if journal is None:
-        return None
-    return HandlerJournal(journal, order_of(options.order), parts.schedule.fail)
-
-
 def policy_of(options: WorkerOptions) -> dict[str, Any]:
     """Return the fields of a policy that concern handlers."""
     return {
@@ -171,5 +162,4 @@ def calls_of(
         lifespan=options.lifespan,
         start_seconds=max(START_SECONDS, options.limits.age),
         trace=tracer,
-        journal=parts.schedule.journal,
     )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -18,9 +18,6 @@ from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
-
-if TYPE_CHECKING:
-    from safeconsumer.journal.recorder import Recorder
 
 
 class Emitter:
@@ -90,7 +87,7 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
-        self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
+        self.journal: Any = getattr(consumer, "_safe_journal", None)  # a Recorder
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 

@@ -1,6 +1,5 @@
 """Turns each handler's result into a completion, a retry, a dead letter or a stop."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -71,8 +70,6 @@ class Schedule:
         self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
-        self._skips: deque[Letter] = deque()
-        self._skipping = 0
         self.journal: HandlerJournal | None = None
         self.failing = Failing()
         self._fatal: BaseException | Blame | None = None
@@ -128,7 +125,6 @@ class Schedule:
                 self.queue.look_again(epoch)
                 self.queue.wake_one()
                 told = self._taken()
-            self._skip_all()
             self._tell_all(told)
 
     def _fail_unkeyed(
@@ -158,7 +154,6 @@ class Schedule:
                 one.task.epoch.is_held and not one.task.epoch.running
                 for one in outcomes
             )
-        self._skip_all()
         self._tell_all(told)
         self._held.tell_low()
         if is_quiet and self.queue.ledger is not None:
@@ -274,14 +269,10 @@ class Schedule:
     # ------------------------------------------------------------ questions
 
     def running(self, epochs: Iterable[Epoch] | None = None) -> int:
-        """
-        Return how many records handlers work on, of all epochs or of these.
-
-        Those that are about to be skipped count.
-        """
+        """Return how many records handlers work on, of all epochs or of these."""
         if epochs is None:
-            return self._held.running + self._skipping
-        return sum(epoch.running for epoch in epochs) + self._skipping
+            return self._held.running
+        return sum(epoch.running for epoch in epochs)
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""
@@ -472,8 +463,7 @@ class Schedule:
 
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
-            self._skips.append(letter)
-            self._skipping += 1
+            self.skipped += self._take_out(letter, SKIPPED)
         elif then == "stop":
             self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
@@ -483,7 +473,7 @@ class Schedule:
             else:
                 self._stop_for(partial(_too_many, why, letter))
 
-    def _take_out(self, letter: Letter) -> bool:
+    def _take_out(self, letter: Letter, why: str) -> bool:
         # The record is complete although it failed; it is at the lane's front, or
         # nowhere if the partition was revoked. Returns False if it is complete already.
         lane, epoch = letter.lane, letter.lane.epoch
@@ -491,8 +481,11 @@ class Schedule:
             lane.runs.pop(0)
         elif not epoch.revoked.is_set():
             return False
-        if not letter.chunk.finish(letter.index):
+        if letter.chunk.done[letter.index]:
             return False
+        if self.journal is not None:
+            self.journal.completes(epoch.tp, epoch.number, letter.record.offset, why)
+        letter.chunk.finish(letter.index)
         epoch.failed.pop(letter.record.offset, None)
         self._held.release(epoch, letter.chunk, [letter.index])
         lane.state = LaneState.IDLE
@@ -500,36 +493,11 @@ class Schedule:
 
     def letter_acknowledged(self, letter: Letter) -> None:
         """Complete a record whose dead letter was acknowledged."""
-        self._complete_failed(letter, DEAD_LETTER)
-        self._skip_all()
-        self._held.tell_low()
-
-    def _skip_all(self) -> None:
-        # Under no lock, since the journal is written before a record is complete.
-        while self._skips:
-            with self._held.lock:
-                letter = self._skips.popleft() if self._skips else None
-            if letter is None:  # another thread was quicker
-                return
-            try:
-                self._complete_failed(letter, SKIPPED)
-            finally:
-                with self._held.lock:
-                    self._skipping -= 1
-
-    def _complete_failed(self, letter: Letter, why: str) -> None:
-        epoch, journal = letter.lane.epoch, self.journal
-        if journal is not None and not epoch.is_closed:
-            place = epoch.tp, epoch.number, letter.record.offset
-            if not journal.completes(*place, why):
-                return  # the worker stops
         with self._held.lock:
-            if epoch.is_closed:
-                return
-            if self._take_out(letter):
-                self.skipped += why == SKIPPED
-                self.dead_letters += why == DEAD_LETTER
-            self._go_on_behind(letter)
+            if not letter.lane.epoch.is_closed:
+                self.dead_letters += self._take_out(letter, DEAD_LETTER)
+                self._go_on_behind(letter)
+        self._held.tell_low()
 
     def letter_refused(self, letter: Letter, why: BaseException) -> None:
         """Apply the policy to a record that can never be a dead letter."""
@@ -538,7 +506,7 @@ class Schedule:
             if letter.lane.epoch.is_closed:
                 return
             self._dispose(evolve(letter, refused=why), then)
-        self._skip_all()
+            self._go_on_behind(letter)
         self._emit(
             worker_events.DeadLetterRefused,
             partition=f"{tp.topic}:{tp.partition}",

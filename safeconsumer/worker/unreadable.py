@@ -88,22 +88,16 @@ class Unreadable:
         elif batch.then is None and batch.failures == 1:
             self._tell(tp, batch, "retry")
         if batch.then == "skip":
-            self._skip(tp, batch)
+            if self.work.journal is not None:
+                self.work.journal.completes(tp, number, error.offset, SKIPPED)
+            self._client.go_back(tp, error.offset + 1)
+            with self._held.lock:
+                self.work.skipped += 1
+                self._held.done += 1
         elif batch.then is None:
             batch.until = now + policy.retry.delay(batch.failures, policy.draw())
         else:
             batch.until = now + max(1.0, policy.retry.most)
-
-    def _skip(self, tp: TopicPartition, batch: _Batch) -> None:
-        offset, journal = batch.error.offset, self.work.journal
-        if journal is not None and not journal.completes(
-            tp, batch.number, offset, SKIPPED
-        ):
-            return  # the worker stops
-        self._client.go_back(tp, offset + 1)
-        with self._held.lock:
-            self.work.skipped += 1
-            self._held.done += 1
 
     def _new(self, tp: TopicPartition, number: int, error: CorruptBatchError) -> _Batch:
         # The offset behind one that was passed over is of the same batch if the words

@@ -17,7 +17,6 @@ from safeconsumer.worker.assembly import (
     Surroundings,
     assembled,
     calls_of,
-    journal_of,
     policy_of,
     tracer_of,
 )
@@ -27,6 +26,7 @@ from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
 from safeconsumer.worker.handlers import Handler, commits_alone
 from safeconsumer.worker.health import Report, Stats, snapshot
+from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import shared_out
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.settings import refuse_circle
@@ -143,7 +143,10 @@ class Worker:
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
-        self._journal = self._schedule.journal = journal_of(options, parts)
+        if client.journal is not None:
+            self._schedule.journal = HandlerJournal(
+                client.journal, self._schedule.fail, is_batch=options.is_batch
+            )
         self._tracer = tracer_of(options)
         calls = calls_of(options, called, parts, self._tracer)
         self._runner = around.choose(
@@ -261,8 +264,8 @@ class Worker:
             )
             self._client.membership.read_with(None, None)
             self._client.membership.refuse_commits(commits_alone)
-            if self._journal is not None:
-                self._journal.begin(self.running)
+            if self._client.journal is not None:
+                self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
@@ -448,8 +451,6 @@ class Worker:
             self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
-            if self._journal is not None:
-                self._journal.end()
             with contextlib.suppress(Exception):  # the error was reported before
                 self._client.lift_outages()
                 left = max(_LEAVE_SECONDS, end - self._clock())

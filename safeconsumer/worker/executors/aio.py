@@ -254,11 +254,11 @@ class Coroutines:
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         try:
-            calls, call = self._calls, self._call
-            context = context_of(task, calls.deadline, self._state)
-            if calls.journal is not None:
-                call = calls.journal.around(call, task)
-            run = self._run_batch if calls.is_batch else self._run_each
+            call, journal = self._call, self._schedule.journal
+            context = context_of(task, self._calls.deadline, self._state)
+            if journal is not None:
+                call = journal.around(call, task)
+            run = self._run_batch if self._calls.is_batch else self._run_each
             return await run(call, task, slot, context)
         except BaseException as error:
             if self._is_over:

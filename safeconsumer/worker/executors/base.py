@@ -8,7 +8,6 @@ from attrs import frozen
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler, HandlersFailError
-from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
@@ -62,7 +61,6 @@ class Calls:
         lifespan: makes the context manager that is entered before the first call.
         start_seconds: seconds that a process may take until it is ready.
         trace: makes spans of the calls; None: no spans.
-        journal: writes the calls into the consumer's journal; None: it keeps none.
     """
 
     handle: Handler
@@ -74,7 +72,6 @@ class Calls:
     lifespan: MakeLifespan | None = None
     start_seconds: float = START_SECONDS
     trace: "Tracer | None" = None
-    journal: HandlerJournal | None = None
 
     def around(self, handle: Handler) -> Handler:
         """Return the handler to be called in this process, in a span if spans are made."""

@@ -6,7 +6,7 @@ import functools
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -238,7 +238,8 @@ class Processes(Threads):
                 return Outcome(task=task, left=task.indexes)
             attempt = self._attempt(task, records)
             ask = functools.partial(self._ask, slot, records, _about(task, attempt))
-            answer = self._noted(ask, task)
+            journal = self._schedule.journal
+            answer = ask() if journal is None else journal.around_answer(ask, task)
         except NotBegunError:  # a span that is not ended is never exported
             return Outcome(task=task, left=task.indexes)
         except BaseException as error:  # noqa: BLE001 - the error of the other side
@@ -257,12 +258,6 @@ class Processes(Threads):
             is_batch=self._calls.is_batch,
             last=last,
         )
-
-    def _noted(self, ask: Callable[[], Answer], task: Task) -> Answer:
-        calls = self._calls
-        if calls.journal is None:
-            return ask()
-        return calls.journal.around_answer(ask, task, is_batch=calls.is_batch)
 
     def _attempt(self, task: Task, records: list[Any]) -> "Attempt | None":
         # The span lives here, and its context is sent along.

@@ -60,21 +60,6 @@ def test_what_is_polled_without_moving_on_comes_again(
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
-def test_a_handler_that_is_told_of_before_the_consumer_counts(tmp_path: Path) -> None:
-    """W4: what a writer was told before it had a group is its first consumer's."""
-    writer = JournalWriter(tmp_path)
-    writer.write("working", {"order": "key"})
-    writer.belong_to("g")
-    writer.write("assigned", {"partitions": [TP], "generation": 1})
-    run = {"from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
-    writer.write("deliver", {"tp": TP, **run})
-    call = {"op": "commit", "id": 1, "offsets": {TP: 2}}
-    writer.write("call", call)
-    writer.write("return", call)
-    (verdict,) = check([read(writer.path)]).values()
-    assert [one.check for one in verdict.findings] == ["W4"]
-
-
 def test_the_parts_of_a_journal_are_found_together(tmp_path: Path) -> None:
     """Their heads say the first group, also after another one was named."""
     writer = JournalWriter(tmp_path, member="a", part_bytes=1)

@@ -477,7 +477,7 @@ def w4_before_it_was_skipped() -> Fleet:
 def w4_of_a_batch() -> Fleet:
     # Of a batch one record failed, and all are committed.
     told = _worker().assigned(TP).poll(TP, 0, 3).begin_all(TP, 0, 1, 2)
-    return [told.end(TP, 0, ok=False, done=[0, 2], left=[]).commit(TP, 3)]
+    return [told.end(TP, 0, ok=False, done=[0, 2]).commit(TP, 3)]
 
 
 def w4_given_back() -> Fleet:
@@ -521,14 +521,14 @@ def w7_overtaken() -> Fleet:
 def w7_behind_a_batch() -> Fleet:
     # A record of a batch waits, and what stands behind the batch begins.
     told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
-    told.end(TP, 0, ok=False, done=[0, 2], left=[])
+    told.end(TP, 0, ok=False, done=[0, 2])
     return [told.begin(TP, 3).end(TP, 3)]
 
 
 def w7_handed_over() -> Fleet:
     # What another process had not begun is passed by.
     told = _worker().assigned(TP).poll(TP, 0, 4).begin_all(TP, 0, 1, 2)
-    told.end(TP, 0, ok=False, done=[0], left=[1, 2])
+    told.end(TP, 0, ok=False, done=[0])
     return [told.begin(TP, 2).end(TP, 2).begin(TP, 1).end(TP, 1)]
 
 
@@ -851,9 +851,9 @@ def worked_through() -> Fleet:
 def worked_in_batches() -> Fleet:
     # What failed comes again by itself, or all of it; another process began not all.
     told = _worker().assigned(TP).poll(TP, 0, 9).begin_all(TP, 0, 1, 2, 3)
-    told.end(TP, 0, ok=False, done=[0, 2], left=[]).handle(TP, 1, 3)
-    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[], left=[])
-    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[4], left=[5, 6])
+    told.end(TP, 0, ok=False, done=[0, 2]).handle(TP, 1, 3)
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[])
+    told.begin_all(TP, 4, 5, 6).end(TP, 4, ok=False, done=[4])
     return [told.begin_all(TP, 5, 6, 7, 8).end(TP, 5).commit(TP, 9)]
 
 

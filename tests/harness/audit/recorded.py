@@ -7,9 +7,9 @@ from typing import Any
 from kafka import ConsumerRebalanceListener
 
 from safeconsumer.holds import scope as scopes
-from safeconsumer.journal.calls import Calls
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.format import scope_text, tp_text
+from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
 
 
@@ -21,7 +21,8 @@ class Recorded:
 
     Args:
         consumer: the consumer that does the work.
-        journal: the journal, of the consumer's group.
+        journal: the journal.
+        group: the consumer's group.
         generation: returns the group's generation.
     """
 
@@ -29,22 +30,22 @@ class Recorded:
         self,
         consumer: Any,  # noqa: ANN401 - a client
         journal: JournalWriter,
+        group: str,
         generation: Callable[[], int],
     ) -> None:
         self._consumer = consumer
-        self._journal = journal
         self._generation = generation
-        self._calls = Calls(journal)
+        self._recorder = Recorder(journal, "", group)
         self._came = Deliveries(journal)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
         return getattr(self._consumer, name)
 
     def poll(self, timeout_ms: float) -> Mapping[Any, Any]:
-        began = {"after": self._journal.number, "asked": self._journal.now()}
+        began = self._recorder.began()
         polled: Mapping[Any, Any] = self._consumer.poll(timeout_ms)
         for tp, records in polled.items():
-            self._came.came(tp, records, None, **began)
+            self._came.write(tp, records, began)
         return polled
 
     def pause(self, *targets: Any, owner: str) -> None:  # noqa: ANN401 - the consumer's
@@ -63,11 +64,11 @@ class Recorded:
         self, op: str, targets: Collection[Any], owner: str
     ) -> AbstractContextManager[None]:
         names = [scope_text(scopes.of(one)) for one in targets]
-        return self._calls.around(op, {"scopes": names, "owner": owner})
+        return self._recorder.calling(op, {"scopes": names, "owner": owner})
 
     def commit(self, offsets: Mapping[Any, Any], timeout_ms: float) -> None:
         by_name = {tp_text(tp): one.offset for tp, one in offsets.items()}
-        with self._calls.around("commit", {"offsets": by_name}):
+        with self._recorder.calling("commit", {"offsets": by_name}):
             self._consumer.commit(offsets, timeout_ms=timeout_ms)
 
     def subscribe(self, *, pattern: str) -> None:
@@ -78,7 +79,7 @@ class Recorded:
         if partitions:
             names = sorted(map(tp_text, partitions))
             fields = {"partitions": names, "generation": self._generation()}
-            self._journal.write(event, fields)
+            self._recorder.tell(event, fields)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types

@@ -1,7 +1,8 @@
 """Workers whose consumers keep journals, judged by the audit: clean, or caught."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from safeconsumer import (
     Reject,
     Retry,
     RetryLater,
-    WorkerStateError,
     events,
 )
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, read
+from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
@@ -178,6 +179,48 @@ def test_a_worker_with_a_journal_is_judged(
         assert lanes == {"None" if order == "partition" else None}
 
 
+class Customer:
+    """A key of a program's own, whose objects look alike."""
+
+    def __init__(self, name: bytes | None) -> None:
+        if name == b"d":
+            message = "no customer"
+            raise ValueError(message)
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Customer) and self.name == other.name
+
+    def __repr__(self) -> str:
+        return "Customer()"
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=2)
+def test_keys_of_its_own(lab: Lab, tmp_path: Path) -> None:
+    """W7: lanes that look alike are told apart; a record without a key is skipped."""
+    filled(lab, 2, *["slow", "", "once", "slow"] * 6, keys="abcd")
+    run = Working(
+        lab,
+        told_to(lab),
+        order="key",
+        key=lambda record: Customer(record.key),
+        retry=QUICK,
+        on_exhausted="skip",
+        commit=OFTEN,
+        settings={"journal": tmp_path, "max_poll_records": 7},
+    )
+    run.done(48)
+    assert run.stop().skipped == 12
+    assert committed(lab) == [24, 24]
+    assert broken(tmp_path) == set()
+    lanes = {(one["tp"], one["lane"]) for one in entries(tmp_path, "handle")}
+    assert len(lanes) >= 6
+
+
 @pytest.mark.contract("W4", "W7")
 @in_both
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
@@ -185,9 +228,21 @@ def test_a_worker_with_a_journal_is_judged(
 def test_what_is_complete_is_written_before_anybody_hears_of_it(
     lab: Lab, tmp_path: Path, executor: str, policy: str
 ) -> None:
-    """W4, W7: a record that was skipped, or whose letter arrived, is as one that is done."""
+    """
+    W4, W7: a record that was skipped, or whose letter arrived, is as one that is done.
+
+    Nothing is written under the worker's lock: a signal handler that interrupts a write
+    and pauses waits for that lock.
+    """
     filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
-    writer = JournalWriter(tmp_path)
+    writer, runs = JournalWriter(tmp_path), []
+    flush = writer.flush
+
+    def flush_unlocked() -> None:
+        assert not any(run.worker._engine.held.lock._is_owned() for run in runs)
+        flush()
+
+    writer.flush = flush_unlocked  # type: ignore[method-assign]  # on purpose
     options: dict[str, Any] = {"on_exhausted": "skip"}
     if policy == "dead_letter":
         options = {"dead_letter": DeadLetter(producer(lab), "dead", max_ratio=None)}
@@ -206,6 +261,7 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
         settings={"journal": writer},
         **options,
     )
+    runs.append(run)
     run.done(40)
     run.stop()
     assert committed(lab) == [20, 20]
@@ -431,6 +487,22 @@ def test_a_worker_that_breaks_its_promise_is_found(
 # ------------------------------------------------------------ a journal that fails
 
 
+@contextmanager
+def full(event: str) -> Iterator[None]:
+    """Have the disk full from the first entry of this event on."""
+    appending = writing._append
+
+    def append(file: int, path: Path, line: str) -> int:
+        if f'"e":"{event}"' in line:
+            message = "is the disk full?"
+            raise JournalError(message)
+        return appending(file, path, line)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "_append", append)
+        yield
+
+
 @in_both
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
@@ -440,33 +512,23 @@ def test_what_cannot_be_written_is_not_complete(
 ) -> None:
     """W4: a full disk stops the worker, whatever its policy; the record comes again."""
     filled(lab, 1, "bad", "bad", "bad")
-    writer = JournalWriter(tmp_path)
-    writing = writer.write
-
-    def full(kind: str, fields: Any) -> None:
-        if kind == event:
-            message = "is the disk full?"
-            raise JournalError(message)
-        writing(kind, fields)
-
-    writer.write = full  # type: ignore[method-assign]  # on purpose
     handler: Any = Handler(lab, bad=fails)
     calls = handler.calls
     if batch is not None:
         several = InBatches(handler)
         handler = several.wait if executor == "asyncio" else several
-    run = Working(
-        lab,
-        handler,
-        executor=executor,
-        batch=batch,
-        retry=Retry(attempts=1),
-        on_exhausted="skip",
-        settings={"journal": writer},
-    )
-    error = run.ends()
+    with full(event):
+        run = Working(
+            lab,
+            handler,
+            executor=executor,
+            batch=batch,
+            retry=Retry(attempts=1),
+            on_exhausted="skip",
+            settings={"journal": tmp_path},
+        )
+        error = run.ends()
     assert isinstance(error, JournalError)
-    assert run.worker.stats().skipped == run.worker.stats().done == 0
     assert committed(lab) == [None if event == "working" else 0]
     assert bool(calls) is (event in {"handled", "completed"})
 
@@ -477,24 +539,16 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(
 ) -> None:
     """W7: it has arrived, and arrives again with the next start."""
     filled(lab, 1, "bad", "")
-    writer = JournalWriter(tmp_path)
-    writing, arrived = writer.write, []
-
-    def full(kind: str, fields: Any) -> None:
-        if kind == "completed":
-            message = "is the disk full?"
-            raise JournalError(message)
-        writing(kind, fields)
-
-    writer.write = full  # type: ignore[method-assign]  # on purpose
-    run = Working(
-        lab,
-        Handler(lab, bad=fails),
-        retry=Retry(attempts=1),
-        dead_letter=lambda record, _: arrived.append(record.offset),
-        settings={"journal": writer},
-    )
-    assert isinstance(run.ends(), JournalError)
+    arrived: list[int] = []
+    with full("completed"):
+        run = Working(
+            lab,
+            Handler(lab, bad=fails),
+            retry=Retry(attempts=1),
+            dead_letter=lambda record, _: arrived.append(record.offset),
+            settings={"journal": tmp_path},
+        )
+        assert isinstance(run.ends(), JournalError)
     assert (arrived, committed(lab)) == ([0], [0])
 
 
@@ -510,7 +564,7 @@ def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
     first = Working(lab, Handler(lab, slow=0.5), settings=settings)
     first.done(1)
     second = Working(lab, Handler(lab), name="second", settings=settings)
-    assert isinstance(second.ends(), WorkerStateError)
+    assert isinstance(second.ends(), JournalError)
     first.stop(drain=False)  # a handler is given up
     third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
     lab.until(lambda: committed(lab) == [10], 100.0)

@@ -47,6 +47,7 @@ class SoakMember:
             self.consumer = Recorded(
                 Stock(raw),
                 self._journal,
+                GROUP,
                 lambda: raw._coordinator._generation.generation_id,
             )
         self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)

@@ -17,7 +17,7 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
     came = Deliveries(writer)
     for offsets in calls:
         records = [SimpleNamespace(offset=one, timestamp=None) for one in offsets]
-        came.came(("orders", 0), records, end)
+        came.write(("orders", 0), records, {"after": 1, "asked": 0.0}, end=end)
     producer = JournalWriter(folder, member="producer")
     producer.write("acked", {"tp": "orders:0", "first": 0, "last": 9})
     found = findings_of(check([read(path) for path in folder.iterdir()]))
