@@ -4,7 +4,35 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from safeconsumer.audit.facts import Address
+from safeconsumer.audit.entries import Entry
+from safeconsumer.audit.reading import TopicPartition
+
+
+@frozen(order=True)
+class Address:
+    """
+    What an entry is about: a case, which is judged, or what several cases share.
+
+    Attributes:
+        group: the consumer group, "" for none; None for every group, as of what
+            producers wrote.
+        topic: a topic; "" for every partition of the group.
+        partition: its number; -1 with an empty topic.
+    """
+
+    group: str | None
+    topic: str = ""
+    partition: int = -1
+
+    @property
+    def is_case(self) -> bool:
+        """Whether it is one group and one partition, which can be judged."""
+        return self.group is not None and self.topic != ""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The topic and the partition."""
+        return self.topic, self.partition
 
 
 class Basis(StrEnum):
@@ -41,3 +69,26 @@ class Finding:
     basis: Basis
     at: float | None = None
     entry: int | None = None
+
+
+@frozen
+class Subject:
+    """One member, and the group and the partition of which its entries are judged."""
+
+    case: Address
+    member: str
+
+    def finding(
+        self, check: str, entry: Entry, offset: int | None, evidence: str
+    ) -> Finding:
+        """Return what one entry of the member's journal shows."""
+        return Finding(
+            check=check,
+            case=self.case,
+            member=self.member,
+            offset=offset,
+            evidence=f"entry {entry.n}: {evidence}",
+            basis=Basis.ORDER,
+            at=entry.at,
+            entry=entry.n,
+        )

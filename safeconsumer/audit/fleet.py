@@ -1,23 +1,23 @@
 """
 Judges by offsets what members did together with one partition: A2 and W5.
 
-``replay.py`` judges what one member's own journal proves, ``group_holds.py`` compares
+``tracks.py`` judges what one member's own journal proves, ``group_holds.py`` compares
 members with holds of their group.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from attrs import define, field
 
-from safeconsumer.audit.facts import Address, Fact
-from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.entries import Acked, Kept
+from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
+from safeconsumer.audit.tracks import Track
 
-Members = Mapping[str, Replay]
+Members = Mapping[str, Track]
 
 
 @define
@@ -33,13 +33,13 @@ class Acknowledged:
     told: dict[str, Spans] = field(factory=dict)
     least: int = 0
 
-    def add(self, fact: Fact) -> None:
-        """Add a run, or the first offset of the log."""
-        if fact.event == "kept":
-            self.least = max(self.least, fact["first"])
+    def add(self, member: str, entry: Acked | Kept) -> None:
+        """Add a run that a member reported, or the first offset of the log."""
+        if isinstance(entry, Kept):
+            self.least = max(self.least, entry.first)
             return
-        known = self.told.setdefault(fact.member, Spans())
-        known.add(fact["first"], fact["last"] + 1)
+        known = self.told.setdefault(member, Spans())
+        known.add(entry.first, entry.last + 1)
 
     @property
     def untold(self) -> int:
@@ -62,8 +62,7 @@ def missing(
     Members without a group share nothing: each must deliver all records between its
     first position and its last record; once drained, they must have delivered all of
     them together.
-    Records that a seek skipped are missing too: only the program knows whether that was
-    intended.
+    What the application skipped by a seek, or the client's reset rule, is not missing.
     """
     if not case.group and not is_drained:
         for member in members.values():
@@ -74,7 +73,7 @@ def missing(
 
 def _missing(
     case: Address,
-    members: Iterable[Replay],
+    members: Iterable[Track],
     acknowledged: Acknowledged,
     *,
     is_drained: bool,
@@ -83,14 +82,15 @@ def _missing(
     written = merged(acknowledged.runs)
     # Within an ownership, a missing record looks like an offset without a record.
     untold = acknowledged.untold if written else math.inf
-    passed = positions(epochs) if untold else ()
+    skips = skipped(epochs)
+    passed = merged([*positions(epochs), *skips]) if untold else ()
     for (_, end), (start, _) in pairwise(passed):
         if end < untold:
             said = f"nobody delivered offsets {end} to {min(start, untold) - 1}"
             yield _of_offsets("A2", case, end, said)
     if not written:
         return
-    covered = merged(span for one in epochs for span in one.came)
+    covered = merged([*(span for one in epochs for span in one.came), *skips])
     if not is_drained:
         # Records before the first position of an ownership may have been read before
         # there were journals. Records after the last delivery may still come, unless
@@ -109,6 +109,19 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
     return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
+def skipped(epochs: Sequence[Epoch]) -> Spans:
+    """Return what a seek, or the client's reset rule, skipped."""
+    found = [span for one in epochs for span in one.skipped]
+    # A seek before anything came skips what lies between all others and its target.
+    sought = {one.runs[0].start for one in epochs if one.was_sought and one.runs}
+    end = 0
+    for start, end_of_run in positions(epochs):
+        if start in sought:
+            found.append((end, start))
+        end = end_of_run
+    return merged(found)
+
+
 def not_done(
     case: Address, members: Members, acknowledged: Acknowledged
 ) -> Iterator[Finding]:
@@ -125,7 +138,8 @@ def not_done(
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
     workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
     came = (span for epoch in workers for span in epoch.came)
-    for start, end in uncovered(merged([*acknowledged.runs, *came]), covered):
+    written = uncovered(merged(acknowledged.runs), skipped([*plain, *workers]))
+    for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
 

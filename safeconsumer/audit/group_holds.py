@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from attrs import frozen
 
 from safeconsumer.audit.control import Span
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.tracks import Track
 
-Members = Mapping[str, Replay]
+Members = Mapping[str, Track]
 
 
 @frozen(kw_only=True)

@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
-from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.entries import (
+    Call,
+    Completed,
+    Deliver,
+    Dropped,
+    Entry,
+    Handle,
+    Handled,
+)
 from safeconsumer.audit.ownerships import Moments
 from safeconsumer.audit.spans import Spans
 
@@ -30,11 +38,11 @@ class _Step:
     stint: int
 
 
-# Takes the check, the fact, the offset and the evidence.
-Find = Callable[[str, Fact, int, str], object]
+# Takes the check, the entry, the offset and the evidence.
+Find = Callable[[str, Entry, int, str], object]
 
 
-class Handled:
+class Handlers:
     """
     Follows the handlers of one partition.
 
@@ -87,18 +95,18 @@ class Handled:
         self._open -= self._left
         self._goes_back(start)
 
-    def dropped(self, fact: Fact) -> None:
+    def dropped(self, entry: Dropped) -> None:
         """Note that the worker gave up what it had before it noticed a seek."""
-        self._left |= {one for one in self._open if one < fact["before"]}
+        self._left |= {one for one in self._open if one < entry.before}
         self._open -= self._left
         self._lanes.clear()
 
-    def delivered(self, fact: Fact) -> None:
+    def delivered(self, entry: Deliver) -> None:
         """Expect the records of a run to be handled."""
-        if self._next is not None and fact["from"] < self._next:
-            self._goes_back(fact["from"])
-        self._next, at = fact["next"], fact["first"]
-        for start, end in (*(fact["gaps"] or ()), (fact["last"] + 1, 0)):
+        if self._next is not None and entry.start < self._next:
+            self._goes_back(entry.start)
+        self._next, at = entry.next, entry.first
+        for start, end in (*(entry.gaps or ()), (entry.last + 1, 0)):
             came = range(at, start)
             self._open.update(came)
             self._left.difference_update(came)
@@ -115,72 +123,72 @@ class Handled:
         """Yield the offsets whose handlers have begun and not ended."""
         return (one for step in self._running.values() for one in step.offsets)
 
-    def began(self, fact: Fact) -> None:
+    def began(self, entry: Handle) -> None:
         """Judge a start."""
-        offsets, lane, epoch = offsets_of(fact), fact["lane"], fact["epoch"]
+        offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
         for offset in offsets:
-            self.begun.add(fact.at, offset)
+            self.begun.add(entry.at, offset)
         for other in self._running.values():
             if lane is not None and other.lane == lane:
                 said = f"while {other.offsets[0]} of its lane was handled"
-                self._find("W7", fact, offsets[0], f"began {offsets[0]} {said}")
+                self._find("W7", entry, offsets[0], f"began {offsets[0]} {said}")
         is_over = self._is_over(epoch)
         stint = -1 if is_over else self._stint
-        self._running[fact["id"]] = _Step(offsets, lane, stint)
+        self._running[entry.id] = _Step(offsets, lane, stint)
         if is_over:  # it belongs to an ownership that has ended, and does not count
             return
         self._newest = self._newest if epoch is None else epoch
         for offset in offsets:
             if offset not in self._open and offset not in self._left:
                 said = f"began {offset}, which is complete or was not delivered"
-                self._find("W5", fact, offset, said)
+                self._find("W5", entry, offset, said)
         if lane is not None:
-            self._follow(fact, offsets, lane)
+            self._follow(entry, offsets, lane)
 
     def _is_over(self, epoch: int | None) -> bool:
         return epoch is not None and (epoch < self._newest or epoch <= self._over)
 
-    def _follow(self, fact: Fact, offsets: Sequence[int], lane: str) -> None:
+    def _follow(self, entry: Handle, offsets: Sequence[int], lane: str) -> None:
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
         if before and first < before[0]:
             said = f"began {first} after {before[0]} of its lane"
-            self._find("W7", fact, first, said)
+            self._find("W7", entry, first, said)
         for one in before:
             if one < last and one in self._open and one not in offsets:
                 said = f"began {last} before {one} of its lane was complete"
-                self._find("W7", fact, last, said)
+                self._find("W7", entry, last, said)
                 break
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
 
-    def ended(self, fact: Fact) -> None:
+    def ended(self, entry: Handled) -> None:
         """Note the end of a handler; the records that it is done with are complete."""
-        step = self._running.pop(fact["id"], None)
+        step = self._running.pop(entry.id, None)
         if step is None:
             return
-        done = step.offsets if fact["ok"] else fact["done"] or ()
+        done = step.offsets if entry.ok else entry.done or ()
         for offset in done:
             self.done.add(offset, offset + 1)
         if step.stint == self._stint:
             self._open.difference_update(done)
             self._left.difference_update(done)
 
-    def completed(self, fact: Fact) -> None:
+    def completed(self, entry: Completed) -> None:
         """Note a record that is complete although its handler failed."""
-        offset = fact["offset"]
+        offset = entry.offset
         self.done.add(offset, offset + 1)
-        if not self._is_over(fact["epoch"]):
+        if not self._is_over(entry.epoch):
             self._open.discard(offset)
             self._left.discard(offset)
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, fact: Fact, offset: int) -> None:
+    def committing(self, entry: Call, offset: int) -> None:
         """Judge a commit when it is asked for."""
         first = min((one for one in self._open if one < offset), default=None)
         if first is not None:
             said = f"committed {offset}, {first} is not complete"
-            self._find("W4", fact, first, said)
+            self._find("W4", entry, first, said)
         # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
         self._lanes = {
@@ -188,7 +196,7 @@ class Handled:
         }
 
 
-def offsets_of(fact: Fact) -> Sequence[int]:
+def offsets_of(entry: Handle) -> Sequence[int]:
     """Return the records with which a handler begins, in the order of offsets."""
-    several: Sequence[int] | None = fact["offsets"]
-    return (fact["offset"],) if several is None else sorted(several)
+    several: Sequence[int] | None = entry.offsets
+    return (entry.offset,) if several is None else sorted(several)

@@ -1,7 +1,7 @@
 """
-Follows which holds are in force over one partition, and when each ended.
+Follows which holds a member has, and when each ended.
 
-Both the checks and the picture use this module. It reads calls, their returns, and the
+Both the checks and the timeline use this module. It reads calls, their returns, and the
 entries about holds that were placed elsewhere, never what the consumer reports of its
 own state:
 
@@ -17,17 +17,26 @@ own state:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
-from safeconsumer.audit.facts import Fact
-from safeconsumer.audit.reading import is_partition
+from safeconsumer.audit.entries import Call, Hold, Lift, Ownership, Return, Running
+from safeconsumer.audit.reading import (
+    TopicPartition,
+    covering_for_group,
+    is_partition,
+    partition_of,
+    tp_of,
+)
 from safeconsumer.journal.format import EXPIRED
 
 # The owner of holds by plain calls, which may move with a partition (hand-over).
 _APP = "app"
 _UNTIL_RESUMED, _PLAIN = "until_resumed", "plain"
+
+# How many times a hold may be placed again in one poll, and each be known apart.
+_AGAIN = 16
 
 Key = tuple[str, str]
 """
@@ -35,23 +44,33 @@ A hold's scope and owner.
 """
 
 
+@frozen
+class Departure:
+    """The entry with which an ownership ended."""
+
+    number: int
+    at: float
+
+
 @frozen(kw_only=True)
 class Placed:
     """
-    A hold over the partition.
+    A hold of the member.
 
     Attributes:
         scope: its scope, as it was written.
         owner: its owner.
         asked: the entry in which it was asked for, or reported.
         number: the number of the entry from which on it is in force.
-        at: the time of that entry, seconds since the epoch, by the member's clock.
+        at: the time of the entry ``number``, seconds since the epoch, by the member's
+            clock.
         until: when it ends at the latest.
         is_for_good: whether no end of an ownership ends it.
         is_plain: whether a join that leaves it out ends it, and, while it is not owned,
             any resume of the application.
         is_remote: whether it was placed elsewhere.
-        running: offsets that handlers were working on when it came into force.
+        running: offsets, by partition, that handlers were working on when it came into
+            force.
     """
 
     scope: str
@@ -63,44 +82,53 @@ class Placed:
     is_for_good: bool = False
     is_plain: bool = False
     is_remote: bool = False
-    running: Sequence[int] = ()
+    running: Mapping[str, Sequence[int]] = field(factory=dict)
 
     @property
     def key(self) -> Key:
         """Its scope and owner."""
         return self.scope, self.owner
 
-    def is_ended_by(self, lift: Fact) -> bool:
-        """Return whether an entry about an end concerns this hold, and is plausible."""
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Return whether it covers a partition.
+
+        Raises:
+            JournalError: its scope cannot be read here.
+        """
+        return covering_for_group(self.scope)(tp)
+
+    def is_ended_by(self, lift: Lift, gone: Departure | None) -> bool:
+        """
+        Return whether an entry about an end concerns this hold, and is plausible.
+
+        Args:
+            lift: the entry.
+            gone: the last end of an ownership that the hold covers.
+        """
         if self.is_remote:
             return True
-        if lift["why"] == EXPIRED or self.is_for_good:  # when it expires is known
+        if lift.why == EXPIRED or self.is_for_good:  # when it expires is known
             return False
         if self.is_plain:  # any resume may end it, and the join that leaves it out
             return ended_at(lift) >= self.at
-        return lift["departed"] is not None and lift["departed"] > self.asked
+        return gone is not None and gone.number > self.asked
 
-    def ended(self, fact: Fact) -> "Placed":
-        """Return it with the moment at which a resume or a reported end ended it."""
-        end = fact.at
-        if fact.event == "lift":
-            departed = None if self.is_remote else fact["departed_at"]
-            end = ended_at(fact) if departed is None else float(departed)
-        return evolve(self, until=min(self.until, end))
-
-    def is_over(self, lift: Fact, fact: Fact) -> bool:
-        """Return whether an earlier fact comes after the end that is reported now."""
-        if not self.is_ended_by(lift):
+    def is_over(
+        self, lift: Lift, gone: Departure | None, number: int, at: float
+    ) -> bool:
+        """Return whether an earlier entry comes after the end that is reported now."""
+        if not self.is_ended_by(lift, gone):
             return False
-        if self.is_remote or lift["departed"] is None:
-            return fact.at >= ended_at(lift)
-        return fact.number > int(lift["departed"])
+        if self.is_remote or gone is None:
+            return at >= ended_at(lift)
+        return number > gone.number
 
 
 @frozen(kw_only=True)
 class Change:
     """
-    The holds that a fact changed.
+    The holds that an entry changed.
 
     Attributes:
         placed: holds that are in force from now on; each replaces an earlier one with
@@ -113,123 +141,195 @@ class Change:
 
 
 class Holds:
-    """Follows the holds of one member over one partition."""
+    """
+    Follows the holds of one member.
+
+    Attributes:
+        heard: the holds from elsewhere that it read, and when.
+        lags: when it read a hold that the broker had appended less long ago than any
+            before, and how long, by two clocks.
+    """
 
     def __init__(self) -> None:
-        self._standing: dict[Key, Placed] = {}
-        # The hold that was in force when it was placed again, and how many polls had
-        # returned by then. A poll that was already running must obey that hold.
-        self._before: dict[Key, tuple[int, Placed]] = {}
+        # What stands, after what it was placed for before without a break: a poll that
+        # was on its way by then must obey that.
+        self._standing: dict[Key, list[Placed]] = {}
+        self.heard: dict[Key, list[float]] = {}
+        self.lags: list[tuple[float, float]] = []
         self._asked: dict[object, int] = {}
-        self._resuming: dict[object, tuple[Placed, ...]] = {}
+        self._resuming: dict[object, list[list[Placed]]] = {}
+        self._departed: dict[TopicPartition, Departure] = {}
+        self._running: Mapping[str, Sequence[int]] = {}
+        self._over: dict[TopicPartition, list[list[Placed]]] = {}
 
-    def take(self, fact: Fact) -> Change:
+    def __bool__(self) -> bool:
+        """Return whether anything is held."""
+        return bool(self._standing)
+
+    @property
+    def placed(self) -> Sequence[Placed]:
+        """The holds that stand, expired or not."""
+        return [own[-1] for own in self._standing.values()]
+
+    # ------------------------------------------------------------ entries
+
+    def runs(self, entry: Running) -> None:
+        """Note the records that handlers are working on, for the hold that follows."""
+        self._running = entry.records
+
+    def departed(self, entry: Ownership) -> None:
+        """Note that ownerships ended."""
+        for name in entry.partitions:
+            self._departed[tp_of(name)] = Departure(entry.n, entry.at)
+
+    def departure(self, scope: str) -> Departure | None:
         """
-        Follow a fact, and return what it changed.
+        Return the last end of an ownership that a scope covers.
 
-        The entry that a hold from elsewhere was lifted, or that a hold ended with an
-        ownership, may be written late: until then :meth:`standing` includes the hold.
+        Raises:
+            JournalError: the scope cannot be read here.
         """
-        match fact.event, fact["op"]:
-            case "call", "pause":
-                self._asked[fact["id"]] = fact.number
-            case ("hold", _) | ("return", "pause"):
-                return self._place(fact)
-            case "call", "resume":
-                over = [self._standing.get(key) for key in keys(fact)]
-                self._resuming[fact["id"]] = tuple(one for one in over if one)
-                return self._end(fact, keys(fact))
-            case "return", "resume":
-                return self._resumed(fact)
-            case "lift", _:
-                for key in keys(fact):
-                    _, before = self._before.get(key, (0, None))
-                    if before is not None and before.is_ended_by(fact):
-                        del self._before[key]
-                known = (self._standing.get(key) for key in keys(fact))
-                ended = [one for one in known if one and one.is_ended_by(fact)]
-                return self._end(fact, [one.key for one in ended])
-        return Change()
+        covers = covering_for_group(scope)
+        gone = (one for tp, one in self._departed.items() if covers(tp))
+        return max(gone, key=lambda one: one.number, default=None)
 
-    def standing(self, at: float, before: float = math.inf) -> list[Placed]:
-        """Return the holds over the partition at a moment, if placed before an entry."""
-        found = []
-        for key, one in self._standing.items():
-            if at >= one.until:
-                continue
-            if one.number >= before and key in self._before:
-                _, one = self._before[key]  # noqa: PLW2901 - the earlier one
-            if one.number < before:
-                found.append(one)
-        return found
-
-    def _place(self, fact: Fact) -> Change:
-        asked = self._asked.pop(fact["id"], fact.number)
-        if fact["ok"] is False:
+    def called(self, entry: Call) -> Change:
+        """Follow the call of pause or resume."""
+        if entry.op == "pause":
+            self._asked[entry.id] = entry.n
             return Change()
-        placed = tuple(_placed(fact, asked))
-        before = dict(self._stood(fact, [one.key for one in placed]))
-        change = self._end(fact, [one.key for one in placed])
-        self._standing.update((one.key, one) for one in placed)
-        self._before.update(before)
-        return evolve(change, placed=placed)
+        own = list(_keys(entry))
+        self._resuming[entry.id] = [
+            self._standing[key] for key in own if key in self._standing
+        ]
+        return self._end(own, entry.at)
 
-    def _stood(
-        self, fact: Fact, again: Iterable[Key]
-    ) -> Iterator[tuple[Key, tuple[int, Placed]]]:
-        # If one poll sees several, the first counts: it was in force at the call.
-        for key in again:
-            one = self._standing.get(key)
-            if one is not None and fact.at < one.until:
-                polls, before = self._before.get(key, (-1, one))
-                yield key, (fact.polls, before if polls == fact.polls else one)
-
-    def _resumed(self, fact: Fact) -> Change:
-        over = self._resuming.pop(fact["id"], ())
-        if fact["ok"] is not False:
+    def returned(self, entry: Return) -> Change:
+        """Follow the return of pause or resume."""
+        if entry.op == "pause":
+            asked = self._asked.pop(entry.id, entry.n)
+            return Change() if entry.ok is False else self._place(entry, asked)
+        over = self._resuming.pop(entry.id, ())
+        if entry.ok is not False:
             return Change()
         # Meanwhile it may have ended, or another thread may have placed it again.
-        again = tuple(
-            evolve(one, number=fact.number, at=fact.at)
-            for one in over
-            if one.key not in self._standing
-        )
-        self._standing.update((one.key, one) for one in again)
-        return Change(placed=again)
+        again = [own for own in over if own[-1].key not in self._standing]
+        for own in again:
+            self._stand([evolve(own[-1], number=entry.n, at=entry.at)])
+        return Change(placed=tuple(self._standing[own[-1].key][-1] for own in again))
 
-    def _end(self, fact: Fact, over: Iterable[Key]) -> Change:
-        over = list(over)
+    def hears(self, entry: Hold) -> Change:
+        """Follow a hold from elsewhere."""
+        self.heard.setdefault((entry.scope, entry.owner or ""), []).append(entry.at)
+        if entry.written is not None:
+            lag = entry.at - entry.written
+            if not self.lags or lag < self.lags[-1][1]:
+                self.lags.append((entry.at, lag))
+        return self._place(entry, entry.n)
+
+    def lifted(self, entry: Lift) -> tuple[Change, Departure | None]:
+        """
+        Follow the end of a hold that no call lifted, with the departure that may be why.
+
+        The entry may be written late: until then :meth:`over` includes the hold.
+        """
+        gone = self.departure(entry.scope)
+        key = entry.scope, entry.owner or ""
+        own = self._standing.get(key)
+        if own is None:
+            return Change(), gone
+        own[:] = [one for one in own if not one.is_ended_by(entry, gone)] or own
+        if not own[-1].is_ended_by(entry, gone):
+            return Change(), gone
+        end = ended_at(entry)
+        if gone is not None and not own[-1].is_remote:
+            end = gone.at
+        return self._end([key], end), gone
+
+    # ------------------------------------------------------------ questions
+
+    def standing(
+        self, tp: TopicPartition, at: float, before: float = math.inf
+    ) -> list[Placed]:
+        """Return the holds over a partition at a moment, if placed before an entry."""
+        found = []
+        for own in self._covering(tp):
+            earlier = [one for one in own if one.number < before]
+            if at < own[-1].until and earlier:
+                found.append(earlier[-1])
+        return found
+
+    def _covering(self, tp: TopicPartition) -> Sequence[list[Placed]]:
+        known = self._over.get(tp)
+        if known is None:
+            every = self._standing.values()
+            known = self._over[tp] = [own for own in every if own[-1].covers(tp)]
+        return known
+
+    # ------------------------------------------------------------ inside
+
+    def _place(self, entry: Return | Hold, asked: int) -> Change:
+        placed = [_placed(entry, key, asked, self._running) for key in _keys(entry)]
+        before = [self._standing.get(one.key, []) for one in placed]
+        for one, own in zip(placed, before, strict=True):
+            goes_on = own and entry.at < own[-1].until
+            self._stand([*own, one] if goes_on else [one])
+        ended = [
+            evolve(own[-1], until=min(own[-1].until, entry.at)) for own in before if own
+        ]
+        return Change(placed=tuple(placed), ended=tuple(ended))
+
+    def _stand(self, own: list[Placed]) -> None:
+        if len(own) > _AGAIN:
+            del own[1]  # the first one tells since when it stands
+        covering_for_group(own[-1].scope)  # one that cannot be read is an error at once
+        self._standing[own[-1].key] = own
+        self._forget(own[-1].scope)
+
+    def _end(self, over: Iterable[Key], at: float) -> Change:
+        ended = []
         for key in over:
-            self._before.pop(key, None)
-        known = [self._standing.pop(key, None) for key in over]
-        return Change(ended=tuple(one.ended(fact) for one in known if one is not None))
+            own = self._standing.pop(key, None)
+            if own is not None:
+                self._forget(own[-1].scope)
+                ended.append(evolve(own[-1], until=min(own[-1].until, at)))
+        return Change(ended=tuple(ended))
+
+    def _forget(self, scope: str) -> None:
+        # Which holds cover which partition is found out again when it is asked for.
+        if is_partition(scope):
+            self._over.pop(partition_of(scope), None)
+        else:
+            self._over.clear()
 
 
-def keys(fact: Fact) -> Iterator[Key]:
-    """Yield the scopes of a fact that cover the partition, each with the owner."""
-    for scope in fact["scopes"] or ():
-        yield scope, fact["owner"] or ""
+def ended_at(lift: Lift) -> float:
+    """Return when a hold from elsewhere ended, by the entry that reports it."""
+    return min(lift.at, lift.since or lift.at)
 
 
-def ended_at(lift: Fact) -> float:
-    """Return when a hold from elsewhere ended, by the fact that reports it."""
-    return min(lift.at, float(lift["since"] or lift.at))
+def _keys(entry: Call | Hold) -> Iterator[Key]:
+    scopes = [entry.scope] if isinstance(entry, Hold) else entry.scopes or ()
+    return ((scope, entry.owner or "") for scope in scopes)
 
 
-def _placed(fact: Fact, asked: int) -> Iterator[Placed]:
-    for scope, owner in keys(fact):
-        is_carried = owner == _APP and is_partition(scope)
-        is_plain = fact["lifetime"] == _PLAIN and is_partition(scope)
-        is_strict = fact["lifetime"] in {_UNTIL_RESUMED, _PLAIN} and not is_plain
-        yield Placed(
-            scope=scope,
-            owner=owner,
-            asked=asked,
-            number=fact.number,
-            at=fact.at,
-            until=fact["until"] or math.inf,
-            is_for_good=is_strict and not is_carried,
-            is_plain=is_plain,
-            is_remote=fact.event == "hold",
-            running=fact["running"] or (),
-        )
+def _placed(
+    entry: Return | Hold, key: Key, asked: int, running: Mapping[str, Sequence[int]]
+) -> Placed:
+    scope, owner = key
+    lifetime = None if isinstance(entry, Hold) else entry.lifetime
+    is_carried = owner == _APP and is_partition(scope)
+    is_plain = lifetime == _PLAIN and is_partition(scope)
+    is_strict = lifetime in {_UNTIL_RESUMED, _PLAIN} and not is_plain
+    return Placed(
+        scope=scope,
+        owner=owner,
+        asked=asked,
+        number=entry.n,
+        at=entry.at,
+        until=entry.until or math.inf,
+        is_for_good=is_strict and not is_carried,
+        is_plain=is_plain,
+        is_remote=isinstance(entry, Hold),
+        running=running,
+    )

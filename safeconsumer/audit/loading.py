@@ -4,17 +4,19 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
 from attrs import frozen
 
-from safeconsumer.audit.checker import Court, Settings
-from safeconsumer.audit.facts import facts
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.entries import Entry, Other
+from safeconsumer.audit.members import split
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.audit.stream import Joined, sources
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.stream import Joined, Source, sources
 from safeconsumer.errors import JournalError
 
 _PART_NUMBER = re.compile(r"\.\d{6}$")
@@ -29,8 +31,8 @@ class JournalSet(Protocol):
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
 
-    def about(self, tp: TopicPartition, /) -> Sequence[Source]:
-        """Return the journals, at least with their entries about one partition."""
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
 
     def judged(
         self, settings: Settings, more: Sequence[Source] = ()
@@ -66,16 +68,22 @@ class Journals:
         """How many journals there are, without those in folders that cannot be listed."""
         return len(self.opened) + self.lost
 
-    def about(self, _tp: TopicPartition) -> Sequence[Source]:
-        """Return the journals, at least with their entries about one partition."""
-        return self.opened
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
+        found: list[Entry | Other] = []
+        for journal in self.opened:
+            if journal.member == member:
+                with suppress(JournalError):  # broken further on, which judged() names
+                    upto = takewhile(lambda entry: entry.n <= last, journal.entries)
+                    found.extend(entry for entry in upto if entry.n >= first)
+        return found
 
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
         named: set[TopicPartition] = set()
         for one in self.opened:
             with suppress(JournalError):  # judged() names it
-                named.update((about.topic, about.partition) for about, _ in facts(one))
+                named.update(about.tp for about, _ in split(one))
         return {tp for tp in named if tp[0]}
 
     def judged(
@@ -88,14 +96,14 @@ class Journals:
             settings: the assumptions.
             more: further journals, for example of topics.
         """
-        court = Court(settings)
+        checker = Checker(settings)
         troubles = list(self.troubles)
         for journal in (*self.opened, *more):
             try:
-                court.hear(journal)
+                checker.read(journal)
             except JournalError as error:
                 troubles.append(str(error))
-        rows = (row for one in court.verdicts().values() for row in rows_of(one))
+        rows = (row for one in checker.results().values() for row in rows_of(one))
         return tuple(rows), tuple(troubles)
 
 

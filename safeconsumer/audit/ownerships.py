@@ -5,14 +5,21 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 
 from safeconsumer.audit.spans import Spans
 
 
-@frozen(kw_only=True)
+@define
 class Delivered:
-    """Runs of delivered records without a gap between; ``at`` is when the first came."""
+    """
+    Runs of records without a gap between.
+
+    Attributes:
+        start: the position before them.
+        end: the position after them.
+        at: when the first record came; ``inf`` if the position moved without one.
+    """
 
     start: int
     end: int
@@ -88,25 +95,6 @@ class Commits:
         return max(self.offset, default=-1)
 
 
-@frozen(kw_only=True)
-class Dated:
-    """
-    A record and its time.
-
-    Attributes:
-        offset: its offset.
-        at: its time, seconds since the epoch.
-        is_brokers: whether the broker set the time when it appended the record;
-            otherwise its producer did.
-        seen: when it was delivered.
-    """
-
-    offset: int
-    at: float
-    is_brokers: bool
-    seen: float
-
-
 @define(kw_only=True, eq=False)
 class Epoch:
     """
@@ -115,13 +103,12 @@ class Epoch:
     Attributes:
         member: the member that owned the partition.
         at: when it began.
-        over: the time of its last fact.
+        over: when it ended, or the journal.
         runs: the runs through which its position moved.
         first: when its first record came, and the offset; records of a peek count,
             too. None: no record came.
         came: the offsets of its records, without those that the position skipped.
-        dated: the records at which it continued from a new position, if their times are
-            known, and the last record with a time.
+        skipped: offsets that the application, or the client's reset rule, skipped.
         commits: the commits that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
@@ -130,6 +117,7 @@ class Epoch:
         sure: the lowest and the highest offset that were committed before any seek;
             None if no commit was acknowledged.
         generation: the generation of the group, if it is known; -1 means no generation.
+        topic_id: the id of the topic, if it is known.
         owned_since: when it began, or when the one before it began if the same or the
             very next generation gave the partition back: nobody else can have owned it
             in between.
@@ -141,7 +129,7 @@ class Epoch:
     runs: list[Delivered] = field(factory=list)
     first: tuple[float, int] | None = None
     came: Spans = field(factory=Spans)
-    dated: list[Dated] = field(factory=list)
+    skipped: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0
@@ -149,6 +137,7 @@ class Epoch:
     has_committed: bool = False
     sure: tuple[int, int] | None = None
     generation: int | None = None
+    topic_id: str | None = None
     owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
 
     def is_followed_by(self, generation: int | None) -> bool:

@@ -8,7 +8,7 @@ topic's name has a colon.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -126,26 +126,6 @@ def _of_re2(scope: str) -> Any:  # noqa: ANN401 - re2 is untyped
         return re2.compile(scope.removeprefix(_PATTERN), options)
     except re2.error:
         return None
-
-
-def covered(
-    scopes: Iterable[str], tps: Iterable[TopicPartition]
-) -> set[TopicPartition]:
-    """
-    Return the partitions that any of the scopes covers.
-
-    A scope that cannot be read here covers nothing, so that nothing is claimed of it.
-    """
-    found: set[TopicPartition] = set()
-    tps = frozenset(tps)
-    for scope in scopes:
-        try:
-            covers = covering(scope)
-        except JournalError:
-            continue
-        alone = partition_of(scope) if is_partition(scope) else None
-        found.update({alone} & tps if alone else filter(covers, tps))
-    return found
 
 
 def is_partition(scope: str) -> bool:

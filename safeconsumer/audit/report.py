@@ -1,11 +1,11 @@
-"""Turns verdicts into a report with one row per check and partition."""
+"""Turns results into a report with one row per check and partition."""
 
 from collections.abc import Iterable
 
 from attrs import asdict, evolve, frozen
 
-from safeconsumer.audit.checker import CHECKS, Verdict
 from safeconsumer.audit.findings import Basis
+from safeconsumer.audit.results import CHECKS, Result
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 
@@ -49,9 +49,9 @@ class Row:
         return asdict(self)
 
 
-def rows_of(verdict: Verdict) -> tuple[Row, ...]:
+def rows_of(result: Result) -> tuple[Row, ...]:
     """Return one row for every check of one group and partition."""
-    return tuple(_row(verdict, name) for name in CHECKS)
+    return tuple(_row(result, name) for name in CHECKS)
 
 
 def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
@@ -75,17 +75,17 @@ def _is_proven(row: Row) -> bool:
     return row.basis == Basis.ORDER.value
 
 
-def _row(verdict: Verdict, name: str) -> Row:
-    case = verdict.case
+def _row(result: Result, name: str) -> Row:
+    case = result.case
     row = Row(
         group=case.group or "",
         check=name,
         topic=case.topic,
         partition=case.partition,
-        basis=verdict.bases[name].value,
-        unjudged=verdict.unjudged.get(name, ""),
+        basis=result.bases[name].value,
+        unjudged=result.unjudged.get(name, ""),
     )
-    own = [one for one in verdict.findings if one.check == name]
+    own = [one for one in result.findings if one.check == name]
     # Findings that no other journal can refute come first.
     own.sort(key=lambda one: one.basis is not Basis.ORDER)
     if not own:

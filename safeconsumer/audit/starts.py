@@ -16,8 +16,7 @@ from itertools import accumulate, chain, groupby
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.ownerships import Commits, Epoch
 
 

@@ -1,84 +1,114 @@
-"""Reads journals of any length line by line, and puts their parts together."""
+"""Reads journals of any length, and puts their parts together."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from safeconsumer.audit.journal import (
-    Entry,
-    Head,
-    Tail,
-    check_begins,
-    check_ends,
-    entries_of,
-    head_of,
-)
+from safeconsumer.audit.entries import End, Entry, Line, Other, decoded, head_of
 from safeconsumer.errors import JournalError
 
-_BUFFER = 1 << 20
+_BUFFER = 1 << 16
+
+Tail = tuple[int, int | None]
+"""
+The number of a part's last entry, and the number of the next part, if it has one.
+"""
 
 
-class Part(Protocol):
-    """A part of a journal: one member's entries from one number to another."""
-
-    @property
-    def name(self) -> str:
-        """The name of the part in error messages."""
-
-    @property
-    def head(self) -> Head:
-        """The first line, with the member and the place of the part."""
-
-    def read(self) -> Generator[Entry, None, Tail]:
-        """Yield its entries, and return how it ends."""
+class Source(Protocol):
+    """Any source of one member's entries."""
 
     @property
-    def size(self) -> int:
-        """How many bytes it has."""
+    def member(self) -> str:
+        """The name of the process."""
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+
+    @property
+    def entries(self) -> Iterable[Entry | Other]:
+        """Its entries in order; they may be read again."""
 
 
-def opened(path: Path) -> "Joined":
+class Part:
     """
-    Return the journal in a file; its entries are read when they are asked for.
+    One file of a journal.
+
+    Args:
+        name: names it in errors.
+        open_: opens it for reading.
+
+    Attributes:
+        name: names it in errors.
+        head: its first line.
 
     Raises:
-        JournalError: it cannot be read, or is of a newer version. Faults further on are
-            found and reported while it is read.
+        JournalError: it cannot be read, or is of another version.
     """
-    (source,) = joined([Lines(path)])
-    return source
 
+    def __init__(self, name: str, open_: Callable[[], BinaryIO]) -> None:
+        self.name = name
+        self._open = open_
+        _, text = next(self._texts(), (1, b""))
+        if not text:
+            message = f"{name} has no whole line: it is no journal, or it is empty"
+            raise JournalError(message)
+        self.head = head_of(name, text[: text.index(b"\n")])
 
-def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
-    """Return the journals in files, with parts put together, and the unreadable files."""
-    parts: list[Part] = []
-    troubles: list[str] = []
-    for path in paths:
+    def entries(self) -> Generator[Entry | Other, None, Tail]:
+        """
+        Yield its entries, and return how it ends.
+
+        Raises:
+            JournalError: a line is broken, or missing.
+        """
+        last, following = self.head.after, None
+        for number, text in self._texts():
+            first = text.index(b"\n") + 1 if number == 1 else 0
+            for entry in decoded(self.name, max(number, 2), text[first:]):
+                if isinstance(entry, End) or entry.n != last + 1 or following:
+                    following = self._end_of(entry, last, is_over=bool(following))
+                else:
+                    last += 1
+                    yield entry
+        return last, following
+
+    def _end_of(self, line: Line, last: int, *, is_over: bool) -> int:
+        if is_over:
+            what = "a line stands after the end of its part"
+        elif not isinstance(line, End):
+            what = (
+                f"entry {line.n} stands where {last + 1} should: lines are missing, or "
+                "two processes wrote it"
+            )
+        elif line.after != last:
+            what = (
+                f"the part ends with entry {line.after}, and {last} stands before it: "
+                "lines are missing"
+            )
+        else:
+            return line.part
+        message = f"{self.name}: {what}"
+        raise JournalError(message)
+
+    def _texts(self) -> Iterator[tuple[int, bytes]]:
+        # Whole lines, many at a time, with the number of the first; what stands behind
+        # the last end of a line is cut off.
+        number, rest = 1, b""
         try:
-            parts.append(Lines(path))
-        except JournalError as error:
-            troubles.append(str(error))
-    return joined(parts), troubles
-
-
-def joined(parts: Iterable[Part]) -> list["Joined"]:
-    """
-    Put parts together; they may come in any order.
-
-    Entries that two parts share count once: the parts are copies, such as a journal
-    that is packed and still there. Missing entries are found and reported while the
-    journal is read; so are contradictions, from a copy that was written separately.
-    """
-    found = sorted(parts, key=_place)
-    return [
-        Joined(list(own)) for _, own in groupby(found, lambda one: _place(one)[:-1])
-    ]
-
-
-def _place(part: Part) -> tuple[str, str, float, int]:
-    head = part.head
-    return head.member, head.group, head.began, head.after
+            with self._open() as file:
+                while text := file.read(_BUFFER):
+                    whole, end, cut = text.rpartition(b"\n")
+                    if end:
+                        lines = rest + whole + end
+                        yield number, lines
+                        number, rest = number + lines.count(b"\n"), b""
+                    rest += cut
+        except OSError as error:
+            message = f"{self.name} cannot be read: {error}"
+            raise JournalError(message) from error
 
 
 class Joined:
@@ -91,16 +121,13 @@ class Joined:
     Attributes:
         member: names the process.
         group: its consumer group.
-        began: when its first part began, seconds since the epoch.
-        is_shared: whether one process after the other appends to it, so that a copy may
-            be written separately.
+        began: when it began, seconds since the epoch; with ``member`` and ``group`` this
+            identifies it.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-        head = parts[0].head
-        self.member, self.group, self.began = head.member, head.group, head.began
-        self.is_shared = head.is_shared
+        self.member, self.group, self.began, _ = _place(parts[0])
 
     @property
     def names(self) -> Sequence[str]:
@@ -108,96 +135,78 @@ class Joined:
         return [part.name for part in self._parts]
 
     @property
-    def size(self) -> int:
-        """How many bytes its parts have."""
-        return sum(part.size for part in self._parts)
-
-    @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry | Other]:
         """
-        Its entries in order.
+        Its entries in order; those that several parts have, as copies, count once.
 
         Raises:
-            JournalError: a part is broken or missing, or two parts contradict.
+            JournalError: a part is broken or missing.
         """
-        tail = Tail(0, None)
-        name = ""
-        for count, part in enumerate(self._parts):
-            check_begins(part.head, part.name, tail.last)
-            ended = yield from _beyond(tail.last, part, self._parts[:count])
-            if ended.last >= tail.last:
-                tail, name = ended, part.name
-        check_ends(tail, name)
-
-
-def _beyond(
-    last: int, part: Part, before: Sequence[Part]
-) -> Generator[Entry, None, Tail]:
-    if part.head.after == last:  # as is nearly always the case
-        return (yield from part.read())
-    known = _numbered(before, part.head.after)
-    reading = part.read()
-    while True:
-        try:
-            entry = next(reading)
-        except StopIteration as end:
-            ended: Tail = end.value
-            return ended
-        if entry.number > last:
-            yield entry
-        elif next(known, None) != entry:
+        last, following, name = 0, None, ""
+        for part in self._parts:
+            tail = yield from _beyond(last, part)
+            if tail[0] >= last:
+                (last, following), name = tail, part.name
+        if following is not None:
             message = (
-                f"{part.name} has another entry {entry.number} of {entry.member} than "
-                f"{before[0].name}: a journal that was copied goes on in both places"
+                f"{name} goes on after entry {last} in part {following}, which is "
+                "missing"
             )
             raise JournalError(message)
 
 
-def _numbered(parts: Sequence[Part], last: int) -> Iterator[Entry]:
-    # Reads the entries after a number once more.
-    for part in parts:
-        for entry in part.read():
-            if entry.number > last:
-                yield entry
-                last = entry.number
+def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
+    head, entries = part.head, part.entries()
+    if head.after == last:  # as is nearly always the case
+        return (yield from entries)
+    if head.after > last:
+        message = (
+            f"{part.name} is part {head.part} of the journal of {head.member}: entries "
+            f"{last + 1} to {head.after} stand in a part that is missing"
+        )
+        raise JournalError(message)
+    while True:
+        try:
+            entry = next(entries)
+        except StopIteration as end:
+            tail: Tail = end.value
+            return tail
+        if entry.n > last:
+            yield entry
 
 
-class Lines:
+def opened(path: Path) -> Joined:
     """
-    A part that is a file of JSON lines.
+    Return the journal in a file; its entries are read when they are asked for.
 
     Raises:
-        JournalError: it cannot be read, or is of a newer version.
+        JournalError: it cannot be read, or is of another version. Faults further on are
+            found and reported while it is read.
     """
+    return Joined([_file(path)])
 
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._path = path
-        first = next(self._whole_lines(), None)
-        if first is None:
-            message = f"{path} has no whole line: it is no journal, or it is empty"
-            raise JournalError(message)
-        self.head = head_of(self.name, first)
 
-    def read(self) -> Generator[Entry, None, Tail]:
-        """Yield its entries, and return how it ends."""
-        lines = self._whole_lines()
-        next(lines, None)
-        return (yield from entries_of(self.name, self.head, lines))
-
-    @property
-    def size(self) -> int:
-        """How many bytes it has."""
-        return self._path.stat().st_size
-
-    def _whole_lines(self) -> Iterator[str]:
+def sources(paths: Iterable[Path]) -> tuple[list[Joined], list[str]]:
+    """Return the journals in files, with parts put together, and the unreadable files."""
+    parts: list[Part] = []
+    troubles: list[str] = []
+    for path in paths:
         try:
-            with self._path.open(
-                encoding="utf-8", errors="replace", newline="\n", buffering=_BUFFER
-            ) as file:
-                for line in file:
-                    if line.endswith("\n"):
-                        yield line[:-1]
-        except OSError as error:
-            message = f"{self.name} cannot be read: {error}"
-            raise JournalError(message) from error
+            parts.append(_file(path))
+        except JournalError as error:
+            troubles.append(str(error))
+    parts.sort(key=_place)
+    journals = [
+        Joined(list(own)) for _, own in groupby(parts, lambda one: _place(one)[:-1])
+    ]
+    return journals, troubles
+
+
+def _place(part: Part) -> tuple[str, str, float, int]:
+    head = part.head
+    began = head.at if head.began is None else head.began
+    return head.member, head.group, began, head.after
+
+
+def _file(path: Path) -> Part:
+    return Part(str(path), lambda: path.open("rb"))

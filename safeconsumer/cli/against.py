@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer.audit.journal import Entry
+from safeconsumer.audit.entries import Acked, Kept
 from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli import records
@@ -53,7 +53,7 @@ class TopicJournal:
             known.add(one, one + 1)
 
     @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Acked | Kept]:
         """
         Return the acknowledgements that the producers would have; may be called again.
 
@@ -65,13 +65,13 @@ class TopicJournal:
             # Of a topic without a record this alone tells that it was read.
             if first or tp[0] not in there:
                 number += 1
-                said = {"tp": tp_text(tp), "first": first}
-                yield Entry(self.member, number, self._at, "kept", said)
+                yield Kept(n=number, at=self._at, tp=tp_text(tp), first=first)
         for tp, spans in self._found.items():
             for start, end in spans:
                 number += 1
-                said = {"tp": tp_text(tp), "first": start, "last": end - 1}
-                yield Entry(self.member, number, self._at, "acked", said)
+                yield Acked(
+                    n=number, at=self._at, tp=tp_text(tp), first=start, last=end - 1
+                )
 
 
 def topic_journal(

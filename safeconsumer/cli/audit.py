@@ -9,14 +9,12 @@ from typing import Any
 import click
 from attrs import evolve
 
-from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, Settings
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.around import around
 from safeconsumer.audit.loading import JournalSet, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
+from safeconsumer.audit.results import CHECKS, Settings
+from safeconsumer.audit.stream import Source
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
@@ -110,7 +108,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             if only is not None:
                 _tell_nowhere(rows, only)
                 rows = tuple(row for row in rows if (row.topic, row.partition) == only)
-                shown = _around(rows, given, only)
+                shown = _around(rows, given)
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
@@ -223,20 +221,9 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
     click.echo(f"safeconsumer: {printable(what)}", err=True)
 
 
-def _around(rows: Sequence[Row], given: JournalSet, tp: TopicPartition) -> Shown:
-    broken = [row for row in rows if row.violations]
-    journals = given.about(tp) if broken else ()
-    return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}
-
-
-def _finding(row: Row) -> Finding:
-    return Finding(
-        check=row.check,
-        case=Address(row.group, row.topic, row.partition),
-        member=row.member,
-        offset=row.offset,
-        evidence=row.evidence,
-        basis=Basis(row.basis),
-        at=row.at,
-        entry=row.entry,
-    )
+def _around(rows: Sequence[Row], given: JournalSet) -> Shown:
+    return {
+        row: tuple(around(given, row.group, row.member, row.entry))
+        for row in rows
+        if row.violations and row.entry is not None
+    }

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.control import Control, from_history
+from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 
 

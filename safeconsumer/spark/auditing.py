@@ -2,7 +2,7 @@
 Runs the audit on Spark over raw journals, in parallel by process and then by partition.
 
 A task takes apart the journals of one process, by the code of the plain command; then
-each fact goes to its cases, and a task judges each group and partition, by the judge of
+each entry goes to its cases, and a task judges each group and partition, by the judge of
 the plain command (:mod:`safeconsumer.audit.distributed`).
 """
 
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from safeconsumer.audit import distributed
-from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.distributed import FACTS, NEEDS, REPORT
-from safeconsumer.audit.journal import Entry, Journal, Source
+from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
+from safeconsumer.audit.entries import End, Entry, Other, decoded
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.stream import Source
 from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
-from safeconsumer.journal.format import tp_text
 from safeconsumer.spark.platforms import is_of_spark
 from safeconsumer.spark.reading import Frame, lines, listed
 
@@ -67,7 +67,7 @@ def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame: 
         if not listed(spark, path):
             message = f"there is no journal in {path}"
             raise JournalError(message)
-        answers = _answers(spark, _facts(spark, [path]), settings or Settings())
+        answers = _answers(spark, _entries(spark, [path]), settings or Settings())
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
 
@@ -102,7 +102,7 @@ class SparkJournals:
             self._read = (
                 self._paths if len(files) == len({*files}) else sorted({*files})
             )
-            self._facts = _facts(spark, self._read).persist(_on_disk())
+            self._entries = _entries(spark, self._read).persist(_on_disk())
 
     def __enter__(self) -> Self:
         """Return it."""
@@ -110,7 +110,7 @@ class SparkJournals:
 
     def __exit__(self, *_: object) -> None:
         """Free the executors' disks."""
-        self._facts.unpersist()
+        self._entries.unpersist()
 
     def __len__(self) -> int:
         """How many journals there are."""
@@ -123,32 +123,22 @@ class SparkJournals:
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""
         with _translated(self._paths):
-            found = self._facts.select("address").distinct().collect()
+            found = self._entries.select("address").distinct().collect()
         named = [json.loads(row.address)[1:] for row in found if row.address != REPORT]
         return {(topic, number) for topic, number in named if topic}
 
-    def about(self, tp: TopicPartition, /) -> Sequence[Source]:
-        """Return the journals in the driver, with their entries about one partition."""
-        texts = lines(self._spark, self._read)
-        is_about = texts.text.contains(f'"{tp_text(tp)}"')
-        texts = texts.where(is_about | texts.text.contains('"scope'))
-        found: dict[tuple[str, str], dict[int, Entry]] = {}
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
+        column = import_module("pyspark.sql.functions").col
+        texts = lines(self._spark, self._read).where(column("head.member") == member)
+        own = texts.selectExpr(
+            "text", "cast(get_json_object(text, '$.n') as bigint) as n"
+        )
         with _translated(self._paths):
-            for row in texts.where("head is not null").toLocalIterator():
-                member = row.head.member
-                fields = json.loads(row.text)
-                n, at, event = (fields.pop(name, None) for name in ("n", "at", "e"))
-                own = found.setdefault((member, row.head.group), {})
-                if n is not None:
-                    own[n] = Entry(member, n, at, event, fields)
-        return [
-            Journal(
-                member=member,
-                group=group,
-                entries=tuple(own[number] for number in sorted(own)),
-            )
-            for (member, group), own in found.items()
-        ]
+            rows = own.where(f"n between {first} and {last}").distinct().collect()
+        text = "".join(f"{row.text}\n" for row in sorted(rows, key=lambda row: row.n))
+        found = decoded(f"the journal of {member}", first, text.encode())
+        return [entry for entry in found if not isinstance(entry, End)]
 
     def judged(
         self, settings: Settings, more: Sequence[Source] = ()
@@ -166,48 +156,51 @@ class SparkJournals:
             SparkSetupError: an executor lacks what judging needs.
         """
         troubles = list(self._empty)
-        told = self._facts
+        told = self._entries
         for journal in more:
-            own = list(distributed.facts_of(journal, troubles.append))
-            told = told.unionByName(self._spark.createDataFrame(own, _ddl(FACTS)))
+            own = list(distributed.rows_about(journal, troubles.append))
+            told = told.unionByName(self._spark.createDataFrame(own, _ddl(ENTRIES)))
         answers = _answers(self._spark, told, settings)
         with _translated(self._paths):
             found = answers.where("rows <> '[]'").select("rows").collect()
         rows = [Row(**row) for one in found for row in json.loads(one.rows)]
         rows.sort(key=lambda row: (row.group, row.topic, row.partition))
-        troubles += (row.unjudged for row in rows if not row.check)
+        # What is wrong with an entry is said of each partition that it is about.
+        troubles += sorted({row.unjudged for row in rows if not row.check})
         return tuple(row for row in rows if row.check), tuple(troubles)
 
     @cached_property
     def _reports(self) -> list[Mapping[str, Any]]:
         with _translated(self._paths):
-            found = self._facts.where(f"address = '{REPORT}'").select("facts").collect()
-        return [json.loads(row.facts) for row in found]
+            found = (
+                self._entries.where(f"address = '{REPORT}'").select("entries").collect()
+            )
+        return [json.loads(row.entries) for row in found]
 
 
-def _facts(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the facts of all journals, each process's taken apart by one task."""
+def _entries(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """Return the entries of all journals, each process's taken apart by one task."""
     process = (
         "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
     )
     texts = lines(spark, paths).selectExpr(
-        f"{process} as process", "file", "block", "line", "cast(text as binary) as text"
+        f"{process} as process", "file", "size", "block", "line", "text"
     )
     texts = texts.repartition(_tasks(spark), "process")
     texts = texts.sortWithinPartitions("process", "file", "block", "line")
-    texts = texts.selectExpr("process", "file", "text as line")
-    return texts.mapInArrow(distributed.take_apart, _ddl(FACTS))
+    texts = texts.selectExpr("process", "file", "size", "cast(text as binary) as line")
+    return texts.mapInArrow(distributed.take_apart, _ddl(ENTRIES))
 
 
 def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
     """Return the answers on all cases, each judged by one task."""
     broadcast = import_module("pyspark.sql.functions").broadcast
     addresses = told.select("address").distinct().coalesce(1)
-    needs = addresses.mapInArrow(distributed.needs_of, _ddl(NEEDS))
+    needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
     sent = told.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
-    sent = sent.sortWithinPartitions("case", "member", "seq")
+    sent = sent.sortWithinPartitions("case", "member", "n")
     judging = partial(distributed.judge_cases, settings=settings)
-    sent = sent.select("case", "is_written", "facts")
+    sent = sent.select("case", "is_written", "member", "n", "entries")
     return sent.mapInArrow(judging, _ddl(distributed.ANSWERS))
 
 

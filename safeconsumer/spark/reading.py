@@ -142,8 +142,9 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     """
     Return the lines of journals, with what their entries need to be read alone.
 
-    Its columns are ``file``; ``block`` and ``line``, which order a file's lines;
-    ``text``; ``head``, that of the file; and ``changes`` of its process's group.
+    Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which order
+    a file's lines; ``text``; ``head``, that of the file; and ``changes`` of its process's
+    group.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -152,6 +153,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     read = _options(spark.read).option("lineSep", "\n").text(list(paths))
     texts = read.selectExpr(
         "_metadata.file_path as file",
+        "_metadata.file_size as size",
         "input_file_block_start() as block",
         "monotonically_increasing_id() as line",
         "value as text",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.results import Settings
 from safeconsumer.spark.auditing import findings
 from safeconsumer.spark.reading import journals
 

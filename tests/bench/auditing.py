@@ -39,14 +39,12 @@ def _write_one(
     emit(json.dumps(head, separators=(",", ":")) + "\n")
     line("assigned", partitions=names, generation=1)
     for poll in range(rows // run):
-        call = {"op": "poll", "id": poll}
-        line("call", **call)
+        began = {"after": count, "asked": round(at, 6)}
         name = names[poll % len(names)]
         first, last = next_[name], next_[name] + run - 1
         span = {"from": first, "next": last + 1, "first": first, "last": last}
-        line("deliver", tp=name, **span, count=run, poll=poll, written=at)
+        line("deliver", tp=name, **span, count=run, **began, written=at)
         next_[name] = last + 1
-        line("return", **call)
         if poll % _COMMIT_EVERY == 0:
             said = {"op": "commit", "id": -poll - 1, "offsets": dict(next_)}
             line("call", **said)

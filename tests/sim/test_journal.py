@@ -10,23 +10,24 @@ from kafka.errors import KafkaError
 
 from safeconsumer import JournalError, SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import Line, Read, read
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 
 
-def journals(folder: Path) -> list[Journal]:
+def journals(folder: Path) -> list[Read]:
     return [read(path) for path in folder.glob("*.journal")]
 
 
-def of(folder: Path, *events: str) -> list[Entry]:
+def of(folder: Path, *events: str) -> list[Line]:
     return [
         entry
         for journal in journals(folder)
-        for entry in journal.entries
+        for entry in journal.lines
         if entry.event in events
     ]
 
@@ -53,10 +54,10 @@ def test_a_consumer_that_gets_nothing_writes_nothing(
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
     reader.until(lambda: of(tmp_path, "begins"))
-    before = len(journals(tmp_path)[0].entries)
+    before = len(journals(tmp_path)[0].lines)
     for _ in range(1000):
         assert reader.poll(0.01) == []
-    assert len(journals(tmp_path)[0].entries) == before
+    assert len(journals(tmp_path)[0].lines) == before
     reader.consumer.close()
 
 
@@ -229,7 +230,7 @@ def test_a_disk_that_was_full_leaves_no_hole(
     reader.consumer.close()
     assert [reader.offsets(tp) for tp in tps] == [[*range(20)]] * 2
     assert faults(tmp_path) == []
-    assert writer.number == len(journals(tmp_path)[0].entries)
+    assert writer.number == len(journals(tmp_path)[0].lines)
 
 
 # ------------------------------------------------------------ fleets

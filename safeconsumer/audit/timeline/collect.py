@@ -5,22 +5,22 @@ When a partition is owned or held is never worked out here: these times are read
 the judge's own replay after each entry, so that timeline and verdict cannot disagree.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from safeconsumer.audit.checker import Court, Settings, Verdict
-from safeconsumer.audit.facts import OVER, Address, Fact, facts
-from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.holding import Key, Placed, ended_at, keys
-from safeconsumer.audit.journal import Entry, Source
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.entries import Call, Deliver, Entry, Heal, Other, Ownership
+from safeconsumer.audit.entries import Fault as FaultEntry
+from safeconsumer.audit.findings import Address, Finding
+from safeconsumer.audit.holding import Placed
+from safeconsumer.audit.members import Member
 from safeconsumer.audit.reading import is_partition
-from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.seen import Seen
+from safeconsumer.audit.stream import Source
 from safeconsumer.audit.timeline.data import (
     Fault,
     Held,
@@ -31,8 +31,9 @@ from safeconsumer.audit.timeline.data import (
     Run,
     Timeline,
 )
+from safeconsumer.audit.tracks import Track
 from safeconsumer.errors import JournalError
-from safeconsumer.journal.format import EXPIRED, tp_text
+from safeconsumer.journal.format import tp_text
 
 # 1900-01-01 and 9000-01-01, well within what calendars can represent.
 _FIRST_MOMENT, _LAST_MOMENT = -2_208_988_800, 221_845_392_000
@@ -85,83 +86,6 @@ class Part:
         ]
 
 
-class _Seen:
-    """
-    Collects the holds in the judge's replay of one member and one partition.
-
-    A hold is in force from the fact after which the replay has it, while the partition
-    is owned in the replay. A later entry may report that it had ended earlier: then the
-    collected span is cut, by the rule by which the judge withdraws a suspicion.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[Key, tuple[Placed, float]] = {}
-        # The holds of each key, one after the other.
-        self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
-        self._is_owned = False
-        self.owned: list[tuple[Epoch, float]] = []
-        self.runs: list[tuple[int, Run]] = []
-
-    def look(self, replay: Replay, fact: Fact) -> None:
-        if fact.event == "deliver":
-            count, first, last = (fact[name] for name in ("count", "first", "last"))
-            run = Run(at=fact.at, count=count, first=first, last=last)
-            self.runs.append((fact.number, run))
-        is_owned = replay.is_owned and fact.event != OVER
-        self._look_at_owner(replay, fact, is_owned=is_owned)
-        # The expiry is applied when it is drawn, since no entry reports it.
-        standing = replay.holds.standing(-math.inf) if is_owned else ()
-        self._look_at_holds(fact, {one.key: one for one in standing})
-        if fact.event == "lift":
-            self._cut(fact)
-
-    def _look_at_owner(self, replay: Replay, fact: Fact, *, is_owned: bool) -> None:
-        if is_owned == self._is_owned:
-            return
-        self._is_owned = is_owned
-        if is_owned:
-            self.owned.append((replay.epochs[-1], math.inf))
-        else:
-            self.owned[-1] = self.owned[-1][0], fact.at
-
-    def _look_at_holds(self, fact: Fact, now: Mapping[Key, Placed]) -> None:
-        for key, (placed, start) in list(self._open.items()):
-            if now.get(key) is not placed:
-                del self._open[key]
-                span = placed, start, min(fact.at, placed.until)
-                self._spans.setdefault(key, []).append(span)
-        for key, placed in now.items():
-            self._open.setdefault(key, (placed, fact.at))
-
-    def _cut(self, lift: Fact) -> None:
-        # Backwards, as far as the reported end may reach: a journal of a day may have a
-        # thousand times as many spans.
-        for key in keys(lift):
-            own = self._spans.get(key, [])
-            for number in reversed(range(len(own))):
-                placed, start, end = own[number]
-                if placed.is_ended_by(lift):
-                    own[number] = placed, start, min(end, placed.ended(lift).until)
-                elif lift["why"] == EXPIRED:
-                    break  # nor is any before it
-                moment = ended_at(lift) if placed.is_remote else lift["departed_at"]
-                if moment is None or start <= moment:
-                    break  # those before were over
-
-    def held(self, member: str) -> Iterator[Held]:
-        """Yield the holds, once the journal has ended."""
-        for placed, start, end in chain.from_iterable(self._spans.values()):
-            if start < end:
-                yield Held(
-                    member=member,
-                    scope=placed.scope,
-                    owner=placed.owner,
-                    level=_level_of(placed),
-                    start=start,
-                    end=end,
-                )
-
-
 def _level_of(placed: Placed) -> Level:
     if placed.is_remote:
         return Level.GROUP
@@ -172,7 +96,7 @@ def _level_of(placed: Placed) -> Level:
     return Level.PATTERN if placed.scope.startswith("re:") else Level.TOPIC
 
 
-class Collector:
+class Collector(Seen):
     """
     Reads journals with the judge, and collects what the judge saw.
 
@@ -181,10 +105,10 @@ class Collector:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._court = Court(settings, self._look)
-        self._seen: dict[Address, dict[str, _Seen]] = {}
+        super().__init__()
+        self._checker = Checker(settings, watch=self)
         self._processes: dict[str, Process] = {}
-        self._members: set[str] = set()
+        self._consumers: set[str] = set()
         self._faults: dict[object, Fault] = {}
 
     def read(self, journal: Source) -> None:
@@ -194,21 +118,12 @@ class Collector:
         Raises:
             JournalError: it is broken somewhere.
         """
-        for address, fact in facts(_Noted(journal, self)):
-            if fact.event in {"assigned", "revoked", "lost"}:
-                self._members.add(fact.member)
-            self._court.take(address, fact)
+        self._checker.read(journal)
 
-    def _look(self, case: Address, replay: Replay, fact: Fact) -> None:
-        members = self._seen.setdefault(case, {})
-        seen = members.get(fact.member)
-        if seen is None:
-            seen = members[fact.member] = _Seen()
-        seen.look(replay, fact)
-
-    def note(self, group: str, entry: Entry) -> None:
+    def entry(self, member: Member, entry: Entry | Other) -> None:
         """See an entry that need not be about a partition: processes live, and fail."""
-        name, key = entry.member, (entry.member, entry["id"])
+        super().entry(member, entry)
+        name, group = member.name, member.group
         known = self._processes.get(name)
         if known is None:
             known = Process(group=group, name=name, start=entry.at, end=entry.at)
@@ -218,18 +133,19 @@ class Collector:
             start=min(known.start, entry.at),
             end=max(known.end, entry.at),
         )
-        match entry.event:
-            case "call":
-                self._members.add(name)
-            case "fault":
-                self._faults[key] = Fault(
-                    kind=entry["kind"],
-                    targets=tuple(entry["targets"]),
+        match entry:
+            case Call() | Ownership():
+                self._consumers.add(name)
+            case FaultEntry():
+                self._faults[name, entry.id] = Fault(
+                    kind=entry.kind,
+                    targets=tuple(entry.targets),
                     start=entry.at,
-                    end=entry.at + max(0.0, entry["seconds"]),
+                    end=entry.at + max(0.0, entry.seconds),
                 )
-            case "heal" if key in self._faults:
-                self._faults[key] = evolve(self._faults[key], end=entry.at)
+            case Heal() if (name, entry.id) in self._faults:
+                fault = self._faults[name, entry.id]
+                self._faults[name, entry.id] = evolve(fault, end=entry.at)
 
     def timeline(self, part: Part | None = None) -> Timeline:
         """
@@ -241,24 +157,24 @@ class Collector:
         part = part or Part()
         origin, until = self._moments()
         window = _window(origin, until, part)
-        verdicts = self._court.verdicts()
-        if unknown := part.unknown(verdicts):
-            known = _named(verdicts)
+        results = self._checker.results()
+        if unknown := part.unknown(results):
+            known = _named(results)
             message = f"no journal names {', '.join(unknown)}; they name {known}"
             raise JournalError(message)
-        chosen = [case for case in sorted(verdicts, key=_order) if part.covers(case)]
+        chosen = [case for case in sorted(results, key=_order) if part.covers(case)]
         if not chosen:
             message = (
-                f"no such partition in such a group; journals name {_named(verdicts)}"
+                f"no such partition in such a group; journals name {_named(results)}"
             )
             raise JournalError(message)
-        lanes = [self._lane(verdicts[case], window) for case in chosen]
-        found = sum(len(one.findings) for one in verdicts.values())
+        lanes = [self._lane(results[case], window) for case in chosen]
+        found = sum(len(one.findings) for one in results.values())
         groups = {case.group for case in chosen}
         members = [
             one
             for name, one in self._processes.items()
-            if name in self._members and one.group in groups
+            if name in self._consumers and one.group in groups
         ]
         return Timeline(
             start=window.start,
@@ -268,7 +184,7 @@ class Collector:
             lanes=lanes,
             members=window.clipped(sorted(members, key=_by_name)),
             faults=window.clipped(self._faults.values()),
-            left_out=len(verdicts) - len(chosen),
+            left_out=len(results) - len(chosen),
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
         )
 
@@ -284,66 +200,59 @@ class Collector:
             raise JournalError(message)
         return origin, until
 
-    def _lane(self, verdict: Verdict, window: "_Window") -> Lane:
-        members = self._seen.get(verdict.case, {})
+    def _lane(self, result: Result, window: "_Window") -> Lane:
+        tracks = self.tracks(result.case)
         owned = [
-            Owned(member=name, start=epoch.at, end=end, is_lost=epoch.was_lost)
-            for name, seen in members.items()
-            for epoch, end in seen.owned
+            Owned(member=name, start=epoch.at, end=epoch.over, is_lost=epoch.was_lost)
+            for name, track in tracks.items()
+            for epoch in track.epochs
         ]
-        held = [one for name, seen in members.items() for one in seen.held(name)]
-        held += _of_the_group(verdict, members)
+        held = [_held(name, placed) for name, placed in self.held(result.case)]
+        held += _of_the_group(result, tracks)
+        came = {name: self.runs(one) for name, one in tracks.items()}
         wrong = {
-            (one.member, one.entry) for one in verdict.findings if one.check == "A1"
+            (one.member, one.entry) for one in result.findings if one.check == "A1"
         }
-        wrong.update(_against_the_group(verdict, members))
+        wrong.update(_against_the_group(result, tracks, came))
         runs = [
-            evolve(run, is_wrong=(name, number) in wrong)
-            for name, seen in members.items()
-            for number, run in seen.runs
+            Run(
+                at=one.at,
+                count=one.count,
+                first=one.first,
+                last=one.last,
+                is_wrong=(name, one.n) in wrong,
+            )
+            for name, several in came.items()
+            for one in several
         ]
         return Lane(
-            case=verdict.case,
+            case=result.case,
             owned=window.clipped(sorted(owned, key=lambda one: one.start)),
             held=window.clipped(_merged(held)),
             runs=window.inside(runs),
-            findings=window.inside(verdict.findings),
-            unjudged=verdict.unjudged,
+            findings=window.inside(result.findings),
+            unjudged=result.unjudged,
         )
 
 
-@frozen
-class _Noted:
-    """A journal whose entries are noted before the judge gets them."""
-
-    source: Source
-    collector: Collector
-
-    @property
-    def member(self) -> str:
-        return self.source.member
-
-    @property
-    def group(self) -> str:
-        return self.source.group
-
-    @property
-    def entries(self) -> Iterator[Entry]:
-        group = self.source.group
-        for entry in self.source.entries:
-            if entry.event == "group":
-                group = entry["group"]
-            self.collector.note(group, entry)
-            yield entry
+def _held(member: str, placed: Placed) -> Held:
+    return Held(
+        member=member,
+        scope=placed.scope,
+        owner=placed.owner,
+        level=_level_of(placed),
+        start=placed.at,
+        end=placed.until,
+    )
 
 
-def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[Held]:
+def _of_the_group(result: Result, tracks: Mapping[str, Track]) -> Iterator[Held]:
     # A member that had the partition before the hold obeys as soon as it has read the
     # hold, which its own journal shows.
-    for bounds in verdict.group_holds:
-        for name, seen in members.items():
-            for epoch, end in seen.owned:
-                start, until = bounds.begins(epoch), min(end, bounds.end)
+    for bounds in result.group_holds:
+        for name, track in tracks.items():
+            for epoch in track.epochs:
+                start, until = bounds.begins(epoch), min(epoch.over, bounds.end)
                 if start < until:
                     yield Held(
                         member=name,
@@ -356,24 +265,26 @@ def _of_the_group(verdict: Verdict, members: Mapping[str, _Seen]) -> Iterator[He
 
 
 def _against_the_group(
-    verdict: Verdict, members: Mapping[str, _Seen]
+    result: Result,
+    tracks: Mapping[str, Track],
+    came: Mapping[str, Iterable[Deliver]],
 ) -> Iterator[tuple[str, int]]:
     # The deliveries that G2 is about: it reports only the first one of an ownership.
-    names = {one.member for one in verdict.findings if one.check == "G2"}
-    for name in names & members.keys():
+    names = {one.member for one in result.findings if one.check == "G2"}
+    for name in names & tracks.keys():
         bound = [
-            (bounds.begins(epoch), min(end, bounds.end))
-            for bounds in verdict.group_holds
-            for epoch, end in members[name].owned
+            (bounds.begins(epoch), min(epoch.over, bounds.end))
+            for bounds in result.group_holds
+            for epoch in tracks[name].epochs
         ]
-        for number, run in members[name].runs:
-            if any(start <= run.at < end for start, end in bound):
-                yield name, number
+        for run in came[name]:
+            if any(start <= run.at <= end for start, end in bound):
+                yield name, run.n
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
-    # A hold that is placed again while in force continues; the control topics and a
-    # member's journal may both have the same hold.
+    # A hold that is placed again while in force continues; an operator's journal and a
+    # member's may both have the same hold.
     found: dict[tuple[str, str, str], list[Held]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.scope, one.owner), [])

@@ -6,8 +6,7 @@ from enum import Enum
 
 from attrs import field, frozen
 
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.findings import Address, Finding
 
 
 class Level(Enum):

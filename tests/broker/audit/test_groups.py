@@ -9,14 +9,13 @@ from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import check
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.journal import read
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.stream import sources
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, read
 from tests.harness.polling import poll_until
 
 

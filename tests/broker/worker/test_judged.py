@@ -8,11 +8,12 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.checker import Settings, check, findings_of
-from safeconsumer.audit.journal import Entry, read
+from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
+from tests.harness.audit.telling import Line, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
 
@@ -62,10 +63,10 @@ class Journals:
         letters = DeadLetter(self._lab.producer, topic, max_ratio=None)
         return {"dead_letter": letters}
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Line]:
         """Return the entries of all workers."""
         paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
-        return [one for path in paths for one in read(path).entries]
+        return [one for path in paths for one in read(path).lines]
 
     def broken(self) -> set[str]:
         """Return which checks found something."""

@@ -58,10 +58,10 @@ def _paused_again_in_a_poll(*scopes: str) -> Fleet:
     # As listeners do: what was held before the poll was called is delivered by it.
     told = Telling().assigned(TP)
     back = {"assigned": [TP], "paused": [TP]}
-    told.pause(*scopes, **back).then("call", op="poll", id=70)
+    told.pause(*scopes, **back).polls()
     told.revoked(TP).assigned(TP, generation=2).pause(*scopes, **back)
     told.pause(*scopes, **back)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_poll() -> Fleet:
@@ -77,9 +77,9 @@ def a1_partition_paused_again_in_the_poll() -> Fleet:
 def a1_gained_after_it_was_paused_again() -> Fleet:
     # So it is with a partition that is named for the first time after both.
     told = Telling().pause("orders", assigned=[], paused=[])
-    told.then("call", op="poll", id=70).pause("orders", assigned=[], paused=[])
+    told.polls().pause("orders", assigned=[], paused=[])
     told.assigned(TP)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def a1_paused_again_in_the_step() -> Fleet:
@@ -269,7 +269,8 @@ def a5_after_a_seek() -> Fleet:
 
 def a5_before_anything_came() -> Fleet:
     # What is committed first lies beyond where reading began.
-    return [Telling().assigned(TP).commit(TP, 5).poll(TP, 0, 5)]
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    return [told.commit(TP, 5).poll(TP, 0, 5)]
 
 
 def a5_beyond_its_begin() -> Fleet:
@@ -326,30 +327,6 @@ def a6_in_a_group_that_began_anew() -> Fleet:
     one = Telling("a").assigned(TP, generation=9).poll(TP, 0, 9).commit(TP, 9)
     two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 4, 12)
     return [one.revoked(TP, generation=9), two.commit(TP, 12)]
-
-
-def a7() -> Fleet:
-    # paused() leaves out what is held.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[])
-    return [told]
-
-
-def a7_lifted_another() -> Fleet:
-    # The resume of a partition lifted the hold of its topic.
-    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    return [told.resume(TP, assigned=[TP], paused=[])]
-
-
-def a8() -> Fleet:
-    # More is parked than is allowed.
-    told = Telling().assigned(TP)
-    return [told.then("parked", tp=TP, bytes=5_000_000, limit=4_000_000)]
-
-
-def a8_not_owned() -> Fleet:
-    # Data of a partition that was revoked is still there.
-    told = Telling().assigned(TP).revoked(TP)
-    return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
 
 
 def g2() -> Fleet:
@@ -599,27 +576,27 @@ def held_and_let_go() -> Fleet:
 
 def paused_during_the_poll() -> Fleet:
     # Another thread's pause returns while a poll is on its way back.
-    told = Telling().assigned(TP).then("call", op="poll", id=70).pause("orders")
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    told = Telling().assigned(TP).polls().pause("orders")
+    return [told.deliver(TP, 0, 2)]
 
 
 def paused_again_for_the_next_ownership() -> Fleet:
     # The hold ended with its ownership, in that very poll; it is written down later.
     told = Telling().assigned(TP)
-    told.pause(TP, assigned=[TP], paused=[TP]).then("call", op="poll", id=70)
+    told.pause(TP, assigned=[TP], paused=[TP]).polls()
     since = told.revoked(TP, generation=2).at
     told.assigned(TP, generation=2).pause(TP, assigned=[TP], paused=[TP])
-    told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)
+    told.deliver(TP, 0, 2)
     return [told.then("lift", scope=TP, owner="app", since=since, why="ended")]
 
 
 def paused_again_for_a_moment() -> Fleet:
     # In the poll it is given a limit, which is over when the records come.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
-    told.then("call", op="poll", id=70)
+    told.polls()
     said = {"scopes": ["orders"], "owner": "app", "until": told.at + 0.25}
     told.call("pause", {"assigned": [TP], "paused": [TP]}, **said)
-    return [told.deliver(TP, 0, 2, poll=70).then("return", op="poll", id=70)]
+    return [told.deliver(TP, 0, 2)]
 
 
 def begun_before_there_were_journals() -> Fleet:
@@ -694,14 +671,6 @@ def expired() -> Fleet:
     return [told.poll().poll().poll(TP, 0, 4)]
 
 
-def resumed_before_it_was_owned() -> Fleet:
-    # What somebody else let lie is no waiting after one's own resume.
-    told = Telling().pause("orders").resume("orders")
-    for _ in range(80):
-        told.poll()
-    return [told.assigned(TP).poll(TP, 0, 1, written=1000.0)]
-
-
 def lifted_before_it_was_written() -> Fleet:
     # The event of a lift is journaled after the delivery that it allowed.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -725,14 +694,6 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     told = Telling("a").assigned(TP).revoked(TP)
     told.until(1503.0).assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
     return [Operator().held(1500.1), told]
-
-
-def nothing_to_deliver_after_a_resume() -> Fleet:
-    # The record came long after the resume: that is no waiting.
-    told = Telling().assigned(TP).pause("orders").resume("orders")
-    for _ in range(40):
-        told.poll()
-    return [told.poll(TP, 0, 1, written=told.at)]
 
 
 def given_back_by_an_eager_rebalance() -> Fleet:

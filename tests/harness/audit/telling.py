@@ -1,9 +1,11 @@
 """Journals written by hand, a line at a time."""
 
+import io
 import json
+from pathlib import Path
 from typing import Any, Self
 
-from safeconsumer.audit.journal import Journal, parse
+from safeconsumer.audit.stream import Joined, Part
 
 
 class Telling:
@@ -14,6 +16,7 @@ class Telling:
         head = {"journal": 2, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
+        self._polling: tuple[int, float] | None = None
 
     def until(self, at: float) -> Self:
         """Do nothing until this moment."""
@@ -39,24 +42,31 @@ class Telling:
     def resume(self, *scopes: str, owner: str = "app", **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("resume", back, scopes=scopes, owner=owner)
 
-    def assigned(self, *tps: str, generation: int = 1) -> Self:
-        return self.then("assigned", partitions=tps, generation=generation)
+    def assigned(self, *tps: str, generation: int = 1, **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.then("assigned", partitions=tps, generation=generation, **more)
 
     def revoked(self, *tps: str, generation: int = 1) -> Self:
         return self.then("revoked", partitions=tps, generation=generation)
 
+    def polls(self) -> Self:
+        """Begin a poll, of which the next delivery is; a poll itself is not written."""
+        self._polling = len(self.lines) - 1, self.at
+        return self
+
     def poll(self, tp: str = "", start: int = 0, end: int = 0, **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Deliver the offsets from start to before end in a poll, or nothing."""
-        self._calls += 1
-        self.then("call", op="poll", id=self._calls)
-        if tp:
-            self.deliver(tp, start, end, **{"poll": self._calls, **more})
-        return self.then("return", op="poll", id=self._calls)
+        self.at = round(self.at + 0.1, 3)
+        return self.polls().deliver(tp, start, end, **more) if tp else self
 
     def deliver(self, tp: str, start: int, end: int, **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Deliver the offsets from start to before end; others if that is said."""
+        if self._polling is None:
+            self.polls()
+        after, asked = self._polling or (0, 0.0)
+        self._polling = None
         run = {"first": start, "last": end - 1, "count": end - start}
-        return self.then("deliver", tp=tp, from_=start, next=end, **{**run, **more})
+        run |= {"after": after, "asked": asked, **more}
+        return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp: str, offset: int, lane: str | None = "", **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Have a handler begin; its id is the number of the record."""
@@ -85,8 +95,43 @@ class Telling:
     def commit(self, tp: str, offset: int, **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("commit", back, offsets={tp: offset})
 
-    def journal(self) -> Journal:
-        return parse("by hand", self.text())
+    def journal(self) -> "Read":
+        return parsed("by hand", self.text())
 
     def text(self) -> str:
         return "\n".join([*self.lines, ""])
+
+
+class Line:
+    """An entry as its journal has it, with all its fields."""
+
+    def __init__(self, member: str, fields: dict[str, Any]) -> None:
+        self.member = member
+        self.number, self.at, self.event = (
+            fields.pop(name) for name in ("n", "at", "e")
+        )
+        self.fields = fields
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
+        return self.fields.get(name)
+
+
+class Read(Joined):
+    """A whole journal in one file, for the judge and for a test that looks at its lines."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        super().__init__([Part(name, lambda: io.BytesIO(data))])
+        self._data = data.decode(errors="replace")
+
+    @property
+    def lines(self) -> list[Line]:
+        _, *lines = self._data.split("\n")[:-1]
+        return [Line(self.member, json.loads(line)) for line in lines]
+
+
+def parsed(name: str, text: str) -> Read:
+    return Read(name, text.encode())
+
+
+def read(path: Path) -> Read:
+    return Read(str(path), path.read_bytes())

@@ -24,14 +24,15 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.checker import Settings, check, findings_of
-from safeconsumer.audit.journal import Entry, read
+from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.results import Settings
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Queue
+from tests.harness.audit.telling import Line, read
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
@@ -69,10 +70,10 @@ def broken(folder: Path) -> set[str]:
     return {one.check for several in found.values() for one in several}
 
 
-def entries(folder: Path, *kinds: str) -> list[Entry]:
+def entries(folder: Path, *kinds: str) -> list[Line]:
     """Return the entries of these events in the only journal of a folder."""
     (path,) = folder.glob("*.journal")
-    return [one for one in read(path).entries if one.event in kinds]
+    return [one for one in read(path).lines if one.event in kinds]
 
 
 def first_time_only(error: Exception) -> Any:

@@ -21,7 +21,7 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     """Status 0, also with violations: to judge is the audit's."""
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.a1()), "-o", out)
-    said = f"{out}: 1 partition, 1 journal, 1 violation, not judged: A7\n"
+    said = f"{out}: 1 partition, 1 journal, 1 violation\n"
     assert (done.exit_code, done.output) == (0, said)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from attrs import Factory, define
 
-from safeconsumer.audit.journal import Entry, Journal
+from tests.harness.audit.telling import Line, Read
 
 Lane = tuple[str, str]  # a partition, and the lane of a worker in it
 
 
-def overtaken(journals: Iterable[Journal]) -> list[str]:
+def overtaken(journals: Iterable[Read]) -> list[str]:
     """
     Return each start before which not all of its lane was complete, by whomever.
 
@@ -21,7 +21,7 @@ def overtaken(journals: Iterable[Journal]) -> list[str]:
     of one machine is good enough.
     """
     entries = sorted(
-        (one for journal in journals for one in journal.entries if _tells(one)),
+        (one for journal in journals for one in journal.lines if _tells(one)),
         key=lambda one: one.at,
     )
     lanes: dict[Lane, _Lane] = defaultdict(_Lane)
@@ -57,14 +57,14 @@ class _Lane:
         return offset >= self.floor and offset in self.incomplete
 
 
-def _tells(entry: Entry) -> bool:
+def _tells(entry: Line) -> bool:
     if entry.event == "call":
         return bool(entry["op"] == "commit")
     return entry.event in {"handle", "handled", "completed"}
 
 
 def _found(
-    entries: Iterable[Entry],
+    entries: Iterable[Line],
     lane_of: dict[tuple[str, int], _Lane],
     of_partition: dict[str, list[_Lane]],
 ) -> Iterator[str]:

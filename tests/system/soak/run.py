@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.control import from_history
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
+from safeconsumer.audit.results import Settings as Assumptions
 from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak import verdict
 from tests.system.soak.cluster import Cluster

@@ -47,6 +47,6 @@ def test_a_soak_in_which_one_worker_overtook_another_is_no_clean_one(
     earlier = {"crashed": [], "stuck": [], "left": {}}
     (tmp_path / "result.json").write_text(json.dumps(earlier))
     result = judge(tmp_path)
-    assert result["overtaken"] == ["b, entry 5: 2 before 1"]
+    assert result["overtaken"] == ["b, entry 3: 2 before 1"]
     assert result["violations_total"] == 1 + sum(result["violations"].values())
     assert result["status"] == 1

@@ -11,21 +11,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
-from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.audit.results import Settings as Assumptions
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
+from tests.harness.audit.telling import Line, Read, read
 from tests.harness.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
 
 
-def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
+def journals_of(folder: Path) -> tuple[list[Read], list[str]]:
     """Return the journals of a folder, and what is wrong with the others."""
-    found: list[Journal] = []
+    found: list[Read] = []
     troubles: list[str] = []
     for path in sorted(folder.glob("*.journal")):
         try:
@@ -36,7 +36,7 @@ def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
 
 
 def judged(
-    journals: Iterable[Journal], assumed: Assumptions
+    journals: Iterable[Read], assumed: Assumptions
 ) -> tuple[tuple[Row, ...], dict[str, int]]:
     """Return the checker's rows, and how often records came while their level was held."""
     found = check(journals, assumed)
@@ -64,13 +64,13 @@ def violations(rows: Iterable[Row]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def figures(journals: Iterable[Journal]) -> dict[str, Any]:
+def figures(journals: Iterable[Read]) -> dict[str, Any]:
     """Return how much there was of everything."""
     counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     rebalances = 0
-    for entry in (entry for one in journals for entry in one.entries):
+    for entry in (entry for one in journals for entry in one.lines):
         if entry.event in _COUNTED:
             name, more = _COUNTED[entry.event](entry)
             counts[name] += more
@@ -90,7 +90,7 @@ def figures(journals: Iterable[Journal]) -> dict[str, Any]:
     }
 
 
-_COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
+_COUNTED: dict[str, Callable[[Line], tuple[str, int]]] = {
     "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
     "deliver": lambda entry: ("delivered", entry["count"]),
     "assigned": lambda entry: ("ownerships", len(entry["partitions"])),

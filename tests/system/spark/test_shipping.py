@@ -16,17 +16,21 @@ import sys
 sys.path[:0] = sys.argv[1:]
 import pyarrow
 from safeconsumer.audit import distributed
-from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.results import Settings
 lines = [
     b'{"journal":2,"member":"a","group":"g","at":1.0}',
     b'{"n":1,"at":1.1,"e":"deliver","tp":"orders:0","from":0,"next":5,"first":0,'
     b'"last":4,"count":5,"after":0,"asked":1.0}',
 ]
-rows = [dict(process="a", file="x/a.journal", line=line) for line in lines]
+rows = [dict(process="a", file="x/a.journal", size=999, line=line) for line in lines]
 told = list(distributed.take_apart([pyarrow.RecordBatch.from_pylist(rows)]))
-needs = {row["address"]: row for one in distributed.needs_of(told) for row in one.to_pylist()}
+needs = {
+    row["address"]: row
+    for one in distributed.tell_needs(told)
+    for row in one.to_pylist()
+}
 sent = [{**needs[row["address"]], **row} for one in told for row in one.to_pylist()]
-sent.sort(key=lambda row: (row["case"], row["member"], row["seq"]))
+sent.sort(key=lambda row: (row["case"], row["member"], row["n"]))
 batch = pyarrow.RecordBatch.from_pylist(sent)
 for answer in distributed.judge_cases([batch], settings=Settings()):
     print(*answer.column("rows").to_pylist())

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from safeconsumer.audit.journal import read
 from safeconsumer.audit.stream import opened, sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
@@ -48,7 +47,7 @@ def numbers(folder: Path) -> list[int]:
     journals, troubles = sources(sorted(folder.glob("*.journal")))
     assert troubles == []
     (journal,) = journals
-    return [one.number for one in journal.entries]
+    return [one.n for one in journal.entries]
 
 
 def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
@@ -80,15 +79,11 @@ def test_the_parts_at_the_end_are_missed_too(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "goes on after entry" in done.stderr
     with pytest.raises(JournalError, match="goes on after entry"):
-        read(first)
-    with pytest.raises(JournalError, match="goes on after entry"):
         list(opened(first).entries)
 
 
 def test_one_part_alone_is_no_journal(tmp_path: Path) -> None:
     _, second, *_ = written(tmp_path)
-    with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
-        read(second)
     with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
         list(opened(second).entries)
 
@@ -212,6 +207,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import read
 
 calls, kill_at, before = 0, int(sys.argv[2]), sys.argv[3] == "before"
 writer = JournalWriter(sys.argv[1], member="a", part_bytes=400)

@@ -7,13 +7,13 @@ from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.facts import Address
-from safeconsumer.audit.journal import Journal, parse
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.findings import Address
+from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
 from safeconsumer.audit.timeline.data import Lane
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Read, Telling, parsed
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")
@@ -111,26 +111,22 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
     return telling
 
 
-def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
+def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
     run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
-    probe = [
-        {"at": at - 0.01, "e": "call", "op": "poll", "id": "probe"},
-        {"at": at, "e": "deliver", "poll": "probe", **run},
-        {"at": at + 0.01, "e": "return", "op": "poll", "id": "probe"},
-    ]
+    probe = [{"at": at, "e": "deliver", "after": after, "asked": at - 0.01, **run}]
     entries = [*lines[1 : after + 1], *probe, *lines[after + 1 :]]
     for n, entry in enumerate(entries, start=1):
         entry["n"] = n
         if entry.get("departed", 0) > after:
             entry["departed"] += len(probe)
     text = "".join(f"{json.dumps(one)}\n" for one in [lines[0], *entries])
-    return parse("probed", text), at, after + 2
+    return parsed("probed", text), at, after + 1
 
 
-def lane_of(journals: Sequence[Journal], assumed: Settings) -> Lane | None:
+def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
     collector = Collector(assumed)
     for journal in journals:
         collector.read(journal)

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from safeconsumer._kafka import handover
-from safeconsumer.audit import journal
-from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
 from safeconsumer.audit.timeline.layout import layout_of
 from safeconsumer.audit.timeline.words import description_of, legal
@@ -35,6 +34,7 @@ from safeconsumer.spark import options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
+from tests.harness.audit.telling import Read
 from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 from tests.unit.kafka.decoding.batches import sealed
 from tests.unit.kafka.decoding.compare import Case, compared
@@ -104,18 +104,18 @@ def control_records(data: bytes) -> None:
 
 def journals(data: bytes) -> None:
     """A journal is refused with a reason, or judged, told of and laid out."""
-    _told_of(_text(data))
+    _drawn(data)
     # The same with a head and numbers that are right, so that entries are reached.
     lines = [b'{"journal":2,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
-    _told_of("".join(f"{_text(line)}\n" for line in lines))
+    _drawn(b"".join(line + b"\n" for line in lines))
 
 
-def _told_of(text: str) -> None:
+def _drawn(data: bytes) -> None:
     with suppress(JournalError):
         collector = Collector(Settings())
-        collector.read(journal.parse("fuzzed", text))
+        collector.read(Read("fuzzed", data))
         story = collector.timeline()
         layout_of(story)
         assert legal(description_of(story)).encode()

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from safeconsumer.audit.checker import check, findings_of
-from safeconsumer.audit.journal import read
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import read
 
 
 def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:
@@ -24,7 +24,7 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
     return [
         [
             (one["from"], one["next"], one["count"], one["gaps"])
-            for one in read(writer.path).entries
+            for one in read(writer.path).lines
             if one.event == "deliver"
         ],
         {one.check for several in found.values() for one in several},

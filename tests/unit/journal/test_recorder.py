@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from safeconsumer.audit.journal import read
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import read
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
     ledger.place([scope], owner="app")
     ledger.follow((), [hold.key])
     ledger.deliver()
-    entries = read(journal.path).entries
+    entries = read(journal.path).lines
     assert [(one.event, one["owner"]) for one in entries] == [
         ("hold", "operator:eve"),
         ("lift", "operator:eve"),

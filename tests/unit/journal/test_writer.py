@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from safeconsumer.audit.journal import read
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import read
 from tests.harness.waiting import LIMIT
 
 
@@ -75,11 +75,11 @@ def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
         for call in (lambda: journal.write("b", {"c": 1}), journal.flush):
             with pytest.raises(JournalError, match=r"disk|space"):
                 call()
-    assert [one.event for one in read(journal.path).entries] == ["a"]
+    assert [one.event for one in read(journal.path).lines] == ["a"]
     journal.flush()
     journal.write("d", {})
     journal.close()
-    entries = [(one.number, one.event) for one in read(journal.path).entries]
+    entries = [(one.number, one.event) for one in read(journal.path).lines]
     assert entries == [(1, "a"), (2, "b"), (3, "d")]
     with pytest.raises(JournalError, match="is closed"):
         journal.write("e", {})

@@ -1,0 +1,144 @@
+"""
+Finds commits that one member's own journal proves wrong: A5.
+
+A5: nothing is committed that was not delivered, nothing while the partition is not
+owned, and nothing below an earlier commit, unless a seek came between. A commit is
+compared with the ownership and the position at its call, whenever its answer comes, and
+counts once it is acknowledged.
+"""
+
+from attrs import define
+
+from safeconsumer.audit.entries import Call, Return
+from safeconsumer.audit.findings import Finding, Subject
+from safeconsumer.audit.ownerships import Commits, Epoch
+
+_NOT_OWNED = "committed without owning it"
+
+
+@define(eq=False)
+class _Asked:
+    """
+    A commit, from its call on.
+
+    Attributes:
+        offset: the offset to be committed.
+        epoch: the ownership in which it was asked for; None if there was none yet.
+        was_owned: whether that ownership had not ended.
+        seeks: how many seeks that ownership had had.
+        is_placed: whether the position was known.
+        fault: what is wrong with it, or "".
+    """
+
+    offset: int
+    epoch: Epoch | None
+    was_owned: bool
+    seeks: int
+    is_placed: bool
+    fault: str = ""
+
+
+class CommitRule:
+    """
+    Follows the commits of one member on one partition.
+
+    Args:
+        subject: the member and the partition.
+
+    Attributes:
+        findings: what is wrong with them.
+        unplaced: acknowledged commits at positions that nobody knew, each with its
+            ownership.
+        strays: its commits before it first had the partition.
+        late: commits after the partition was revoked, with the generation that revoked
+            it; they are wrong if that generation assigned it to a member.
+        seeks: how many seeks the ownership has had.
+        departed_in: the generation that revoked the partition last, if that is known.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.findings: list[Finding] = []
+        self._asked: dict[object, _Asked] = {}
+        self._up_to = -1  # in this ownership, since the last seek
+        self.unplaced: list[tuple[Epoch, int]] = []
+        self.strays = Commits()
+        self.late: list[tuple[int, Finding]] = []
+        self.seeks = 0
+        self.departed_in: int | None = None
+
+    def gained(self) -> None:
+        """Begin an ownership."""
+        self.seeks = 0
+        self._up_to = -1
+
+    def sought(self) -> None:
+        """Follow a seek: what was committed before may be committed again."""
+        self.seeks += 1
+        self._up_to = -1
+
+    def called(
+        self,
+        entry: Call,
+        offset: int,
+        epoch: Epoch | None,
+        position: int | None,
+        *,
+        is_owned: bool,
+    ) -> None:
+        """
+        Judge a commit when it is asked for.
+
+        Args:
+            entry: its call.
+            offset: the offset to be committed.
+            epoch: the ownership, or the last one; None if there was none.
+            position: the offset up to which records were delivered or peeked at; None
+                if the position is not known.
+            is_owned: whether the partition is owned.
+        """
+        self._of(epoch).add(entry.at, offset, is_sure=False)
+        is_placed = position is not None
+        asked = _Asked(offset, epoch, is_owned, self.seeks, is_placed)
+        self._asked[entry.id] = asked
+        if position is not None and offset > position:
+            asked.fault = f"committed {offset}, delivered only up to {position}"
+        elif not is_owned:
+            asked.fault = _NOT_OWNED
+        elif offset < self._up_to:
+            asked.fault = f"committed {offset}, {self._up_to} was committed before"
+
+    def returned(self, entry: Return, offset: int, epoch: Epoch | None) -> None:
+        """Follow the answer; a commit that failed changes nothing."""
+        asked = self._asked.pop(entry.id, None)
+        if entry.ok is False:
+            return
+        if asked is None:
+            asked = _Asked(offset, epoch, was_owned=False, seeks=0, is_placed=True)
+        self._of(asked.epoch).add(entry.at, offset, is_sure=True)
+        if asked.epoch is not None and asked.was_owned:
+            self._acknowledged(asked, asked.epoch, epoch)
+            if not (asked.is_placed or asked.fault):
+                self.unplaced.append((asked.epoch, offset))
+        if asked.fault:
+            self._accuse(asked.fault, entry, offset)
+
+    def _acknowledged(self, asked: _Asked, own: Epoch, latest: Epoch | None) -> None:
+        own.has_committed = True
+        if own is latest and asked.seeks == self.seeks:
+            self._up_to = max(self._up_to, asked.offset)
+        if not asked.seeks:
+            low, high = own.sure or (asked.offset, asked.offset)
+            own.sure = min(low, asked.offset), max(high, asked.offset)
+
+    def _of(self, epoch: Epoch | None) -> Commits:
+        return self.strays if epoch is None else epoch.commits
+
+    def _accuse(self, fault: str, entry: Return, offset: int) -> None:
+        found = self._subject.finding("A5", entry, offset, fault)
+        if fault == _NOT_OWNED and self.departed_in is not None:
+            # A cooperative rebalance revokes in one generation and assigns in the next:
+            # in between nobody owns the partition, and its old owner may commit.
+            self.late.append((self.departed_in, found))
+        else:
+            self.findings.append(found)

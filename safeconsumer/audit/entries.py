@@ -1,0 +1,358 @@
+"""
+Decodes the lines of a journal into typed entries.
+
+The format is defined in :mod:`safeconsumer.journal.format`. Types are checked while a
+line is decoded. Events, fields and calls that this version does not know are passed
+over: another program of the same format may write more.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import VERSION
+
+# org.apache.kafka.common.protocol: an offset is an INT64.
+_MAX_OFFSET = 2**63 - 1
+
+Count = Annotated[int, Meta(ge=0)]
+Position = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
+# Of a record, so that another record may follow.
+Offset = Annotated[int, Meta(ge=0, lt=_MAX_OFFSET)]
+Id = int | str
+
+
+class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
+    """
+    One line of a journal; it is never changed.
+
+    Attributes:
+        n: its number in the journal of its process.
+        at: seconds since the epoch, by the clock of that process.
+    """
+
+    n: int
+    at: float
+
+    @property
+    def event(self) -> str:
+        """The name of its event."""
+        return str(self.__struct_config__.tag)
+
+
+class Group(Entry, tag="group"):
+    """All further entries belong to another consumer group."""
+
+    group: str
+
+
+class Ownership(Entry):
+    """An ownership of partitions begins or ends."""
+
+    partitions: list[str]
+    generation: int | None = None
+
+
+class Assigned(Ownership, tag="assigned"):
+    """Ownerships begin; ``commits`` is false if the client commits by itself, unseen."""
+
+    topics: dict[str, str | None] | None = None
+    commits: bool | None = None
+
+
+class Revoked(Ownership, tag="revoked"):
+    """Ownerships end, as the group decided."""
+
+
+class Lost(Ownership, tag="lost"):
+    """Ownerships ended without the member's doing."""
+
+
+class Begins(Entry, tag="begins"):
+    """A position was set that no seek had named."""
+
+    tp: str
+    offset: Position
+
+
+class Deliver(Entry, tag="deliver"):
+    """A run of records that a poll, or a step of an iteration, returned."""
+
+    tp: str
+    start: Position = field(name="from")
+    next: Position
+    first: Offset
+    last: Offset
+    count: Count
+    after: Count | None = None
+    asked: float | None = None
+    gaps: list[tuple[Offset, Offset]] | None = None
+    peek: bool | None = None
+    written: float | None = None
+    created: float | None = None
+
+
+class Moved(Entry, tag="moved"):
+    """The position moved over offsets without a record."""
+
+    tp: str
+    start: Position = field(name="from")
+    next: Position
+
+
+class Call(Entry, tag="call"):
+    """The application calls ``op``: pause, resume, seek or commit."""
+
+    op: str
+    id: Id
+    scopes: list[str] | None = None
+    owner: str | None = None
+    until: float | None = None
+    lifetime: str | None = None
+    offsets: dict[str, Position | None] | None = None
+    ok: bool | None = None
+
+
+class Return(Call, tag="return"):
+    """The call with this id returned; ``ok`` is false if it failed."""
+
+
+class Hold(Entry, tag="hold"):
+    """A hold that came from elsewhere is in force."""
+
+    scope: str
+    owner: str | None = None
+    until: float | None = None
+    written: float | None = None
+    offset: Position | None = None
+
+
+class Lift(Entry, tag="lift"):
+    """A hold is over; ``why`` is the reason if nobody lifted it."""
+
+    scope: str
+    owner: str | None = None
+    since: float | None = None
+    why: str | None = None
+
+
+class Working(Entry, tag="working"):
+    """From here on a worker's handlers get the records."""
+
+    order: str
+
+
+class Handle(Entry, tag="handle"):
+    """A handler begins, of one record or of several ``offsets``."""
+
+    tp: str
+    offset: Offset
+    id: Id
+    offsets: list[Offset] | None = None
+    lane: str | None = None
+    attempt: int | None = None
+    epoch: int | None = None
+
+
+class Handled(Entry, tag="handled"):
+    """A handler has ended; if it is not ``ok``, it may have done some records."""
+
+    tp: str
+    offset: Offset
+    id: Id
+    ok: bool
+    done: list[Offset] | None = None
+
+
+class Completed(Entry, tag="completed"):
+    """A record is complete although its handler failed."""
+
+    tp: str
+    offset: Offset
+    why: str
+    epoch: int | None = None
+
+
+class Dropped(Entry, tag="dropped"):
+    """A worker gave up the records before an offset, because of a seek."""
+
+    tp: str
+    before: Position
+
+
+class Running(Entry, tag="running"):
+    """The offsets by partition that handlers are working on."""
+
+    records: dict[str, list[Offset]]
+
+
+class Acked(Entry, tag="acked"):
+    """Records that a producer got acknowledged."""
+
+    tp: str
+    first: Offset
+    last: Offset
+
+
+class Kept(Entry, tag="kept"):
+    """The first offset of a log that was read."""
+
+    tp: str
+    first: Offset
+
+
+class Fault(Entry, tag="fault"):
+    """A test did something to the fleet."""
+
+    id: Id
+    kind: str
+    targets: list[str]
+    seconds: float
+
+
+class Heal(Entry, tag="heal"):
+    """What a test did is over."""
+
+    id: Id
+
+
+class Other(Struct, frozen=True, kw_only=True):
+    """
+    One line of an event that this version does not know.
+
+    Attributes:
+        n: as of :class:`Entry`.
+        at: as of :class:`Entry`.
+        event: its name.
+    """
+
+    n: int
+    at: float
+    event: str = field(name="e")
+
+
+class End(Struct, frozen=True):
+    """
+    The last line of a part that is continued.
+
+    Attributes:
+        part: the number of the next part.
+        after: the number of the last entry.
+    """
+
+    part: int
+    after: int
+    n: ClassVar[int] = -1
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """
+    The first line of a file.
+
+    Attributes:
+        journal: the version of the format.
+        member: names the process.
+        group: its consumer group.
+        at: when the file began.
+        began: when its journal began; None if that is the same.
+        part: the number of this part; 1 if it is the first one, or the only one.
+        after: the number of the last entry before it.
+    """
+
+    journal: int
+    member: str
+    group: str = ""
+    at: float
+    began: float | None = None
+    part: Annotated[int, Meta(ge=1)] = 1
+    after: Count = 0
+
+
+EVENTS: Mapping[str, type[Entry]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (
+        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Fault, Group),
+        *(Handle, Handled, Heal, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
+        *(Running, Working),
+    )
+}
+"""
+The events that this version knows.
+"""
+
+Line = Entry | Other | End
+
+Decoder = msgspec.json.Decoder[Any]
+
+_entries = Decoder(reduce(or_, EVENTS.values()))
+_others, _ends, _heads, _any = Decoder(Other), Decoder(End), Decoder(Head), Decoder()
+
+# What decoding raises: bytes that are no text, and brackets without end, too.
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def head_of(name: str, line: bytes) -> Head:
+    """
+    Decode a journal's first line; ``name`` is for errors.
+
+    Raises:
+        JournalError: it is not a first line, or of another version.
+    """
+    found = _decoded(name, 1, line, _any)
+    if not isinstance(found, dict) or "journal" not in found:
+        message = f"{name} is no journal: its first line has no version"
+        raise JournalError(message)
+    if found["journal"] != VERSION:
+        message = (
+            f"{name} is a journal of version {found['journal']!r}; this program reads "
+            f"{VERSION}"
+        )
+        raise JournalError(message)
+    head: Head = _decoded(name, 1, line, _heads)
+    return head
+
+
+def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
+    """
+    Decode whole lines, of which the first has this number in its file.
+
+    Raises:
+        JournalError: a line is broken; the message has its file and number, the path of
+            the field and the type that it should have. Lines before it come first.
+    """
+    try:
+        found: list[Line] = _entries.decode_lines(text)
+    except _BROKEN:
+        found = []
+    if len(found) == text.count(b"\n"):  # it passes over empty lines
+        return found
+    lines = text.split(b"\n")[:-1]
+    return (_entry(name, number + at, line) for at, line in enumerate(lines))
+
+
+def _entry(name: str, number: int, line: bytes) -> Line:
+    found = _decoded(name, number, line, _any)
+    decoder = _entries
+    if isinstance(found, dict):
+        if "n" not in found and "part" in found:
+            decoder = _ends
+        elif isinstance(found.get("e"), str) and found["e"] not in EVENTS:
+            decoder = _others
+    entry: Line = _decoded(name, number, line, decoder)
+    return entry
+
+
+def _decoded(name: str, number: int, line: bytes, decoder: Decoder) -> Any:  # noqa: ANN401 - as the decoder has it
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError as error:
+        message = f"{name}, line {number}: {error}"
+        raise JournalError(message) from error
+    except _BROKEN as error:
+        message = f"{name}, line {number}: not JSON; only a last line may be cut"
+        raise JournalError(message) from error

@@ -1,0 +1,318 @@
+"""
+Judges what all members did with one partition together, and what that rests on.
+
+The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
+ownership has no gap; A4, an ownership does not step back, and none begins after the
+committed offset; A5, nothing is committed that was not delivered; A6, records that are
+delivered twice were not committed; G2, nothing is delivered that is held for the group,
+once its members know of the hold.
+
+For workers, whose handlers are journaled: W4, nothing is committed beyond what is
+complete; W5, every record is completed in the end, once per ownership; W7, records of a
+lane are handled one at a time, in order; W10, no handler begins on held records.
+"""
+
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from attrs import evolve, field, frozen
+
+from safeconsumer.audit import fleet
+from safeconsumer.audit.control import Control
+from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
+from safeconsumer.audit.holding import Key
+from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.reading import covering_for_group
+from safeconsumer.audit.spans import merged, uncovered
+from safeconsumer.audit.starts import (
+    Start,
+    basis_of,
+    starts_of,
+    wrong_commits,
+    wrong_starts,
+)
+from safeconsumer.audit.tracks import Track
+from safeconsumer.errors import JournalError
+
+CHECKS = (
+    *("A1", "A2", "A3", "A4", "A5", "A6", "G2"),
+    *("W4", "W5", "W7", "W10"),
+)
+
+# Checks that need to know to which group each member belongs.
+_OF_THE_GROUP = ("A2", "A4", "A6", "G2")
+
+# Why A2 is not judged where everything that was written should have been delivered.
+_UNTOLD = (
+    "nothing says what was written: that takes producers' journals, or the topic "
+    "(audit --against-topic)"
+)
+
+# What a clean result rests on; for A4 and A6 this depends on what is known.
+_BASES: Mapping[str, Basis] = {
+    **dict.fromkeys(("A1", "A3", "A5", "W4", "W5", "W7", "W10"), Basis.ORDER),
+    "A2": Basis.OFFSETS,
+    "G2": Basis.CLOCKS,
+}
+
+# A check that cannot be judged, and why.
+Unjudged = tuple[str, str]
+
+
+@frozen(kw_only=True)
+class Settings:
+    """
+    The assumptions of the checker.
+
+    Attributes:
+        patience: seconds within which a hold of the group reaches members that own
+            the partition already (G2, W10).
+        clock_skew: seconds by which two members' clocks may differ.
+        is_drained: whether everything that was acknowledged should have been delivered,
+            and handled where there are workers.
+        control: what the control topics say; None if they were not read.
+    """
+
+    patience: float = 5.0
+    clock_skew: float = 0.0
+    is_drained: bool = False
+    control: Control | None = None
+
+
+@frozen(kw_only=True)
+class Result:
+    """
+    What was found about one case.
+
+    Attributes:
+        case: the consumer group and the partition.
+        findings: every broken promise.
+        group_holds: when the partition was held for the group.
+        bases: the evidence on which each check rests here.
+        unjudged: checks that could not be judged here, and why.
+    """
+
+    case: Address
+    findings: tuple[Finding, ...]
+    group_holds: tuple[Bounds, ...] = ()
+    bases: Mapping[str, Basis] = field(factory=dict)
+    unjudged: Mapping[str, str] = field(factory=dict)
+
+
+@frozen
+class Case:
+    """
+    Everything that is known about one case.
+
+    Attributes:
+        case: the group and the partition.
+        settings: the assumptions.
+        tracks: what members did with it.
+        acknowledged: what producers wrote.
+        heard: when members of the group read which holds.
+    """
+
+    case: Address
+    settings: Settings
+    tracks: Mapping[str, Track]
+    acknowledged: fleet.Acknowledged
+    heard: Sequence[Mapping[Key, Sequence[float]]]
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """The ownerships, those of each member in order."""
+        return [epoch for one in self.tracks.values() for epoch in one.epochs]
+
+    @property
+    def starts(self) -> Sequence[Start]:
+        """The ownerships before which something is known to be committed."""
+        strays = [one.commits.strays for one in self.tracks.values()]
+        return starts_of(self.epochs, strays, self.settings.clock_skew)
+
+    def covers(self, scope: str) -> bool | None:
+        """Return whether a scope covers it; None for a pattern that cannot be read."""
+        try:
+            return covering_for_group(scope)(self.case.tp)
+        except JournalError:
+            return None
+
+
+def result_of(case: Case, written: Container[str]) -> Result:
+    """Apply all checks to what is known about one case."""
+    starts, basis = case.starts, basis_of(case.epochs)
+    unjudged = dict(_unjudged(case, starts))
+    findings: list[Finding] = []
+    for one in (
+        *(found for track in case.tracks.values() for found in track.findings()),
+        *_late_commits(case.tracks.values()),
+        *(() if _is_recreated(case) else _by_offsets(case, starts, basis)),
+        *_under_holds(case),
+    ):
+        if isinstance(one, Finding):
+            findings.append(one)
+        else:
+            unjudged.setdefault(*one)
+    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
+    if case.settings.is_drained and (untold := _untold(case, written)):
+        unjudged.setdefault("A2", untold)
+    return Result(
+        case=case.case,
+        findings=tuple(
+            one for one in findings if one.check not in moot or one.basis is Basis.ORDER
+        ),
+        group_holds=tuple(one for one in _holds(case) if case.covers(one.span.scope)),
+        bases={**_BASES, "A4": basis, "A6": basis},
+        unjudged=unjudged,
+    )
+
+
+def _is_recreated(case: Case) -> bool:
+    # Offsets of two topics of one name cannot be compared.
+    return len({epoch.topic_id for epoch in case.epochs} - {None}) > 1
+
+
+def _by_offsets(case: Case, starts: Sequence[Start], basis: Basis) -> Iterator[Finding]:
+    is_drained = case.settings.is_drained
+    yield from wrong_starts(case.case, starts, basis)
+    yield from wrong_commits(case.case, starts, basis)
+    yield from fleet.missing(
+        case.case, case.tracks, case.acknowledged, is_drained=is_drained
+    )
+    if is_drained:
+        yield from fleet.not_done(case.case, case.tracks, case.acknowledged)
+
+
+def _late_commits(tracks: Iterable[Track]) -> Iterator[Finding]:
+    # Wrong only if the generation that revoked the partition gave it to a member.
+    tracks = list(tracks)
+    given = frozenset[int]().union(*(one.generations for one in tracks))
+    for one in tracks:
+        for number, found in one.commits.late:
+            if number in given:
+                yield evolve(found, basis=Basis.GENERATIONS)
+
+
+# ---------------------------------------------------------------- holds of the group
+
+
+def _holds(case: Case) -> Iterator[Bounds]:
+    control = case.settings.control
+    if control is None or control.trouble:
+        return
+    readings = Readings()
+    for scope, holder, at in _heard(case):
+        readings.add(scope, holder, at)
+    for span in control.spans:
+        if span.group == case.case.group and case.covers(span.scope) is not False:
+            patience, skew = case.settings.patience, case.settings.clock_skew
+            yield readings.bounds(span, patience, skew)
+
+
+def _under_holds(case: Case) -> Iterator[Finding | Unjudged]:
+    for bounds in _holds(case):
+        scope = bounds.span.scope
+        for found in under_hold(case.case, case.tracks, bounds):
+            if case.covers(scope):
+                yield found
+            else:
+                yield (
+                    found.check,
+                    f"it is unknown what {scope} covers: {found.evidence}",
+                )
+
+
+def _heard(case: Case) -> Iterator[tuple[str, str, float]]:
+    for one in case.heard:
+        for (scope, holder), times in one.items():
+            if ":" in holder and case.covers(scope):  # of the group or of operators
+                yield from ((scope, holder, at) for at in times)
+
+
+def _unknown_holds(case: Case) -> str:
+    # Why it is not known when the group was held; "" if it is.
+    control = case.settings.control
+    if control is None or not control.is_about(case.case.group):
+        for scope, holder, _ in _heard(case):
+            return (
+                f"members read that {holder} held {scope}: only the control topics "
+                "say when (--control, or --history FILE)"
+            )
+        return ""
+    if control.trouble:
+        return control.trouble
+    began = min((epoch.at for epoch in case.epochs), default=math.inf)
+    if began < control.since - case.settings.clock_skew:
+        since = datetime.fromtimestamp(control.since, UTC)
+        return (
+            f"the control topics are complete since {since:%Y-%m-%d %H:%M:%SZ}, "
+            "and the partition had an owner before"
+        )
+    return ""
+
+
+# ---------------------------------------------------------------- what is not judged
+
+
+def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
+    tracks = case.tracks
+    if not tracks and not case.case.group and case.acknowledged.told:
+        yield "A2", "no journal says who read the acknowledged records"
+    yield from _unseen_commits(tracks)
+    yield from _unplaced(tracks, starts)
+    for one in tracks.values():
+        if one.was_reset:
+            yield "A4", one.was_reset
+    if any(one.may_be_anew for one in starts):
+        why = "the group counts generations from 1 again, perhaps without its commits"
+        yield from (("A4", why), ("A5", why), ("A6", why))
+    if _is_recreated(case):
+        why = "the topic was deleted and created again: its id changed"
+        yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
+    if grouped := _grouped(case):
+        yield from ((check, grouped) for check in _OF_THE_GROUP)
+    if unknown := _unknown_holds(case):
+        yield "G2", unknown
+
+
+def _untold(case: Case, written: Container[str]) -> str:
+    # Whether everything came cannot be told from what came.
+    if not case.acknowledged.told and case.case.topic not in written:
+        return _UNTOLD
+    least = case.acknowledged.untold
+    passed = fleet.positions(case.epochs)
+    if any(uncovered(merged([(0, least)] if least else []), passed)):
+        return f"what the topic had before offset {least} is deleted"
+    return ""
+
+
+def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
+    # Of a client that commits by itself nobody knows what is committed, and so neither
+    # where the next owner was to begin.
+    for name, one in tracks.items():
+        if one.is_blind:
+            why = f"{name} commits by itself, and its journal does not tell what"
+            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check_, why
+            return
+
+
+def _unplaced(
+    tracks: Mapping[str, Track], starts: Sequence[Start]
+) -> Iterator[Unjudged]:
+    placed = {id(one.epoch) for one in starts}
+    for name, one in tracks.items():
+        for epoch, offset in one.commits.unplaced:
+            if offset and (epoch.was_sought or id(epoch) not in placed):
+                why = f"{name} committed {offset}, but its position then is unknown"
+                yield "A5", why
+
+
+def _grouped(case: Case) -> str:
+    # Members that name a generation were in a group, but perhaps in different ones.
+    if not case.case.group:
+        for name, one in case.tracks.items():
+            if any(epoch.is_numbered for epoch in one.epochs):
+                return f"{name} was in a group, but its journal does not name it"
+    return ""

@@ -1,0 +1,353 @@
+"""
+Follows one member's entries about one partition, in their order.
+
+A track keeps what the checks ask for: the ownerships with their deliveries and commits,
+the position, and since when nothing is known of it. Each check that one process's
+entries decide has a place of its own: A1 and W10 in ``while_held``, A5 in ``commits``,
+W4, W5 and W7 in ``handled``, A3 and A4 in :func:`misplaced` below.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator
+
+from safeconsumer.audit.commits import CommitRule
+from safeconsumer.audit.entries import (
+    Assigned,
+    Begins,
+    Call,
+    Completed,
+    Deliver,
+    Dropped,
+    Entry,
+    Handle,
+    Handled,
+    Lift,
+    Lost,
+    Moved,
+    Ownership,
+    Return,
+)
+from safeconsumer.audit.findings import Finding, Subject
+from safeconsumer.audit.handled import Handlers
+from safeconsumer.audit.holding import Departure, Holds, Placed
+from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
+from safeconsumer.audit.while_held import WhileHeld
+
+
+def misplaced(entry: Deliver, position: int | None) -> Iterator[tuple[str, int, str]]:
+    """
+    Yield what is wrong with the place of a run of records: check, offset and evidence.
+
+    A3: an ownership has no gap, so a run begins where the position is. A4: it does not
+    step back. The position is None where nobody knows it.
+    """
+    start, first, last, end = entry.start, entry.first, entry.last, entry.next
+    if not start <= first <= last < end or entry.count > last - first + 1:
+        yield (
+            "A3",
+            first,
+            f"offsets {first} to {last} do not lie in {start} to {end - 1}",
+        )
+    if position is None or start == position:
+        return
+    if start > position:
+        yield "A3", position, f"went on at {start}; {position} was next"
+    else:
+        yield "A4", start, f"went back to {start}; {position} was next"
+
+
+class Track:
+    """
+    Follows one member on one partition.
+
+    Args:
+        subject: the member and the partition.
+        holds: the holds of the member.
+        keeps_moments: whether :attr:`delivered` is wanted: sixteen bytes a run.
+
+    Attributes:
+        case: the group and the partition.
+        member: the member.
+        epochs: its ownerships.
+        position: where it stands; None if that is not known.
+        is_owned: whether it has the partition now.
+        is_blind: whether it makes commits that its journal lacks.
+        is_working: whether a worker's handlers get the records.
+        handled: what a worker's handlers did with its records.
+        commits: its commits.
+        delivered: when polls returned records, with the first offset of each.
+        lags: when a record came that the broker had appended less long ago than any
+            before, and how long, by two clocks.
+        was_reset: why its position may be wrong, or "".
+        generations: the generations in which the member gained the partition.
+    """
+
+    def __init__(
+        self, subject: Subject, holds: Holds, *, keeps_moments: bool = True
+    ) -> None:
+        self._subject = subject
+        self.case, self.member = subject.case, subject.member
+        self._holds = holds
+        self._keeps_moments = keeps_moments
+        self._findings: list[Finding] = []
+        self._held = WhileHeld(subject, holds)
+        self.commits = CommitRule(subject)
+        self.handled = Handlers(self._find)
+        self.epochs: list[Epoch] = []
+        self.position: int | None = None
+        self.is_owned = False
+        self.is_blind = False
+        self.is_working = False
+        self.delivered = Moments()
+        self.lags: list[tuple[float, float]] = []
+        self._least = math.inf
+        self.was_reset = ""
+        self.generations: set[int] = set()
+        self._peeked = -1  # the offset up to which peeked records will come again
+        self._came_last = 0  # the entry of the last delivery
+        # The run that a delivery continues, if it is in order; None if that takes a
+        # closer look.
+        self._run: Delivered | None = None
+        self._ends = array("q")  # of what came in its ownership
+        self._seeking: dict[object, Epoch] = {}
+        self._sought_at = 0
+        self._left_at: int | None = None  # where a seek, or a reset, left from
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the promises that it broke by itself, once the journal has ended."""
+        yield from self._findings
+        yield from self.commits.findings
+        yield from self._held.findings()
+
+    def end(self, at: float) -> None:
+        """Note when the journal has ended."""
+        if self.is_owned:
+            self.epochs[-1].over = at
+
+    def _find(
+        self, check: str, entry: Entry, offset: int | None, evidence: str
+    ) -> None:
+        found = self._subject.finding(check, entry, offset, evidence)
+        self._findings.append(found)
+
+    @property
+    def _latest(self) -> Epoch | None:
+        return self.epochs[-1] if self.epochs else None
+
+    # ------------------------------------------------------------ ownership
+
+    def assigned(self, entry: Assigned) -> None:
+        """Follow the begin of an ownership."""
+        self.is_blind = self.is_blind or entry.commits is False
+        if self.is_owned:
+            return
+        generation = entry.generation
+        began = Epoch(member=self.member, at=entry.at, generation=generation)
+        began.topic_id = (entry.topics or {}).get(self.case.topic)
+        self.generations.add(-1 if generation is None else generation)
+        before = self._latest
+        is_given_back = before is not None and before.is_followed_by(generation)
+        if before is not None and is_given_back:
+            began.owned_since = before.owned_since
+        self.handled.gained(is_given_back=is_given_back)
+        self.epochs.append(began)
+        self.is_owned = True
+        self._peeked = -1
+        self.commits.gained()
+        self._leave(None)
+
+    def departed(self, entry: Ownership) -> None:
+        """Follow the end of an ownership."""
+        self._run = None
+        if not self.is_owned:
+            return
+        is_lost = isinstance(entry, Lost)
+        self.epochs[-1].over = entry.at
+        self.epochs[-1].was_lost = is_lost
+        self.commits.departed_in = None if is_lost else entry.generation
+        self.is_owned = False
+
+    # ------------------------------------------------------------ positions
+
+    def _leave(self, left_at: int | None) -> None:
+        # Until it is told where it stands, the position is unknown.
+        self.position = self._run = None
+        self._left_at = left_at
+
+    def _stand_at(self, position: int) -> None:
+        left_at, self._left_at = self._left_at, None
+        if left_at is not None:
+            self.epochs[-1].skipped.add(left_at, position)
+        self.position, self._run = position, None
+
+    def seeking(self, call: Call) -> None:
+        """Follow the call of a seek; until it returns it may have been done or not."""
+        if self.is_owned:
+            self._seeking[call.id] = self.epochs[-1]
+            self._run = None
+
+    def sought(self, entry: Return, offset: int | None) -> None:
+        """Follow the return of a seek; one that failed moves nothing."""
+        epoch = self._seeking.pop(entry.id, None)
+        if entry.ok is False:
+            return
+        self.handled.sought(offset)
+        if epoch is not None and epoch is self._latest:
+            self._sought_at = entry.n
+            epoch.seeks += not epoch.runs
+            self.commits.sought()
+            self._leave(self._left_at if self.position is None else self.position)
+            if offset is not None:
+                self._stand_at(offset)
+
+    def begins(self, entry: Begins) -> None:
+        """
+        Follow a position that no seek had named.
+
+        In the middle of an ownership it is the client's reset rule that sets one, when
+        the position is out of range. What it passes over is not lost by the client;
+        that it has to go back is its own word, and makes A4 unjudged.
+        """
+        if not self.is_owned or self._seeking:
+            return
+        before, offset = self.position, entry.offset
+        if before is not None and offset != before:
+            runs = self.epochs[-1].runs
+            if offset < before and runs and runs[-1].end == before:  # no seek since
+                self.was_reset = (
+                    f"{self.member} says in entry {entry.n} that the position was reset "
+                    f"from {before} to {offset}"
+                )
+            self._leave(before)
+        if self.position is None:
+            self._stand_at(offset)
+
+    def moved(self, entry: Moved) -> None:
+        """Follow a position that moves over offsets without a record."""
+        if self.is_owned:
+            if self.position is None:
+                self._stand_at(entry.start)
+            self._go_on(entry.start, entry.next, math.inf)
+            self._run = None
+
+    def _go_on(self, start: int, end: int, at: float) -> None:
+        self.position = end
+        runs = self.epochs[-1].runs
+        if runs and runs[-1].end == start:
+            runs[-1].end, runs[-1].at = end, min(runs[-1].at, at)
+        else:
+            runs.append(Delivered(start, end, at))
+
+    # ------------------------------------------------------------ records
+
+    def deliver(self, entry: Deliver) -> None:
+        """Follow a run of records; nearly all of them continue the one before."""
+        run, first, end, at = self._run, entry.first, entry.next, entry.at
+        if (
+            run is None
+            or first != run.end
+            or first != entry.start
+            or end != entry.last + 1
+            or entry.count > end - first
+            or entry.gaps
+            or entry.peek
+            or self._holds
+        ):
+            self._deliver(entry)
+        else:
+            run.end = self.position = self._ends[-1] = end
+        self._came_last = entry.n
+        if self._keeps_moments:
+            self.delivered.add(at, first)
+        written = entry.written
+        if written is not None and at - written < self._least:
+            self._least = at - written
+            self.lags.append((at, at - written))
+
+    def _deliver(self, entry: Deliver) -> None:
+        if not self.is_owned:
+            self._find("A3", entry, entry.first, "delivered without owning it")
+            epoch = Epoch(member=self.member, at=entry.at, was_assigned=False)
+            self.epochs.append(epoch)
+            self.is_owned = True
+        epoch = self.epochs[-1]
+        if epoch.first is None:
+            epoch.first = entry.at, entry.first
+        after = entry.after
+        called = entry.n if after is None else max(after, self._came_last) + 1
+        self._held.delivered(entry, called)
+        self._add_records(epoch, entry)
+        if entry.peek:  # it will come again, whatever is committed until then
+            self._peeked = max(self._peeked, entry.next)
+            self._run = None
+            return
+        # A poll that was called before a seek may still return what stood before.
+        is_sought = self._seeking or called < self._sought_at
+        position = None if is_sought else self.position
+        for check, offset, evidence in misplaced(entry, position):
+            self._find(check, entry, offset, evidence)
+        if self.position is None:
+            self._stand_at(entry.start)
+        self._go_on(entry.start, entry.next, entry.at)
+        if self.is_working:
+            self.handled.delivered(entry)
+        elif epoch.came.ends[-1] == entry.next:
+            self._run, self._ends = epoch.runs[-1], epoch.came.ends
+
+    @staticmethod
+    def _add_records(epoch: Epoch, entry: Deliver) -> None:
+        at = entry.first
+        for start, end in entry.gaps or ():
+            epoch.came.add(at, start)
+            at = end
+        epoch.came.add(at, entry.last + 1)
+
+    # ------------------------------------------------------------ commits
+
+    def committing(self, call: Call, offset: int) -> None:
+        """Follow the call of a commit."""
+        known = self.position
+        position = None if known is None else max(known, self._peeked)
+        self.commits.called(
+            call, offset, self._latest, position, is_owned=self.is_owned
+        )
+        if self.is_working:
+            self.handled.committing(call, offset)
+
+    def committed(self, entry: Return, offset: int) -> None:
+        """Follow the answer of a commit."""
+        self.commits.returned(entry, offset, self._latest)
+
+    # ------------------------------------------------------------ holds and handlers
+
+    def placed(self, hold: Placed) -> None:
+        """Note that a hold over the partition was placed."""
+        self._held.placed(hold, self.handled.at_work())
+
+    def lifted(self, entry: Lift, gone: Departure | None) -> None:
+        """Follow the end of a hold that no call lifted."""
+        self._held.lifted(entry, gone)
+
+    def works(self) -> None:
+        """Note that a worker's handlers get the records from here on."""
+        self.is_working = True
+        self._run = None
+        self.handled.works()
+
+    def began(self, entry: Handle) -> None:
+        """Follow the start of a handler."""
+        self._held.began(entry)
+        self.handled.began(entry)
+
+    def ended(self, entry: Handled) -> None:
+        """Follow the end of a handler."""
+        self.handled.ended(entry)
+
+    def completed(self, entry: Completed) -> None:
+        """Follow a record that is complete although its handler failed."""
+        self.handled.completed(entry)
+
+    def dropped(self, entry: Dropped) -> None:
+        """Follow a worker that gives up records."""
+        self.handled.dropped(entry)

@@ -1,0 +1,91 @@
+"""Reading journals: a cut last line is forgiven, everything else is named."""
+
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.audit.entries import EVENTS, Assigned, Entry, Other
+from safeconsumer.audit.stream import opened
+from safeconsumer.errors import JournalError
+from safeconsumer.journal import format as journal_format
+from tests.harness.audit.telling import Telling, parsed
+from tests.harness.listing import each
+
+HEAD = '{"journal": 2, "member": "a", "group": "g", "at": 1.0}\n'
+ENTRY = '{"n": 1, "at": 1, "e": "revoked", "partitions": []}\n'
+
+
+def entries_of(text: str) -> list[Entry | Other]:
+    return [*parsed("a.journal", text).entries]
+
+
+def test_a_journal_is_read_as_it_was_written() -> None:
+    """In order, with who wrote it."""
+    journal = Telling("a", "billing").assigned("orders:0").commit("orders:0", 3)
+    journal = journal.journal()
+    assert (journal.member, journal.group) == ("a", "billing")
+    entries = [*journal.entries]
+    assert [one.event for one in entries] == ["assigned", "call", "return"]
+    assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
+
+
+def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
+    """What it had finished counts."""
+    text = Telling().assigned("orders:0").revoked("orders:0").text()
+    assert [one.n for one in entries_of(text[:-9])] == [1]
+
+
+def test_what_is_not_known_here_is_passed_over() -> None:
+    """Events and fields of the same version: another program of it may write more."""
+    text = ENTRY.replace('"e"', '"colour": {"r": 3}, "e"')
+    more = '{"n": 2, "at": 2, "e": "pondered", "depth": [3]}\n'
+    known, other = entries_of(HEAD + text + more)
+    assert known.event == "revoked"
+    assert other == Other(n=2, at=2.0, event="pondered")
+
+
+def test_every_event_of_the_format_is_known() -> None:
+    """The format's own page names them."""
+    named = journal_format.__doc__ or ""
+    assert [event for event in EVENTS if f"``{event}``" not in named] == []
+
+
+@each(
+    ("text", "said"),
+    [
+        ("", "no whole line"),
+        ('{"journal": 1', "no whole line"),
+        ('{"journal": 1}\n', "version 1; this program reads 2"),
+        ("[]\n", "no journal: its first line has no version"),
+        ('{"journal": 2, "member": "a", "at": "x"}\n', r"line 1: .*float.*`\$\.at`"),
+        (HEAD + "{\n" + "{}\n", "line 2: not JSON"),
+        (HEAD + "\n" + ENTRY, "line 2: not JSON"),
+        (HEAD + "[]\n", "line 2: Expected `object`"),
+        (HEAD + "{}\n", "line 2: Object missing required field `e`"),
+        (HEAD + ENTRY.replace("1, ", "2, ", 1), "entry 2 stands where 1 should"),
+        (HEAD + ENTRY.replace("[]", "[3]"), r"line 2: .*`str`.*`int`.*partitions\[0\]"),
+        (HEAD + ENTRY.replace('"at": 1', '"at": 1e999'), "line 2: Number out of"),
+        (HEAD + ENTRY.replace("[]", '["\\ud800"]'), "line 2: not JSON"),
+        (HEAD + '{"n": "1", "at": 1, "e": "x"}\n', r"line 2: .*`int`.*`\$\.n`"),
+        (HEAD + "[" * 100_000 + "\n", "line 2: not JSON"),
+    ],
+)
+def test_what_is_broken_is_named(text: str, said: str) -> None:
+    """The file, the line, the field and what it should be."""
+    with pytest.raises(JournalError, match=said) as caught:
+        entries_of(text)
+    assert "a.journal" in str(caught.value)
+
+
+def test_what_stands_before_a_broken_line_is_read() -> None:
+    """As what one process shows by itself is true whatever the rest says."""
+    entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
+    assert next(entries).n == 1
+    with pytest.raises(JournalError, match="line 3: not JSON"):
+        next(entries)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """It is named."""
+    with pytest.raises(JournalError, match=r"none\.journal cannot be read"):
+        opened(tmp_path / "none.journal")
