@@ -59,10 +59,9 @@ class Ownership(Entry):
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin; ``commits`` is false if the client commits by itself, unseen."""
+    """Ownerships begin; ``topics`` are the ids of their topics, by name."""
 
     topics: dict[str, str | None] | None = None
-    commits: bool | None = None
 
 
 class Revoked(Ownership, tag="revoked"):
@@ -71,6 +70,10 @@ class Revoked(Ownership, tag="revoked"):
 
 class Lost(Ownership, tag="lost"):
     """Ownerships ended without the member's doing."""
+
+
+class Unseen(Entry, tag="unseen"):
+    """Commits may be made for the member from here on that its journal lacks."""
 
 
 class Begins(Entry, tag="begins"):
@@ -278,7 +281,7 @@ EVENTS: Mapping[str, type[Entry]] = {
     for kind in (
         *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Fault, Group),
         *(Handle, Handled, Heal, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
-        *(Running, Working),
+        *(Running, Unseen, Working),
     )
 }
 """

@@ -21,10 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
+from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.entries import Call, Hold, Lift, Ownership, Return, Running
 from safeconsumer.audit.reading import (
     TopicPartition,
-    covering_for_group,
+    covering,
     is_partition,
     partition_of,
     tp_of,
@@ -96,7 +97,7 @@ class Placed:
         Raises:
             JournalError: its scope cannot be read here.
         """
-        return covering_for_group(self.scope)(tp)
+        return covering(self.scope)(tp)
 
     def is_ended_by(self, lift: Lift, gone: Departure | None) -> bool:
         """
@@ -146,8 +147,7 @@ class Holds:
 
     Attributes:
         heard: the holds from elsewhere that it read, and when.
-        lags: when it read a hold that the broker had appended less long ago than any
-            before, and how long, by two clocks.
+        lags: how long after their append it read holds and lifts.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Holds:
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
         self.heard: dict[Key, list[float]] = {}
-        self.lags: list[tuple[float, float]] = []
+        self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._departed: dict[TopicPartition, Departure] = {}
@@ -189,7 +189,7 @@ class Holds:
         Raises:
             JournalError: the scope cannot be read here.
         """
-        covers = covering_for_group(scope)
+        covers = covering(scope)
         gone = (one for tp, one in self._departed.items() if covers(tp))
         return max(gone, key=lambda one: one.number, default=None)
 
@@ -222,9 +222,7 @@ class Holds:
         """Follow a hold from elsewhere."""
         self.heard.setdefault((entry.scope, entry.owner or ""), []).append(entry.at)
         if entry.written is not None:
-            lag = entry.at - entry.written
-            if not self.lags or lag < self.lags[-1][1]:
-                self.lags.append((entry.at, lag))
+            self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n)
 
     def lifted(self, entry: Lift) -> tuple[Change, Departure | None]:
@@ -282,7 +280,7 @@ class Holds:
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
             del own[1]  # the first one tells since when it stands
-        covering_for_group(own[-1].scope)  # one that cannot be read is an error at once
+        covering(own[-1].scope)  # one that cannot be read is an error at once
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
 

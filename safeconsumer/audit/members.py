@@ -31,13 +31,14 @@ from safeconsumer.audit.entries import (
     Return,
     Revoked,
     Running,
+    Unseen,
     Working,
 )
 from safeconsumer.audit.findings import Address, Subject
 from safeconsumer.audit.holding import Change, Holds
 from safeconsumer.audit.reading import (
     TopicPartition,
-    covering_for_group,
+    covering,
     is_partition,
     partition_of,
     tp_of,
@@ -95,7 +96,7 @@ class Member:
         self._keeps_moments = keeps_moments
         self._watch = watch
         self._named: dict[str, Track] = {}
-        self._is_working = False
+        self._is_blind = self._is_working = False
         self._takers = self._by_event()
 
     def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
@@ -117,6 +118,7 @@ class Member:
             Return: self._returned,
             Revoked: self._departed,
             Running: self.holds.runs,
+            Unseen: self._commits_unseen,
             Working: self._works,
         }
 
@@ -172,6 +174,7 @@ class Member:
             subject = Subject(Address(self.group, *tp), self.name)
             known = Track(subject, self.holds, keeps_moments=self._keeps_moments)
             self._named[name] = self.tracks[tp] = known
+            known.is_blind = self._is_blind
             if self._is_working:
                 known.works()
         return known
@@ -204,6 +207,11 @@ class Member:
         self.holds.departed(entry)
         for track in self._several(entry.partitions):
             track.departed(entry)
+
+    def _commits_unseen(self, _entry: Unseen) -> None:
+        self._is_blind = True
+        for track in self.tracks.values():
+            track.is_blind = True
 
     def _works(self, _entry: Working) -> None:
         self._is_working = True
@@ -264,7 +272,7 @@ class Member:
         if is_partition(scope):
             track = self.tracks.get(partition_of(scope))
             return () if track is None else (track,)
-        covers = covering_for_group(scope)
+        covers = covering(scope)
         return [track for tp, track in self.tracks.items() if covers(tp)]
 
 

@@ -93,12 +93,11 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         only = None if partition is None else _named(partition)
+        if is_control:
+            settings = _with_control(settings, connect)
         with _opened(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(connect.base, tps)
-            if is_control:
-                names = connect.control().topics
-                settings = evolve(settings, control=read_control(connect.base(), names))
             rows, troubles = given.judged(settings, more)
             troubles = (*troubles, *unread)
             reasons = _reasons(troubles, rows)
@@ -129,6 +128,14 @@ def audit(  # noqa: PLR0913 - one parameter per option
 def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
     # That there is no verdict has its reason, too, where everything could be read.
     return troubles if rows or troubles else ("no journal names a partition",)
+
+
+def _with_control(settings: Settings, connect: Connect) -> Settings:
+    if settings.control is not None:
+        message = "give one of --control and --history"
+        raise CommandError(message)
+    control = read_control(connect.base(), connect.control().topics)
+    return evolve(settings, control=control)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from safeconsumer._kafka import login
 from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
-from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.timed_call import TimedCall
@@ -21,7 +20,6 @@ from safeconsumer.group.troubles import cannot_log_in, said
 
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
-_SKEW = "30s"
 
 # Settings for which kafka-python has an assert, or raises a KeyError.
 _KNOWN = {
@@ -122,17 +120,6 @@ prefix_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
     envvar="SAFECONSUMER_TOPIC_PREFIX",
     help="The prefix of the control topics' names; a team may have its own.",
 )
-# For a command with connection_options that needs it, before any member has reported
-# its own.
-skew_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--clock-skew",
-    metavar="DURATION",
-    default=_SKEW,
-    show_default=True,
-    envvar="SAFECONSUMER_CLOCK_SKEW",
-    help="How much later members lift expired holds, until one has reported: "
-    "clock_skew of their Control.",
-)
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,25 +137,14 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,  # noqa: ANN401 - the command's own
         base: Callable[[], dict[str, Any]],
         topic_prefix: str,
-        clock_skew: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
         def control() -> Control:
-            return Control.prefixed(
-                topic_prefix, clock_skew=_seconds_of(clock_skew or _SKEW)
-            )
+            return Control.prefixed(topic_prefix)
 
         return command(*args, connect=Connect(base, control), **kwargs)
 
     return with_connection
-
-
-def _seconds_of(text: str) -> float:
-    try:
-        return 0.0 if text == "0s" else seconds_of(text)
-    except ValueError as error:
-        message = f"--clock-skew: {error}"
-        raise CommandError(message) from error
 
 
 def _base(

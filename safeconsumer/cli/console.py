@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from safeconsumer.cli.addresses import METAVAR, listening
-from safeconsumer.cli.connection import Connect, connection_options, skew_option
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import Command, printable
@@ -51,7 +51,6 @@ _SHORTEST_TOKEN = 16
     "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
     "others, 0 for any port.",
 )
-@skew_option
 @connection_options
 @click.pass_context
 def console(  # noqa: PLR0913 - one parameter per option

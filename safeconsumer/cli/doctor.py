@@ -6,7 +6,7 @@ import click
 from attrs import asdict
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import Connect, connection_options, skew_option
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Command
@@ -26,7 +26,6 @@ from safeconsumer.group.verdicts import BAD, Finding
     "times. Without it only rights that everybody has are judged.",
 )
 @output_options
-@skew_option
 @connection_options
 @click.pass_context
 def doctor(

@@ -11,7 +11,7 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.verdicts import Level, Verdict, gone_text
 from safeconsumer.holds.explain import counted
 
-_MANY = 20
+_MANY = 100
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -29,7 +29,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def status_lines(view: View, backlog: Backlog, *, is_wide: bool = False) -> list[str]:
+def status_lines(view: View, backlog: Backlog) -> list[str]:
     """Return the whole status of a group for people."""
     picture = view.picture
     lines = [f"group {view.group}: {picture.facts.state}, {_members_text(picture)}"]
@@ -38,8 +38,7 @@ def status_lines(view: View, backlog: Backlog, *, is_wide: bool = False) -> list
     if picture.standing:
         lines.append("holds")
     lines += columns(
-        (*one.cells(is_wide=is_wide), _end_text(picture, one))
-        for one in picture.standing
+        (*one.cells(), _end_text(picture, one)) for one in picture.standing
     )
     if view.members:
         lines.append("members")
@@ -47,10 +46,9 @@ def status_lines(view: View, backlog: Backlog, *, is_wide: bool = False) -> list
     lines += [f"  {gone_text(one)}" for one in picture.gone]
     if held := view.held:
         lines.append("held partitions")
-        most = len(held) if is_wide else 5 * _MANY
-        lines += columns(_held_row(one, picture, backlog) for one in held[:most])
-        if len(held) > most:
-            lines.append(f"  and {len(held) - most} more")
+        lines += columns(_held_row(one, picture, backlog) for one in held[:_MANY])
+        if len(held) > _MANY:
+            lines.append(f"  and {len(held) - _MANY} more: -o json shows all")
     return [*lines, *backlog.lines()]
 
 

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing, waiting
-from safeconsumer.cli.connection import Connect, connection_options, skew_option
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -61,10 +61,6 @@ _UNCHANGED = (
 )
 # The end of a refusal, and its exit status; @all is confirmed instead.
 _REFUSALS = {
-    Consent.NEW_GROUP: (
-        ", or hold it before it exists with --new-group",
-        Status.USAGE,
-    ),
     Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
     Consent.REPLACE: (_UNCHANGED, Status.FAILED),
 }
@@ -92,11 +88,10 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_ending_options
 @owner_option
 @click.option(
-    "--new-group",
+    "--future",
     is_flag=True,
-    help="The group does not exist yet; hold it from its first member on.",
+    help="Allow a group that does not exist yet, and a SCOPE that covers nothing yet.",
 )
-@click.option("--future", is_flag=True, help="Allow a SCOPE that covers nothing yet.")
 @click.option(
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
@@ -109,7 +104,6 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Wait until quiet, at most this long; after it the status is 1.",
 )
 @output_options
-@skew_option
 @connection_options
 @click.pass_context
 def pause(  # noqa: PLR0913 - one parameter per option

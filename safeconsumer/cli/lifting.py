@@ -70,7 +70,7 @@ class _Seen:
     "ids",
     multiple=True,
     metavar="ID",
-    help="The hold with this id, of any owner.",
+    help="The hold with this id, of any owner; status -o json shows ids.",
 )
 @click.option(
     "--from-group",

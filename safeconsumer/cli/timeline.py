@@ -14,7 +14,7 @@ from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.data import Timeline
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.journals import settings_options
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
@@ -52,7 +52,7 @@ def _output(text: str) -> Path:
     return path
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )

@@ -19,7 +19,7 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
 )
-from safeconsumer.cli.output import WIDE, Output, output_options
+from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Listing
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
@@ -179,7 +179,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
         output.document([one.document() for one in found])
         return
     lines = [*_heading(settings), *(one.command() for one in found)]
-    Output(WIDE).lines(lines)  # to be pasted into a shell: never cut
+    Output().lines(lines)
 
 
 def _heading(settings: Control) -> tuple[str, str]:

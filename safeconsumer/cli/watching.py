@@ -19,7 +19,7 @@ from safeconsumer.cli.errors import (
     status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
-from safeconsumer.cli.output import WIDE, Output, output_options
+from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
@@ -133,8 +133,7 @@ def _show(
         document["backlog"] = waits.document()
         output.document(document, is_one_line=is_watching)
         return
-    view, is_wide = view_of(picture), output.kind == WIDE
-    lines = group_text.status_lines(view, waits, is_wide=is_wide)
+    lines = group_text.status_lines(view_of(picture), waits)
     if is_watching:
         click.clear()
         lines = [_clock(picture), *lines]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from threading import BoundedSemaphore, Event
+from threading import Event
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,21 +19,19 @@ Returns whether a client still waits for the answer.
 """
 
 
-async def answer(
-    request: Request, slots: BoundedSemaphore, ask: Callable[[IsWanted], Response]
-) -> Response:
+async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Response:
     """
     Run a request on a separate thread, and answer with its result.
 
     Args:
         request: the request to answer; if its client disconnects, waiting stops.
-        slots: limits how many requests may run at a time.
         ask: called with a function that returns whether the client still waits.
 
     Raises:
         Problem: too many requests are running, or the console is closing.
     """
     state = state_of(request)
+    slots = state.askers
     if not slots.acquire(blocking=False):
         raise Problem(
             503,
@@ -66,8 +64,20 @@ async def body_of(request: Request, most: int) -> bytes:
     Return what a request sends.
 
     Raises:
-        Problem: it is longer than so many bytes.
+        Problem: it is longer than so many bytes, or the console is closing.
     """
+    receiving = asyncio.ensure_future(_received(request, most))
+    try:
+        while not receiving.done():
+            if state_of(request).is_closing:
+                raise Problem(503, "the request was abandoned")
+            await asyncio.wait({receiving}, timeout=_LOOK_EVERY)
+    finally:
+        receiving.cancel()
+    return receiving.result()
+
+
+async def _received(request: Request, most: int) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -70,7 +70,7 @@ async def submit(
         sent = Submission(state=state, owner=owner, given=given, is_wanted=is_wanted)
         return change(sent)
 
-    return await asking.answer(request, state.askers, answer)
+    return await asking.answer(request, answer)
 
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:

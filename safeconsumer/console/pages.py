@@ -1,5 +1,6 @@
 """Serves the pages for people; they work without a script, but do not refresh then."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import asking, changing, checking
+from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
 from safeconsumer.console.forms import Outcome, agreement, new_key
 from safeconsumer.console.problems import Problem
@@ -25,6 +26,7 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.overview import headline
+from safeconsumer.group.picture import best_time
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import LEVELS, Level, gone_text
@@ -45,7 +47,6 @@ def routes(*, is_read_only: bool) -> list[Route]:
         Route("/group", _live(group)),
         Route("/partition", _live(partition)),
         Route("/history", _live(history)),
-        Route("/doctor", doctor),
     ]
     if not is_read_only:
         found += [
@@ -140,7 +141,10 @@ def history(request: Request) -> Response:
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew = state.follower.settings.clock_skew
-    found = entries(snapshot.history(name or None), skew, snapshot.now)[::-1]
+    past = snapshot.history(name or None)
+    # Nobody reports the broker's time; what is over is over all the same.
+    now = best_time(snapshot.now, time.time(), *(one.at or 0.0 for one in past))
+    found = entries(past, skew, now)[::-1]
     return _page(
         request,
         "history.html",
@@ -148,32 +152,6 @@ def history(request: Request) -> Response:
         title="History",
         group=name,
         **_paged(request, found, "entries"),
-    )
-
-
-async def doctor(request: Request) -> Response:
-    """Show what would keep a hold from working; this asks the cluster."""
-    slots = _look(request)[0].doctors
-    return await asking.answer(
-        request, slots, lambda is_wanted: _doctor(request, is_wanted)
-    )
-
-
-def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
-    state, snapshot = _look(request)
-    name = request.query_params.get("group", "")
-    found = checking.rows(state, name or None, is_wanted)
-    worst, said = checking.headline(found)
-    return _page(
-        request,
-        "doctor.html",
-        snapshot,
-        title="Doctor",
-        is_live=False,
-        group=name,
-        findings=found,
-        worst=worst,
-        headline=said,
     )
 
 
@@ -331,8 +309,7 @@ def _look(request: Request) -> tuple[State, Snapshot]:
 
 
 async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
-    slots = _look(request)[0].askers
-    return await asking.answer(request, slots, lambda _: show(request))
+    return await asking.answer(request, lambda _: show(request))
 
 
 async def _changed(

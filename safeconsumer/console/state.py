@@ -1,7 +1,6 @@
 """Holds the state that the console's pages and calls share."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,19 +19,15 @@ from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
 
-# Seconds for which a verdict on an unchanged picture is kept: the verdict depends on
-# how long committed offsets have not moved.
-_KEPT = 2.0
 # Seconds for which it is used how many records were written since a hold.
 _SINCE_STANDS = 10.0
-# The most requests or changes at a time, and the most runs of the checks.
-_ASKERS, _DOCTORS = 8, 2
+# The most requests or changes at a time.
+_ASKERS = 8
 
 
 @frozen(eq=False)
 class _Kept:
     picture: Picture
-    at: float
     view: View
     pace: Pace
 
@@ -84,7 +79,6 @@ class State:
         once: remembers results by key; only for the thread that has ``commands``.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
-        doctors: slots for runs of the checks, which take longer.
 
     Thread rules: any.
     """
@@ -96,9 +90,6 @@ class State:
     is_closing: bool = False
     askers: threading.BoundedSemaphore = field(
         factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
-    )
-    doctors: threading.BoundedSemaphore = field(
-        factory=lambda: threading.BoundedSemaphore(_DOCTORS), init=False
     )
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
@@ -175,19 +166,11 @@ class State:
         )
 
     def _view(self, snapshot: Snapshot, group: str) -> View:
-        picture, now = snapshot.pictures[group], time.monotonic()
-        known = self._views.get(group)
-        if known is not None and known.picture is picture and now - known.at < _KEPT:
+        picture, known = snapshot.pictures[group], self._views.get(group)
+        if known is not None and known.picture is picture:
             return known.view
-
-        def stands_for(tp: TopicPartition) -> float | None:
-            moved = snapshot.moved.get((group, tp))
-            return None if moved is None else now - moved
-
-        view = view_of(picture, stands_for)
-        self._views[group] = _Kept(
-            picture, now, view, Pace() if known is None else known.pace
-        )
+        view, pace = view_of(picture), Pace() if known is None else known.pace
+        self._views[group] = _Kept(picture, view, pace)
         return view
 
     def backlog(self, snapshot: Snapshot, group: str) -> Backlog:

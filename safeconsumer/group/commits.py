@@ -98,14 +98,6 @@ class CommitWatch:
         """Forget all other groups."""
         self._looks = {name: one for name, one in self._looks.items() if name in groups}
 
-    def stands_since(self) -> dict[tuple[str, TopicPartition], float]:
-        """Return since when committed offsets have not moved, as far as looks go back."""
-        return {
-            (group, tp): one.since
-            for group, seen in self._looks.items()
-            for tp, one in seen.items()
-        }
-
 
 def _next(before: _Seen | None, offset: int, now: float, by: str | None) -> _Seen:
     if before is None or before.by != by:

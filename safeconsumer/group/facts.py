@@ -57,25 +57,12 @@ class Standing:
         """Tell whether it covers a partition, for members of this version."""
         return patterns.read_key(self.key).scope.covers(tp)
 
-    def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
-        """
-        Return it as cells for people: scope, owner, since, until, reason.
-
-        Args:
-            is_wide: with its id, and where and as whom it was placed, before the
-                reason.
-        """
+    def cells(self) -> tuple[str, ...]:
+        """Return it as cells for people: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
         owner = f"{self.source}:{self.key.owner}"
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
-        more: tuple[str, ...] = ()
-        if is_wide and self.hold is not None:
-            more = (
-                self.hold.hold_id,
-                f"at {self.hold.host}" if self.hold.host else "",
-                f"as {self.hold.principal}" if self.hold.principal else "",
-            )
-        return self.key.scope, owner, since, self._until(), *more, why
+        return self.key.scope, owner, since, self._until(), why
 
     def _until(self) -> str:
         if self.expires_at is not None:

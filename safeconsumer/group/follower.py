@@ -77,8 +77,6 @@ class Snapshot:
         version: increases by one with each snapshot.
         pictures: the pictures of groups, by consumer group.
         records: the records read from the control topics, tombstones too.
-        moved: since when committed offsets have not moved, by our monotonic clock, for
-            each group and partition.
         now: the broker's time, in seconds since the epoch; None if it is unknown.
         heard_at: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
@@ -92,7 +90,6 @@ class Snapshot:
     version: int = 0
     pictures: Mapping[str, Picture] = field(factory=dict)
     records: tuple[Past, ...] = ()
-    moved: Mapping[tuple[str, TopicPartition], float] = field(factory=dict)
     now: float | None = None
     heard_at: float
     is_complete: bool = False
@@ -332,7 +329,6 @@ class Follower:
             version=self._snapshot.version + 1,
             pictures=self._pictures(),
             records=tuple(self._known.records),
-            moved=self._commits.stands_since(),
             now=told.now,
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,

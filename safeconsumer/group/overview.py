@@ -1,7 +1,7 @@
 """Builds what is shown of a group, its members and its partitions, worst first."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 
 from attrs import evolve, frozen
@@ -14,14 +14,6 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import LEVELS, Level, Verdict
 from safeconsumer.holds.explain import counted, utc
-
-# Seconds; a group that works commits at least so often.
-_STANDS_STILL = 30.0
-
-StandsFor = Callable[[TopicPartition], float | None]
-"""
-Returns for how many seconds a committed offset has not moved; None if unknown.
-"""
 
 
 @frozen(kw_only=True)
@@ -115,10 +107,10 @@ class View:
         )
 
 
-def view_of(picture: Picture, stands_for: StandsFor = lambda _: None) -> View:
+def view_of(picture: Picture) -> View:
     """Return everything about one group."""
     judge = Judge(picture)
-    partitions = [_partition(judge, tp, stands_for) for tp in judge.partitions]
+    partitions = [_partition(judge, tp) for tp in judge.partitions]
     loud = {one.tp for one in partitions if one.verdict.level is Level.ALARM}
     members = [_member(one, loud) for one in judge.everybody]
     members.sort(key=lambda one: one.name)
@@ -152,7 +144,7 @@ def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
     return None if by is None else verdicts.HOLD_ENDED.of(by=utc(by))
 
 
-def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> PartitionRow:
+def _partition(judge: Judge, tp: TopicPartition) -> PartitionRow:
     picture, delivery = judge.picture, judge.delivery(tp)
     holds = tuple(one for one in picture.standing if one.covers(tp))
     member, lag = delivery.member, picture.lags.get(tp)
@@ -168,7 +160,7 @@ def _partition(judge: Judge, tp: TopicPartition, stands_for: StandsFor) -> Parti
     elif delivery.answer is Answer.QUIET:
         verdict = _of_unheld(member)
     else:
-        verdict = _of_flowing(delivery, lag, stands_for(tp))
+        verdict = _of_flowing(delivery, lag)
     return PartitionRow(
         tp=tp,
         verdict=verdict,
@@ -208,9 +200,7 @@ def _of_held(delivery: Delivery, holds: Sequence[Standing]) -> Verdict:
     )
 
 
-def _of_flowing(delivery: Delivery, lag: int | None, age: float | None) -> Verdict:
-    if lag and age is not None and age >= _STANDS_STILL:
-        return verdicts.STANDS_STILL.of(seconds=age, member=delivery.owner)
+def _of_flowing(delivery: Delivery, lag: int | None) -> Verdict:
     if lag == 0:
         return verdicts.ALL_READ
     said = delivery.said if delivery.why else f"{delivery.owner} delivers it"

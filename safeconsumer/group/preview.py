@@ -230,7 +230,6 @@ def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]
 class Consent(Enum):
     """What an operator must agree to first; on the command line, the flag of this name."""
 
-    NEW_GROUP = "new_group"
     FUTURE = "future"
     REPLACE = "replace"
     EVERYTHING = "yes"
@@ -258,7 +257,7 @@ def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     if not picture.facts.is_known:
         meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
         said = f"no group {group!r} here{meant}"
-        yield Objection(Consent.NEW_GROUP, said, f"Hold {group} before it exists")
+        yield Objection(Consent.FUTURE, said, f"Hold {group} before it exists")
     elif said := scopes.mistakes(picture, one.wish.scopes, cluster.topics):
         agreed = "Hold what the group does not consume now"
         yield Objection(Consent.FUTURE, said, agreed)
@@ -353,8 +352,8 @@ class Preview:
             return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
         if self.waiting != 0:
             said += "; what waits already is older"
-            return "note", f"retention ends later for what comes new: {said}"
-        return "note", f"retention ends later: {said}"
+            return "note", f"retention by age ends later for what comes new: {said}"
+        return "note", f"retention by age ends later: {said}"
 
     def document(self) -> dict[str, Any]:
         """Return the preview as plain JSON values."""

@@ -89,12 +89,6 @@ KEPT_BY_MEMBER = Verdict(
     "kept by its member",
     "{member} keeps what its control topic has lost, until resume lifts it: {kept}",
 )
-STANDS_STILL = Verdict(
-    Level.WAITING,
-    "stands still",
-    "records wait, and nothing was committed for {seconds:.0f} s; no hold is in its "
-    "way: look at {member}",
-)
 ALL_READ = Verdict(Level.FLOWS, "nothing to read", "everything is read and committed")
 FLOWS = Verdict(Level.FLOWS, "flows", "not held; {why}")
 
@@ -227,11 +221,5 @@ class Finding:
     what: str
     do: str = ""
 
-    @property
-    def level(self) -> Level:
-        """Its importance for an operator."""
-        return RANKS[self.rank]
-
 
 BAD, NOTE, GOOD = "PROBLEM", "note", "ok"
-RANKS = {BAD: Level.ALARM, NOTE: Level.WAITING, GOOD: Level.GOOD}

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.processes import begun
+from tests.harness.waiting import looks
 
 
 def run(*arguments: str) -> Result:
@@ -150,23 +152,46 @@ def test_the_demo_serves_a_fleet_until_ctrl_c() -> None:
 
 
 @pytest.mark.embedded_broker
-def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
-    """Whose connection would not end for a minute; that was a traceback."""
+def test_ctrl_c_ends_it_though_somebody_waits(team: Team, tmp_path: Path) -> None:
+    """Whose connection would not end for a minute, or who sends no body: a traceback."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    asking = command("console", "--port", "0", *where(team), first=HEARS_CTRL_C)
+    token = tmp_path / "token"
+    token.write_text("t" * 20)
+    token.chmod(0o600)
+    settings = ("--port", "0", "--token-file", str(token), *where(team))
+    asking = command("console", *settings, first=HEARS_CTRL_C)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    headers = {"Authorization": f"Bearer {'t' * 20}"}
     with (
-        httpx.Client(timeout=30) as browser,
+        httpx.Client(timeout=30, headers=headers) as client,
         ThreadPoolExecutor(1) as pool,
         begun(asking, **pipes) as process,
     ):
-        link = process.stdout.readline().split()[-1]
-        browser.get(link)
+        url = httpx.URL(process.stdout.readline().split()[-1]).join("/api/v1/pause")
+        for _ in looks(
+            lambda: "preview" in client.post(url, json=wish).json(), "a look"
+        ):
+            time.sleep(0.1)
+        seen = client.post(url, json=wish).json()["preview"]
         late = team.broker.hold("Metadata", client_id="safeconsumer-cli")
-        waits = pool.submit(browser.get, httpx.URL(link).join("/doctor"))
+        waits = pool.submit(
+            client.post, url, json={**wish, "agreed": seen["agreement"]}
+        )
         late.wait()
-        process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        with socket.create_connection((url.host, url.port)) as stalled:
+            head = [
+                "POST /api/v1/pause HTTP/1.1",
+                f"Host: {url.host}:{url.port}",
+                f"Authorization: {headers['Authorization']}",
+                "Content-Type: application/json",
+                "Content-Length: 100",
+            ]
+            stalled.sendall("\r\n".join([*head, "", "{"]).encode())
+            client.get(url.join("/live"))
+            process.send_signal(signal.SIGINT)
+            said, errors = process.communicate(timeout=60)
+            answer = stalled.recv(100)
         assert waits.result(30).status_code == 503
         late.release()
     assert (said.splitlines()[-1], errors) == ("The console is closed.", "")
-    assert process.returncode == 0
+    assert (process.returncode, answer[:12]) == (0, b"HTTP/1.1 503")

@@ -1,17 +1,14 @@
 """How old what the console says may be, and who waits for the cluster."""
 
 import re
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 from attrs import evolve
 
-from safeconsumer.group import findings, follower
-from safeconsumer.group.verdicts import GOOD, Finding
+from safeconsumer.group import follower
 from tests.harness.console.harness import (
     Served,
     row_of,
@@ -21,7 +18,6 @@ from tests.harness.console.harness import (
     until_settled,
 )
 from tests.harness.console.synthetic import alone, big, picture
-from tests.harness.console.writing import FREE, groups, writing
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
@@ -132,67 +128,6 @@ def test_the_age_is_in_the_tag_of_a_page(
         aged = evolve(known, heard_at=time.monotonic() - follower.OLD_AFTER)
         monkeypatch.setattr(quiet.state.follower, "snapshot", lambda: aged)
         assert client.get("/", headers=again).status_code == 200
-
-
-# ---------------------------------------------------------------- the doctor
-
-
-class Slow:
-    """Stands in for what the doctor asks: two questions, the first of which takes long."""
-
-    def __init__(self) -> None:
-        self.is_asked, self.go_on = threading.Event(), threading.Event()
-        self.told: list[str] = []
-
-    def findings(self, *_: object) -> Iterator[Finding]:
-        self.is_asked.set()
-        self.go_on.wait(20)
-        for one in ("first", "second"):
-            self.told.append(one)
-            yield Finding(rank=GOOD, what=one)
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    made = Slow()
-    monkeypatch.setattr(findings, "findings", made.findings)
-    yield made
-    made.go_on.set()
-
-
-def test_a_slow_doctor_keeps_nobody_from_anything(slow: Slow) -> None:
-    """Whoever looks or changes something does; one whose asker has gone asks no more."""
-    with writing(groups()) as (served, writer):
-        slots = served.state.doctors
-        free = slots._value
-        for _ in range(free):
-            with served.client() as client, pytest.raises(httpx.ReadTimeout):
-                client.get("/doctor", timeout=0.3)
-        assert slow.is_asked.wait(20)  # it may be read later than it was given up
-        wait_for(lambda: not slots._value, "both doctors")
-        assert asked(served, "/doctor").status_code == 503
-        assert asked(served, "/group", group=FREE).status_code == 200
-        wish = {"group": FREE, "scopes": "topic-004:1", "reason": "x"}
-        assert served.post("pause", **wish).status_code == 200
-        assert len(writer.written) == 1
-        slow.go_on.set()
-        wait_for(lambda: slots._value == free, "the end of the doctors")
-        assert slow.told == ["first"] * free
-        assert asked(served, "/doctor").text.count("pill good") == 2
-
-
-def test_the_console_closes_while_a_doctor_waits(
-    slow: Slow, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Whoever waits is told, the thread that waits is left, and nothing complains."""
-    with writing(groups()) as (served, _), ThreadPoolExecutor(1) as pool:
-        looks = pool.submit(asked, served, "/doctor")
-        assert slow.is_asked.wait(20)
-        served._server.should_exit = True
-        assert looks.result(10).status_code == 503
-        served.stop()
-    assert slow.told == []
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_groups_that_are_gone_are_forgotten() -> None:

@@ -20,7 +20,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import Served, carried
-from tests.harness.console.synthetic import alone, picture, standing
+from tests.harness.console.synthetic import alone, past, picture, standing
 from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
 from tests.harness.waiting import wait_for
 
@@ -232,7 +232,7 @@ def test_the_list_is_of_those_to_look_at() -> None:
         every, few = page(served, "/"), page(served, "/", held="1")
     assert [one in every for one in (FREE, HELD, LOUD)] == [True] * 3
     assert [one in few for one in (FREE, HELD, LOUD)] == [False, True, True]
-    assert "<td>Stable</td>" in every
+    assert ">Stable</td>" in every
     assert every.index("Hold something") < every.index("<table")
     assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
 
@@ -391,10 +391,13 @@ def test_names_full_of_markup_are_text() -> None:
     assert one.hold is not None
     hostile = evolve(one, hold=evolve(one.hold, reason=HOSTILE))
     known = alone(evolve(picture(5, is_held=True), group=HOSTILE, standing=(hostile,)))
-    known.known = evolve(known.known, records=(hostile,))
+    printable = HOSTILE.replace("\u202e", "")  # what a record can have
+    there = evolve(standing(FREE, "a:1"), hold=evolve(one.hold, reason=printable))
+    known.known = evolve(known.known, records=past(there))
     query = {"group": HOSTILE, "scopes": "a:1", "reason": HOSTILE}
     named = "scope=a%3A1&owner=alice&source=operator"
     with writing(known) as (served, _):
+        assert "&lt;script&gt;alert(1)" in page(served, "/history")
         for path in ("/", "/history", "/group", "/place", "/lift"):
             text = page(served, path, **query, hold=named)
             assert "&lt;script&gt;alert(1)" in text, path
@@ -416,14 +419,16 @@ def test_history_is_in_the_topics_order() -> None:
     one, known = standing(HELD), groups()
     known.known = evolve(
         known.known,
-        records=tuple(
-            evolve(
-                one,
-                at=at,
-                offset=offset,
-                hold=ControlHold(str(offset), str(offset), None),
+        records=past(
+            *(
+                evolve(
+                    one,
+                    at=at,
+                    offset=offset,
+                    hold=ControlHold(str(offset), str(offset)),
+                )
+                for offset, at in enumerate((1e9, 1e9 - 60, 1e9 - 60))
             )
-            for offset, at in enumerate((1e9, 1e9 - 60, 1e9 - 60))
         ),
     )
     with writing(known) as (served, _):
@@ -439,7 +444,7 @@ def test_history_says_until_when_and_what_expired() -> None:
         evolve(one, at=at, offset=at, hold=ControlHold(str(at), "x", 60_000))
         for at in (1_000_000_000, 1_100_000_000)
     ]
-    known.known = evolve(known.known, records=tuple(several), now=1_100_000_030.0)
+    known.known = evolve(known.known, records=past(*several), now=1_100_000_030.0)
     with writing(known) as (served, _):
         text = page(served, "/history")
     ends = re.findall(r', (until|expired) <time datetime="([^"]*)"', text)
@@ -447,6 +452,15 @@ def test_history_says_until_when_and_what_expired() -> None:
         ("until", "2004-11-09 11:34:20Z"),
         ("expired", "2001-09-09 01:47:40Z"),
     ]
+
+
+def test_what_expired_is_marked_though_nobody_tells_the_time() -> None:
+    """Nothing was, where no member reports."""
+    hold = ControlHold("id", "x", 60_000)
+    one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
+    known.known = evolve(known.known, records=past(one), now=None)
+    with writing(known) as (served, _):
+        assert ", expired <time" in page(served, "/history")
 
 
 def test_nothing_is_said_of_what_was_not_read() -> None:
@@ -488,8 +502,9 @@ def test_an_abandoned_write_is_not_said_to_be_undone(
         wait_for(lambda: not is_wanted(), "nobody to wait any more")
         return Response()
 
-    state = SimpleNamespace(console=SimpleNamespace(is_closing=True))
+    console = SimpleNamespace(is_closing=True, askers=BoundedSemaphore(1))
+    state = SimpleNamespace(console=console)
     request: Any = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
     with pytest.raises(Problem) as raised:
-        asyncio.run(asking.answer(request, BoundedSemaphore(1), ask))
+        asyncio.run(asking.answer(request, ask))
     assert ("unknown" in raised.value.detail) is is_unknown

@@ -188,7 +188,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
     ("arguments", "said"),
     [
         (("orders",), "no group"),
-        (("orders", "a b", "--new-group"), "is not a topic name"),
+        (("orders", "a b", "--future"), "is not a topic name"),
         (("orders:x",), "write it as topic:number"),
         (("orders*",), "; a pattern is re:orders.*"),
         (("re:(",), "not an RE2 pattern"),
@@ -230,7 +230,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
         team.group,
         "--reason",
         "x",
-        "--new-group",
+        "--future",
         "--wait",
         "60s",
     ]
@@ -249,7 +249,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
     """A full disk is told on stderr, beside that the hold is placed all the same."""
     asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
     asked += {
-        "pause": ["--reason", "x", "--new-group"],
+        "pause": ["--reason", "x", "--future"],
         "extend": ["--for", "2h"],
         "resume": [],
     }[command]
@@ -271,7 +271,7 @@ def test_without_any_output_a_command_does_what_it_should(
 ) -> None:
     """As programs are started that nobody listens to: no stdin, no stdout."""
     asked = {
-        "pause": ["@all", "--reason", "x", "--new-group", "--group", team.group],
+        "pause": ["@all", "--reason", "x", "--future", "--group", team.group],
         "groups": [],
     }.get(command, ["--group", team.group])
     asked += ["@all"] if command == "resume" else []
@@ -336,7 +336,7 @@ def test_an_unfit_topic_is_refused(team: Team) -> None:
     team.settings = Control.prefixed(f"lossy-{team.group}-")
     team.create(team.settings.operator_topic, {"cleanup.policy": "delete"})
     status, line = bad(
-        team, "pause", "@all", "--group", team.group, "--reason", "x", "--new-group"
+        team, "pause", "@all", "--group", team.group, "--reason", "x", "--future"
     )
     assert (status, "cleanup.policy=compact" in line) == (Status.REFUSED, True)
 
@@ -355,7 +355,7 @@ def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
         "unchanged"
     ] * 3
     placed = run(
-        team, "pause", "@all", "--group", team.group, "--reason", "x", "--new-group"
+        team, "pause", "@all", "--group", team.group, "--reason", "x", "--future"
     )
     assert placed.exit_code == Status.DONE
 

@@ -21,7 +21,6 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
-from safeconsumer.group.operator import Operator
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow, properties
 from tests.harness.group.team import Team
@@ -77,11 +76,11 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     forger = properties(tmp_path, team, "member", PASSWORDS["member"])
     group = ("--group", team.group)
-    held = run(team, operator, "pause", "@all", *group, "--reason", "x", "--new-group")
+    held = run(team, operator, "pause", "@all", *group, "--reason", "x", "--future")
     assert (held.exit_code, held.stderr) == (Status.DONE, "")
     poll_until(consumer, team.is_quiet(consumer))
     for command in (
-        ("pause", team.topic, *group, "--reason", "x", "--new-group"),
+        ("pause", team.topic, *group, "--reason", "x", "--future"),
         ("resume", "@all", *group, "--owner", "root"),
     ):
         refused = run(team, forger, *command)
@@ -91,16 +90,6 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     assert len(consumer.holds()) == 2
     doctor = run(team, operator, "doctor")
     assert "written by: super users only" in doctor.stdout
-
-
-def test_which_cluster_it_is_is_told_without_any_right(team: Team) -> None:
-    """Operators' journals are of one cluster; what they need more is only this."""
-    told = set()
-    for user in ("operator", "watcher"):
-        with Operator(team.broker.client_of(user), team.settings) as one:
-            told.add(one.cluster)
-    assert len(told) == 1
-    assert None not in told
 
 
 @pytest.mark.parametrize(
@@ -147,7 +136,7 @@ def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> No
         team.create(name, {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"})
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     ended = run(
-        team, operator, "pause", "@all", "--group", team.group, "--new-group",
+        team, operator, "pause", "@all", "--group", team.group, "--future",
         "--reason", "x" * 200,
     )  # fmt: skip
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)

@@ -105,10 +105,10 @@ def test_an_operators_story(story: Story) -> None:
 def test_a_member_cannot_do_what_alice_can(story: Story) -> None:
     """And is told so in the broker's words, with what would be needed."""
     group = ("--group", story.team.group)
-    held = story.run("alice", "pause", "@all", *group, "--reason", "x", "--new-group")
+    held = story.run("alice", "pause", "@all", *group, "--reason", "x", "--future")
     assert held.exit_code == Status.DONE, held.stderr
     for command in (
-        ("pause", "@all", *group, "--reason", "x", "--new-group", "--owner", "eve"),
+        ("pause", "@all", *group, "--reason", "x", "--future", "--owner", "eve"),
         ("resume", "@all", *group),
     ):
         refused = story.run("member", *command)

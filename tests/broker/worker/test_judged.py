@@ -8,12 +8,12 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
-from tests.harness.audit.telling import Line, read
+from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
 
@@ -73,7 +73,7 @@ class Journals:
         journals = [read(path) for path in self.folder.glob("*.journal")]
         assumed = Settings(is_drained=True, patience=60)
         found = findings_of(check(journals, assumed))
-        return {one.check for several in found.values() for one in several}
+        return {one.check for one in found}
 
 
 @pytest.fixture

@@ -322,13 +322,6 @@ def a6_after_a_missed_generation() -> Fleet:
     return [one.until(3000.0).assigned(TP, generation=3).poll(TP, 5, 12), two]
 
 
-def a6_in_a_group_that_began_anew() -> Fleet:
-    # A small generation is no excuse for who can commit in it.
-    one = Telling("a").assigned(TP, generation=9).poll(TP, 0, 9).commit(TP, 9)
-    two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 4, 12)
-    return [one.revoked(TP, generation=9), two.commit(TP, 12)]
-
-
 def g2() -> Fleet:
     # A partition that was gained after the operator's hold delivers.
     operator = Operator().held(1500.1)

@@ -5,8 +5,11 @@ import time
 from attrs import define, evolve, field
 from kafka import TopicPartition
 
+from safeconsumer.group import wire
 from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.fold import Written
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.known import Past
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -42,6 +45,22 @@ class Still:
             heard_at=time.monotonic(),
             pictures={**self.known.pictures, group: changed},
         )
+
+
+def past(*several: Standing) -> tuple[Past, ...]:
+    """Return holds and lifts as records of their control topic."""
+    return tuple(
+        Past(
+            one.source,
+            Written(
+                wire.encode_key(one.key),
+                None if one.hold is None else wire.encode_hold(one.hold),
+                one.offset,
+                int((one.at or 0) * 1000),
+            ),
+        )
+        for one in several
+    )
 
 
 def standing(group: str, scope: str = "@all") -> Standing:

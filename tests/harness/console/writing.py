@@ -42,12 +42,10 @@ class Writer:
     def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
         return dict.fromkeys(names)
 
-    def standing(self, group: str) -> tuple[Standing, ...]:
+    def standing(self, group: str) -> tuple[tuple[Standing, ...], dict[str, int]]:
         self.before()
-        return self.still.known.pictures[group].standing
-
-    def ends(self) -> dict[str, int]:
-        return {self.settings.operator_topic: 10}
+        ends = {self.settings.operator_topic: 10}
+        return self.still.known.pictures[group].standing, ends
 
     def records_between(self, *_: object) -> tuple[Standing, ...]:
         return self.meanwhile

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from attrs import evolve
 from click.testing import Result
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run
@@ -233,7 +235,7 @@ def test_lifting_what_is_over_is_lifting_in_vain(
     team.operator_holds("@all", for_=0.001, owner="oncall")
     team.operator_holds("@all", owner="bob")
     team.operator_holds("other", owner="bob")
-    monkeypatch.setattr("safeconsumer.cli.connection._SKEW", "0s")
+    monkeypatch.setattr(Control, "prefixed", partial(Control.prefixed, clock_skew=0))
     ended = asked(team, "resume", "@all")
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:oncall" in ended.stdout

@@ -24,7 +24,7 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
@@ -32,7 +32,7 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Queue
-from tests.harness.audit.telling import Line, read
+from tests.harness.audit.telling import Line, findings_of, read
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
@@ -67,7 +67,7 @@ def broken(folder: Path) -> set[str]:
     """Return the checks that found something in the journals of a folder."""
     journals = [read(path) for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
-    return {one.check for several in found.values() for one in several}
+    return {one.check for one in found}
 
 
 def entries(folder: Path, *kinds: str) -> list[Line]:

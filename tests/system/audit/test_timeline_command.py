@@ -8,7 +8,6 @@ from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.harness.audit import bad
-from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 from tests.unit.cli.test_audit import written
 
@@ -33,18 +32,6 @@ def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -
     out = tmp_path / name
     assert run(written(tmp_path / "fleet", bad.a1()), "-o", out).exit_code == 0
     assert out.read_bytes().startswith(begin)
-
-
-def test_a_group_can_be_chosen(tmp_path: Path) -> None:
-    """Without that each has lanes of its own; one that is not there is an error."""
-    fleet = [*bad.a1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
-    folder, out = written(tmp_path / "fleet", fleet), tmp_path / "out.svg"
-    assert "2 partitions, 2 journals, 1 violation" in run(folder, "-o", out).output
-    only = run(folder, "-o", out, "--group", "audit")
-    assert "1 partition, 2 journals, 0 violations" in only.output
-    assert "of audit" in out.read_text("utf-8")
-    none = run(folder, "-o", out, "--group", "billing")
-    assert (none.exit_code, "orders:0 of group audit" in none.output) == (2, True)
 
 
 def test_without_the_extra_the_install_line_is_said(

@@ -1,6 +1,5 @@
 """The picture itself: legal, safe whatever the names, small, and not by colour alone."""
 
-import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -23,7 +22,7 @@ from safeconsumer.audit.timeline.words import description_of
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Read, Telling, parsed
+from tests.harness.audit.telling import Read, Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028]]>"
@@ -70,7 +69,7 @@ def test_a_good_fleet_is_called_good() -> None:
 
 
 def untold() -> Telling:
-    # A7: paused() is not told; G2: nobody tells of the operator's hold.
+    # G2: nothing says when the operator placed the hold.
     told = Telling().assigned("orders:0").poll("orders:0", 0, 5)
     told.then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve", since=told.at)
@@ -101,15 +100,6 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     assert "\u2713 no promise broken in this part" in said
 
 
-def test_what_came_against_a_hold_of_the_group_is_red() -> None:
-    """As what came against a hold of the consumer."""
-    for make in (bad.g2, bad.a1):
-        (lane,) = of_fleet(*make()).lanes
-        assert any(run.is_wrong for run in lane.runs)
-        assert any(not run.is_wrong for run in lane.runs)
-    assert "delivered while held" in texts(svg(of_fleet(*bad.g2())))
-
-
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """What is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.a1())
@@ -123,28 +113,13 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
 
 
 def hostile() -> Timeline:
-    head = {"journal": 2, "member": EVIL, "group": EVIL, "at": 1.0}
-    said = [
-        {"e": "assigned", "partitions": ["orders:0"]},
-        {"e": "hold", "scope": "@all", "owner": EVIL},
-        {"e": "purged", "tp": "orders:0", "count": 1, "why": EVIL},
-        {"e": "fault", "id": 1, "kind": EVIL, "targets": [EVIL], "seconds": 1},
-        {
-            "e": "deliver",
-            "tp": "orders:0",
-            "from": 0,
-            "next": 1,
-            "first": 0,
-            "last": 0,
-            "count": 1,
-        },
-    ]
-    lines = [head, *({"n": n, "at": n, **one} for n, one in enumerate(said, 1))]
-    told = story(parsed("evil", "".join(f"{json.dumps(one)}\n" for one in lines)))
+    name = EVIL.replace("\ud800", "")  # which is no JSON
+    told = Telling(name, group=name).assigned("orders:0")
+    told.then("hold", scope="@all", owner=name).poll("orders:0", 0, 1)
+    timeline = of_fleet(told.then("fault", id=1, kind=name, targets=[name], seconds=1))
     # No journal has a topic of this name; a picture draws it as text all the same.
     evil = Address(EVIL, EVIL, 0)
-    lanes = [evolve(lane, case=evil) for lane in told.lanes]
-    return evolve(told, lanes=lanes)
+    return evolve(timeline, lanes=[evolve(one, case=evil) for one in timeline.lanes])
 
 
 def test_hostile_names_stay_text() -> None:

@@ -96,6 +96,12 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     assert only_lane(*bad.held_and_let_go()).violations == {}
 
 
+def test_what_came_against_a_hold_of_the_group_is_wrong() -> None:
+    """As what came against a hold of the consumer."""
+    lane = only_lane(*bad.g2())
+    assert {run.is_wrong for run in lane.runs} == {False, True}
+
+
 @each("make", bad.BAD)
 def test_every_broken_promise_is_told(make: object) -> None:
     """Of whatever kind."""

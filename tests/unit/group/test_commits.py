@@ -102,6 +102,6 @@ def test_what_cannot_be_read_is_no_look() -> None:
 def test_groups_that_are_gone_are_forgotten() -> None:
     looker = Looker()
     looker.look(5)
-    assert set(looker.watch.stands_since()) == {("g", TP)}
+    assert looker.watch._looks.keys() == {"g"}
     looker.watch.keep(set())
-    assert not looker.watch.stands_since()
+    assert not looker.watch._looks

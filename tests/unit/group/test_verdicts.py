@@ -60,8 +60,8 @@ def group(picture: Picture, **changed: Any) -> Picture:  # noqa: ANN401 - of its
     return evolve(picture, facts=evolve(picture.facts, **changed))
 
 
-def verdict(picture: Picture, stands_for: float | None = 0.0) -> Verdict:
-    (one,) = view_of(picture, lambda _: stands_for).partitions
+def verdict(picture: Picture) -> Verdict:
+    (one,) = view_of(picture).partitions
     return one.verdict
 
 
@@ -116,13 +116,6 @@ def test_what_is_said_of_a_partition(
     """Nothing that is unknown is quiet."""
     found = verdict(picture)
     assert (found.level, found.words) == (level, words)
-
-
-def test_records_wait_and_nothing_is_committed() -> None:
-    """And it is not taken for that while nobody knows for how long."""
-    assert verdict(FLOWING, 31.0).words == "stands still"
-    assert verdict(FLOWING, None).words == "flows"
-    assert verdict(held(QUIET), 31.0).words == "quiet"
 
 
 def test_the_longest_hold_is_named() -> None:
