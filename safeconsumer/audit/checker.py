@@ -1,60 +1,25 @@
-"""Judges journals, all cases in one pass or one case by itself."""
+"""Judges journals: the reference checker."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Container, Iterable, Iterator
 
 from attrs import evolve
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.entries import Acked, Entry, Kept, Other
-from safeconsumer.audit.findings import Address, Finding
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import Member, Watch
 from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.results import Case, Result, Settings, result_of
 from safeconsumer.audit.stream import Source
 
 
-def judge(
-    case: Address,
-    entries: Iterable[tuple[str, Entry]],
-    settings: Settings,
-    written: Container[str] = (),
-) -> Result:
-    """
-    Judge one partition of one consumer group by entries of all journals.
-
-    It is pure. Each member's entries come together, in their order.
-
-    Args:
-        case: the group and the partition.
-        entries: those with the addresses that :func:`needs_of` names for the case, as
-            :func:`safeconsumer.audit.members.split` finds them, each after its member.
-        settings: the assumptions.
-        written: topics for which a journal or the topic itself says what was written,
-            perhaps to other partitions only.
-
-    Raises:
-        JournalError: an entry names something that cannot be read.
-    """
-    checker = Checker(settings, only=case)
-    for name, own in groupby(entries, itemgetter(0)):
-        checker.follow(name, case.group or "", _once(entry for _, entry in own))
-    return checker.result(case, written)
-
-
-def _once(entries: Iterable[Entry]) -> Iterator[Entry]:
-    # Several addresses of a case may have the same entry.
-    last = 0
-    for entry in entries:
-        if entry.n != last:
-            last = entry.n
-            yield entry
-
-
 class Checker:
     """
-    Judges all cases that journals are about, on one machine, in one pass.
+    Judges all cases that journals are about in one pass, or one case by itself.
+
+    For one case it needs the entries with the addresses that :func:`needs_of` names, as
+    :func:`safeconsumer.audit.members.split` finds them; each member's in their order,
+    and each once.
 
     Memory grows with ownerships, commits and gaps between deliveries; where something
     was held for the group also with polls that returned records; not with records.
@@ -135,7 +100,8 @@ class Checker:
 
         Args:
             case: the group and the partition.
-            written: as of :func:`judge`.
+            written: topics for which a journal or the topic itself says what was
+                written, perhaps to other partitions only.
         """
         members = [
             one
@@ -169,16 +135,6 @@ def check(
     for journal in journals:
         checker.read(journal)
     return checker.results()
-
-
-def findings_of(
-    results: Mapping[Address, Result],
-) -> dict[TopicPartition, tuple[Finding, ...]]:
-    """Return the findings about each partition, in any group."""
-    found: dict[TopicPartition, tuple[Finding, ...]] = {}
-    for case, result in results.items():
-        found[case.tp] = *found.get(case.tp, ()), *result.findings
-    return found
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

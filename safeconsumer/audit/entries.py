@@ -59,10 +59,9 @@ class Ownership(Entry):
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin; ``commits`` is false if the client commits by itself, unseen."""
+    """Ownerships begin; ``topics`` are the ids of their topics, by name."""
 
     topics: dict[str, str | None] | None = None
-    commits: bool | None = None
 
 
 class Revoked(Ownership, tag="revoked"):

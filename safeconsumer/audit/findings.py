@@ -41,7 +41,6 @@ class Basis(StrEnum):
     ORDER = "the order of one process's entries"
     OFFSETS = "offsets"
     GENERATIONS = "the group's generations"
-    TIME = "the clock of one process"
     CLOCKS = "clocks of several hosts, within the allowance"
 
 

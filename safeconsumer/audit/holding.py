@@ -24,7 +24,7 @@ from attrs import evolve, field, frozen
 from safeconsumer.audit.entries import Call, Hold, Lift, Ownership, Return, Running
 from safeconsumer.audit.reading import (
     TopicPartition,
-    covering_for_group,
+    covering,
     is_partition,
     partition_of,
     tp_of,
@@ -96,7 +96,7 @@ class Placed:
         Raises:
             JournalError: its scope cannot be read here.
         """
-        return covering_for_group(self.scope)(tp)
+        return covering(self.scope)(tp)
 
     def is_ended_by(self, lift: Lift, gone: Departure | None) -> bool:
         """
@@ -189,7 +189,7 @@ class Holds:
         Raises:
             JournalError: the scope cannot be read here.
         """
-        covers = covering_for_group(scope)
+        covers = covering(scope)
         gone = (one for tp, one in self._departed.items() if covers(tp))
         return max(gone, key=lambda one: one.number, default=None)
 
@@ -282,7 +282,7 @@ class Holds:
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
             del own[1]  # the first one tells since when it stands
-        covering_for_group(own[-1].scope)  # one that cannot be read is an error at once
+        covering(own[-1].scope)  # one that cannot be read is an error at once
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
 

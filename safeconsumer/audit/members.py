@@ -37,7 +37,7 @@ from safeconsumer.audit.findings import Address, Subject
 from safeconsumer.audit.holding import Change, Holds
 from safeconsumer.audit.reading import (
     TopicPartition,
-    covering_for_group,
+    covering,
     is_partition,
     partition_of,
     tp_of,
@@ -264,7 +264,7 @@ class Member:
         if is_partition(scope):
             track = self.tracks.get(partition_of(scope))
             return () if track is None else (track,)
-        covers = covering_for_group(scope)
+        covers = covering(scope)
         return [track for tp, track in self.tracks.items() if covers(tp)]
 
 

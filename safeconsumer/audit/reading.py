@@ -9,6 +9,7 @@ topic's name has a colon.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -61,9 +62,12 @@ def covering(scope: str) -> Covers:
     """
     Return a function that decides whether a scope covers a partition.
 
+    Patterns are those of RE2: one that Python cannot read is passed to RE2, if that is
+    installed.
+
     Raises:
         JournalError: it is not a scope, or it is a pattern whose meaning is not known
-            here, such as one that only RE2 understands.
+            here.
     """
     if scope == _EVERYTHING:
         return lambda _: True
@@ -84,26 +88,6 @@ def covering(scope: str) -> Covers:
     return lambda tp: tp == wanted
 
 
-@lru_cache(maxsize=4096)
-def covering_for_group(scope: str) -> Covers:
-    """
-    Return a function that decides whether a scope of a group's hold covers a partition.
-
-    Its patterns are those of RE2: patterns that Python cannot read are passed to RE2,
-    if that is installed.
-
-    Raises:
-        JournalError: as :func:`covering`.
-    """
-    try:
-        return covering(scope)
-    except JournalError:
-        pattern = _of_re2(scope) if may_be_scope(scope) else None
-        if pattern is None:
-            raise
-        return lru_cache(maxsize=4096)(_whole(pattern))
-
-
 def may_be_scope(scope: str) -> bool:
     """Return whether a text is a scope of a group's hold, perhaps one only for RE2."""
     if scope.startswith(_PATTERN):
@@ -113,19 +97,6 @@ def may_be_scope(scope: str) -> bool:
     except JournalError:
         return False
     return True
-
-
-def _of_re2(scope: str) -> Any:  # noqa: ANN401 - re2 is untyped
-    try:
-        re2 = import_module("re2")
-    except ModuleNotFoundError:
-        return None
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(scope.removeprefix(_PATTERN), options)
-    except re2.error:
-        return None
 
 
 def is_partition(scope: str) -> bool:
@@ -154,16 +125,23 @@ def partition_of(text: str) -> TopicPartition:
 
 def _matching(scope: str) -> Covers:
     text = scope.removeprefix(_PATTERN)
-    if not 0 < len(text) <= _MAX_PATTERN or _OF_RE2.search(text):
+    pattern = _compiled(text) if 0 < len(text) <= _MAX_PATTERN else None
+    if pattern is None:
         message = f"{scope[:60]!r}: it is unknown here what this pattern covers"
         raise JournalError(message)
+    return lru_cache(maxsize=4096)(lambda tp: pattern.fullmatch(tp[0]) is not None)
+
+
+def _compiled(text: str) -> Any:  # noqa: ANN401 - Python's, or RE2's, which is untyped
+    if not _OF_RE2.search(text):
+        with suppress(re.error, OverflowError, RecursionError):
+            return re.compile(text)
     try:
-        pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        message = f"{scope[:60]!r}: it is unknown what this pattern covers: {error}"
-        raise JournalError(message) from error
-    return lru_cache(maxsize=4096)(_whole(pattern))
-
-
-def _whole(pattern: Any) -> Covers:  # noqa: ANN401 - Python's or RE2's
-    return lambda tp: pattern.fullmatch(tp[0]) is not None
+        re2 = import_module("re2")
+    except ModuleNotFoundError:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    with suppress(re2.error):
+        return re2.compile(text, options)
+    return None

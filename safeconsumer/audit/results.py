@@ -24,7 +24,7 @@ from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import covering_for_group
+from safeconsumer.audit.reading import covering
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -134,7 +134,7 @@ class Case:
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
         try:
-            return covering_for_group(scope)(self.case.tp)
+            return covering(scope)(self.case.tp)
         except JournalError:
             return None
 
@@ -154,7 +154,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
+    moot = {"A2", "A4", "A6"} & unjudged.keys()
     if case.settings.is_drained and (untold := _untold(case, written)):
         unjudged.setdefault("A2", untold)
     return Result(
@@ -259,7 +259,6 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     tracks = case.tracks
     if not tracks and not case.case.group and case.acknowledged.told:
         yield "A2", "no journal says who read the acknowledged records"
-    yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
         if one.was_reset:
@@ -285,17 +284,6 @@ def _untold(case: Case, written: Container[str]) -> str:
     if any(uncovered(merged([(0, least)] if least else []), passed)):
         return f"what the topic had before offset {least} is deleted"
     return ""
-
-
-def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
-    # Of a client that commits by itself nobody knows what is committed, and so neither
-    # where the next owner was to begin.
-    for name, one in tracks.items():
-        if one.is_blind:
-            why = f"{name} commits by itself, and its journal does not tell what"
-            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
-                yield check_, why
-            return
 
 
 def _unplaced(

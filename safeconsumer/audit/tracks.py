@@ -72,7 +72,6 @@ class Track:
         epochs: its ownerships.
         position: where it stands; None if that is not known.
         is_owned: whether it has the partition now.
-        is_blind: whether it makes commits that its journal lacks.
         is_working: whether a worker's handlers get the records.
         handled: what a worker's handlers did with its records.
         commits: its commits.
@@ -97,7 +96,6 @@ class Track:
         self.epochs: list[Epoch] = []
         self.position: int | None = None
         self.is_owned = False
-        self.is_blind = False
         self.is_working = False
         self.delivered = Moments()
         self.lags: list[tuple[float, float]] = []
@@ -139,7 +137,6 @@ class Track:
 
     def assigned(self, entry: Assigned) -> None:
         """Follow the begin of an ownership."""
-        self.is_blind = self.is_blind or entry.commits is False
         if self.is_owned:
             return
         generation = entry.generation

@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from attrs import evolve
 
 from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.data import Timeline
-from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.journals import settings_options
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
@@ -55,7 +52,7 @@ def _output(text: str) -> Path:
     return path
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )
@@ -93,13 +90,6 @@ def _output(text: str) -> Path:
     help="End this long after it.",
 )
 @settings_options
-@click.option(
-    "--control",
-    "is_control",
-    is_flag=True,
-    help="Read the control topics too: they say when the groups were held.",
-)
-@connection_options
 @click.pass_context
 def timeline(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -112,8 +102,6 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     start: float | None,
     end: float | None,
     settings: Settings,
-    is_control: bool,
-    connect: Connect,
 ) -> None:
     """
     Draw what consumers did, by their delivery journals.
@@ -136,9 +124,6 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     )
     with explained(context):
         page = _page()
-        if is_control:
-            names = connect.control().topics
-            settings = evolve(settings, control=read_control(connect.base(), names))
         collector, given = Collector(settings), load(journals)
         troubles, unread = _read(collector, given)
         for line in troubles:

@@ -12,8 +12,7 @@ Of every consumer:
 - ``group``: ``group``, to which all further entries belong, instead of the head's; it
   is written if a consumer is given the writer;
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
-  name, which tell a topic from another of its name that was deleted before; ``commits`` is
-  false if the client commits by itself, unseen;
+  name, which tell a topic from another of its name that was deleted before;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
   committed offset, or the one that the client's reset rule gives;

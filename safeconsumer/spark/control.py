@@ -62,6 +62,8 @@ class TopicReader:
         self._names = names
         self._consumer: Any = None
         self._admin: Any = None
+        self._partitions: dict[str, Any] = {}
+        self._to_ends: Any = None  # what to ask for: made once, as each call costs
         self._ids: dict[str, str] = {}
         self.positions: dict[str, int] = {}
 
@@ -71,7 +73,9 @@ class TopicReader:
             return False
         self._admin = self._admin or self._clients.admin()
         self._consumer = self._clients.consumer()
-        self._consumer.assign(self._partitions())
+        self._partitions = {one: self._clients.partition(one) for one in self._names}
+        self._to_ends = self._clients.ends_of(self._partitions.values())
+        self._consumer.assign(list(self._partitions.values()))
         return True
 
     def facts(self, until: float) -> tuple[topic_facts.Facts, ...]:
@@ -87,17 +91,10 @@ class TopicReader:
 
     def ends(self, until: float) -> dict[str, int]:
         """Return where the topics end now."""
-        latest = java_class(
-            self._clients.jvm, f"{_KAFKA}.clients.admin.OffsetSpec"
-        ).latest()
-        wanted = self._clients.jvm.java.util.HashMap()
-        partitions = dict(zip(self._names, self._partitions(), strict=True))
-        for one in partitions.values():
-            wanted.put(one, latest)
-        asked = self._admin.listOffsets(wanted)
+        asked = self._admin.listOffsets(self._to_ends)
         return {
             name: int(self._clients.result(asked.partitionResult(one), until).offset())
-            for name, one in partitions.items()
+            for name, one in self._partitions.items()
         }
 
     def made_again(self, ends: Mapping[str, int], until: float) -> dict[str, int]:
@@ -124,7 +121,7 @@ class TopicReader:
 
     def begin(self, until: float) -> None:
         """Go on where it was, in a new consumer."""
-        for name, partition in zip(self._names, self._partitions(), strict=True):
+        for name, partition in self._partitions.items():
             if name in self.positions:
                 self._consumer.seek(partition, self.positions[name])
             else:
@@ -149,12 +146,9 @@ class TopicReader:
             except errors():
                 continue  # the JVM has ended, or Kafka could not say goodbye
 
-    def _partitions(self) -> list[Any]:
-        return [self._clients.partition(name) for name in self._names]
-
     def _note_positions(self, until: float) -> None:
         left = self._clients.duration(max(0.001, until - time.monotonic()))
-        for name, partition in zip(self._names, self._partitions(), strict=True):
+        for name, partition in self._partitions.items():
             self.positions[name] = int(self._consumer.position(partition, left))
 
     def _described(self, until: float) -> Any:  # noqa: ANN401 - Java's

@@ -27,9 +27,10 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import Bridge, Opener
-from safeconsumer.spark.queries import Queries
+from safeconsumer.spark.queries import SparkQueries
 
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
@@ -56,7 +57,7 @@ class Controller:
         self,
         open_stream: Opener,
         ledger: PauseLedger,
-        queries: Queries | None = None,
+        queries: SparkQueries | None = None,
     ) -> None:
         self._ledger = ledger
         self._queries = queries
@@ -116,11 +117,7 @@ class Controller:
         found = _scopes(targets)
         whose = checked_owner(owner)
         self._ledger.remove((scope, whose) for scope in found)
-        return tuple(
-            hold
-            for hold in self._holds()
-            if any(self._overlap(hold.scope, scope) for scope in found)
-        )
+        return self._overlapping(found)
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
@@ -206,11 +203,7 @@ class Controller:
         elsewhere = {hold.key: hold for hold in everywhere}
         for hold in self._ledger.view().holds:
             elsewhere.pop(hold.key, None)  # every stream has it, too
-        return (*self.placed(), *elsewhere.values())
-
-    def placed(self) -> tuple[Hold, ...]:
-        """Return the holds placed here, also after the session was stopped."""
-        return tuple(self._ledger.view().holds)
+        return (*self._ledger.view().holds, *elsewhere.values())
 
     def close(self) -> None:
         """
@@ -245,22 +238,28 @@ class Controller:
 
     def explain(self, target: object) -> tuple[str, ...]:
         """Return one line per hold that covers a partition or topic: who, why, until when."""
-        wanted = scopes.of(target)
+        wanted = _scopes((target,))
+        self._refuse_if_over()
+        return tuple(map(hold_line, self._overlapping(wanted)))
+
+    def _overlapping(self, wanted: tuple[Scope, ...]) -> tuple[Hold, ...]:
         return tuple(
-            hold_line(hold)
-            for hold in self.holds()
-            if self._overlap(hold.scope, wanted)
+            hold
+            for hold in self._holds()
+            if any(self._overlap(hold, scope) for scope in wanted)
         )
 
-    def _overlap(self, hold: Scope, wanted: Scope) -> bool:
-        if not all(isinstance(one, scopes.Pattern) for one in (hold, wanted)):
-            return _overlap(hold, wanted)
+    def _overlap(self, hold: Hold, wanted: Scope) -> bool:
+        patterns = scopes.Pattern
+        if not isinstance(hold.scope, patterns) or not isinstance(wanted, patterns):
+            return bool(Holds((hold,)).overlapping(wanted))
         # Whether two patterns have a name in common is shown by the names there are; as
         # long as there are none nobody knows.
         activities = (one.watched.now() for one in self._bridge.streams())
         known = (tp for activity in activities for tp in activity.partitions)
         there = [tp for tp in known if wanted.covers(tp)]
-        return hold == wanted or not there or any(map(hold.covers, there))
+        of_hold = hold.scope
+        return of_hold == wanted or not there or any(map(of_hold.covers, there))
 
     def lag(self) -> dict[TopicPartition, int]:
         """
@@ -310,16 +309,3 @@ def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
         message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
         raise HookTypeError(message)
     return PauseLedger((log_event,) if hooks is None else hooks, client_id="spark")
-
-
-def _overlap(one: Scope, other: Scope) -> bool:
-    match one, other:
-        case (scopes.Partition() as partition, _):
-            return other.covers((partition.topic, partition.partition))
-        case (_, scopes.Partition() as partition):
-            return one.covers((partition.topic, partition.partition))
-        case (scopes.Topic() as topic, _):
-            return other.covers((topic.topic, 0))
-        case (_, scopes.Topic() as topic):
-            return one.covers((topic.topic, 0))
-    return one == other or scopes.Everything() in (one, other)

@@ -7,7 +7,8 @@ stores, Kerberos, IAM, and whatever else a login module or an engine of Java bri
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -141,7 +142,11 @@ class JavaClients:
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
         """Return what a future of Java's has by then, on the monotonic clock."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
-        return future.get(left, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+        return future.get(left, self._milliseconds)
+
+    @cached_property
+    def _milliseconds(self) -> Any:  # noqa: ANN401 - Java's
+        return self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - Java's
         """Close one of them, within half a second."""
@@ -151,6 +156,14 @@ class JavaClients:
         """Return a record for the first partition of a topic."""
         kind = java_class(self.jvm, f"{_KAFKA}.clients.producer.ProducerRecord")
         return kind(topic, 0, at_ms, key, value)
+
+    def ends_of(self, partitions: Iterable[Any]) -> Any:  # noqa: ANN401 - Java's
+        """Return what an admin is asked for to learn where partitions end."""
+        latest = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec").latest()
+        wanted = self.jvm.java.util.HashMap()
+        for one in partitions:
+            wanted.put(one, latest)
+        return wanted
 
     def partition(self, topic: str) -> Any:  # noqa: ANN401 - Java's
         """Return the first partition of a topic."""

@@ -3,7 +3,6 @@
 import logging
 import re
 from importlib import import_module
-from pathlib import Path
 
 from attrs import frozen
 
@@ -72,25 +71,6 @@ def spark_version() -> Version:
         raise SparkSetupError(message) from error
 
 
-def spark_jars() -> Path:
-    """
-    Return the folder of Spark's own jars, in ``SPARK_HOME`` or in pyspark.
-
-    Raises:
-        SparkSetupError: pyspark is not installed, or there is no such folder.
-    """
-    spark_version()
-    homes = compiling.spark_homes()
-    for one in homes:
-        if (one / "jars").is_dir():
-            return one / "jars"
-    message = (
-        f"there are no jars of Spark in {' or '.join(map(str, homes))}: set "
-        f"SPARK_HOME to where Spark is, or: {INSTALL}"
-    )
-    raise SparkSetupError(message)
-
-
 def scala() -> str:
     """
     Return the Scala that the jars of this Spark were built for: ``2.12`` or ``2.13``.
@@ -102,12 +82,9 @@ def scala() -> str:
         SparkSetupError: pyspark is not installed.
     """
     version = spark_version()
-    try:
-        names = sorted(jar.name for jar in spark_jars().glob("spark-core_*.jar"))
-    except SparkSetupError:
-        names = []
-    if names:
-        return names[0].removeprefix("spark-core_").partition("-")[0]
+    for home in compiling.spark_homes():
+        for jar in (home / "jars").glob("spark-core_*.jar"):
+            return jar.name.removeprefix("spark-core_").partition("-")[0]
     return "2.12" if version.line < (4, 0) else "2.13"
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 
@@ -30,16 +30,6 @@ class Query:
     id: str
     name: str = ""
     is_starting: bool = False
-
-
-class Queries(Protocol):
-    """Knows the queries of a session."""
-
-    def active(self) -> Collection[Query] | None:
-        """Return the running queries; None if that is unknown."""
-
-    def ends(self, query: str) -> bool:
-        """Tell whether the query with this id ends by itself."""
 
 
 class SparkQueries:

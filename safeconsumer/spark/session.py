@@ -1,7 +1,6 @@
 """Connects a session's streams to their holds, through py4j."""
 
 import importlib
-import logging
 import secrets
 from contextlib import suppress
 from functools import partial
@@ -12,7 +11,6 @@ from attrs import frozen
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.holds.explain import hold_line
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
@@ -25,8 +23,6 @@ from safeconsumer.spark.java_clients import (
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.queries import SparkQueries
 
-log = logging.getLogger("safeconsumer.spark")
-
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark passes such a setting of a session to each of its sources as an option.
@@ -37,9 +33,6 @@ _LATE = "no decision within"
 
 # Controllers by the names of their deciders, for the life of this process.
 _controllers: dict[str, Controller] = {}
-
-# Of those, whose session was stopped, and whose holds were named as given up.
-_given_up: set[str] = set()
 
 
 def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller:  # noqa: ANN401 - pyspark is optional
@@ -103,26 +96,13 @@ def _forget_stopped() -> None:
     A stream that has not noticed yet, which it does at its next trigger, keeps the
     connection over which it reports that it closes; a later call releases that.
     """
-    for decider, one in tuple(_controllers.items()):
-        if not one.is_over():
-            continue
-        if not one.bridge.streams():
+    for one in tuple(_controllers.values()):
+        if one.is_over() and not one.bridge.streams():
             one.close()
-        elif decider not in _given_up:
-            _given_up.add(decider)
-            _warn_of_holds(one)
-
-
-def _warn_of_holds(one: Controller) -> None:
-    for hold in one.placed():
-        log.warning("%s; its session is given up, and so it ends", hold_line(hold))
 
 
 def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
-    one = _controllers.pop(decider)
-    if decider not in _given_up:
-        _warn_of_holds(one)
-    _given_up.discard(decider)
+    del _controllers[decider]
     with suppress(*errors(TypeError)):  # it may have ended
         java_class(gateway.jvm, _SHIM).forget(decider)
         line.client.shutdown()

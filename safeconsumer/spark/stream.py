@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from attrs import evolve
 
@@ -15,6 +14,7 @@ from safeconsumer.holds.scope import Everything, Scope, TopicPartition
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import events, offsets
 from safeconsumer.spark.activity import Watched, query_name
+from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
@@ -23,26 +23,6 @@ Facts = Mapping[str, str]
 # The owner, with the stream's name, of holds that stand for unreadable ones.
 UNREADABLE = "unreadable:"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
-
-
-class Follower(Protocol):
-    """Reads holds that are kept outside of this process."""
-
-    def state(self) -> Holds:
-        """
-        Return what is known now, without waiting.
-
-        Raises:
-            HoldsUnreadableError: nothing is known.
-        """
-
-    def fresh(self) -> Holds:
-        """
-        Return every hold that was acknowledged before this call; may wait.
-
-        Raises:
-            HoldsUnreadableError: they could not be read in time.
-        """
 
 
 class Stream:
@@ -56,7 +36,7 @@ class Stream:
         name: the stream's name among those of the session.
         options: the stream's options.
         ledgers: holds that are kept in this process, the notebook's first.
-        follower: reads holds that are kept outside of this process, or None.
+        follower: reads the control topics, or None.
         wall: returns seconds since the epoch.
 
     Attributes:
@@ -71,7 +51,7 @@ class Stream:
         options: SourceOptions,
         *,
         ledgers: tuple[PauseLedger, ...],
-        follower: Follower | None = None,
+        follower: ControlFollower | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
@@ -216,8 +196,8 @@ class Stream:
 
     # ------------------------------------------------------------ inside
 
-    def _known(self, ask: Callable[[Follower], Holds]) -> Known:
-        # What is outside comes first: it may wait, and this process is read after that.
+    def _known(self, ask: Callable[[ControlFollower], Holds]) -> Known:
+        # The control topics come first: this process is read after the wait for them.
         states: list[Holds] = []
         troubles: list[str] = []
         if self._follower is not None:

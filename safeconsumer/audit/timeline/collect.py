@@ -2,24 +2,25 @@
 Collects a timeline's data while the judge reads journals.
 
 When a partition is owned or held is never worked out here: these times are read from
-the judge's own replay after each entry, so that timeline and verdict cannot disagree.
+the judge's own state after each entry, so that timeline and verdict cannot disagree.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.checker import Checker
-from safeconsumer.audit.entries import Call, Deliver, Entry, Heal, Other, Ownership
+from safeconsumer.audit.entries import Call, Deliver, Entry, Heal, Id, Other, Ownership
 from safeconsumer.audit.entries import Fault as FaultEntry
 from safeconsumer.audit.findings import Address, Finding
-from safeconsumer.audit.holding import Placed
+from safeconsumer.audit.holding import Change, Placed
 from safeconsumer.audit.members import Member
+from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.results import Result, Settings
-from safeconsumer.audit.seen import Seen
 from safeconsumer.audit.stream import Source
 from safeconsumer.audit.timeline.data import (
     Fault,
@@ -96,7 +97,36 @@ def _level_of(placed: Placed) -> Level:
     return Level.PATTERN if placed.scope.startswith("re:") else Level.TOPIC
 
 
-class Collector(Seen):
+@define(kw_only=True, eq=False)
+class _Seen:
+    """What was seen of one member, beside what the judge keeps of it."""
+
+    member: Member
+    start: float = math.inf
+    end: float = -math.inf
+    is_consumer: bool = False
+    runs: dict[str, list[Deliver]] = field(factory=dict)
+    ended: list[Placed] = field(factory=list)
+
+    def held(self, track: Track) -> Iterator[Held]:
+        """Yield the holds over a partition, while the member owned it."""
+        every = [*self.ended, *self.member.holds.placed]
+        own = [one for one in every if one.covers(track.case.tp)]
+        for epoch in track.epochs:
+            for one in own:
+                start, end = max(one.at, epoch.at), min(one.until, epoch.over)
+                if start < end:
+                    yield Held(
+                        member=self.member.name,
+                        scope=one.scope,
+                        owner=one.owner,
+                        level=_level_of(one),
+                        start=start,
+                        end=end,
+                    )
+
+
+class Collector:
     """
     Reads journals with the judge, and collects what the judge saw.
 
@@ -105,11 +135,9 @@ class Collector(Seen):
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__()
         self._checker = Checker(settings, watch=self)
-        self._processes: dict[str, Process] = {}
-        self._consumers: set[str] = set()
-        self._faults: dict[object, Fault] = {}
+        self._seen: dict[Member, _Seen] = {}
+        self._faults: dict[tuple[str, Id], Fault] = {}
 
     def read(self, journal: Source) -> None:
         """
@@ -121,31 +149,30 @@ class Collector(Seen):
         self._checker.read(journal)
 
     def entry(self, member: Member, entry: Entry | Other) -> None:
-        """See an entry that need not be about a partition: processes live, and fail."""
-        super().entry(member, entry)
-        name, group = member.name, member.group
-        known = self._processes.get(name)
-        if known is None:
-            known = Process(group=group, name=name, start=entry.at, end=entry.at)
-        self._processes[name] = evolve(
-            known,
-            group=known.group or group,
-            start=min(known.start, entry.at),
-            end=max(known.end, entry.at),
-        )
+        """See an entry that the judge followed; the judge calls it."""
+        seen = self._of(member)
+        seen.start, seen.end = min(seen.start, entry.at), max(seen.end, entry.at)
         match entry:
+            case Deliver():
+                seen.runs.setdefault(entry.tp, []).append(entry)
             case Call() | Ownership():
-                self._consumers.add(name)
+                seen.is_consumer = True
             case FaultEntry():
-                self._faults[name, entry.id] = Fault(
+                self._faults[member.name, entry.id] = Fault(
                     kind=entry.kind,
                     targets=tuple(entry.targets),
                     start=entry.at,
                     end=entry.at + max(0.0, entry.seconds),
                 )
-            case Heal() if (name, entry.id) in self._faults:
-                fault = self._faults[name, entry.id]
-                self._faults[name, entry.id] = evolve(fault, end=entry.at)
+            case Heal() if (key := (member.name, entry.id)) in self._faults:
+                self._faults[key] = evolve(self._faults[key], end=entry.at)
+
+    def holds(self, member: Member, change: Change) -> None:
+        """See holds that were placed or ended; the judge calls it."""
+        self._of(member).ended.extend(change.ended)
+
+    def _of(self, member: Member) -> _Seen:
+        return self._seen.setdefault(member, _Seen(member=member))
 
     def timeline(self, part: Part | None = None) -> Timeline:
         """
@@ -172,9 +199,14 @@ class Collector(Seen):
         found = sum(len(one.findings) for one in results.values())
         groups = {case.group for case in chosen}
         members = [
-            one
-            for name, one in self._processes.items()
-            if name in self._consumers and one.group in groups
+            Process(
+                group=one.member.group,
+                name=one.member.name,
+                start=one.start,
+                end=one.end,
+            )
+            for one in self._seen.values()
+            if one.is_consumer and one.member.group in groups
         ]
         return Timeline(
             start=window.start,
@@ -189,102 +221,88 @@ class Collector(Seen):
         )
 
     def _moments(self) -> tuple[float, float]:
-        processes = self._processes.values()
-        if not processes:
+        if not self._seen:
             message = "nothing to draw: the journals have no entries"
             raise JournalError(message)
-        origin = min(one.start for one in processes)
-        until = max(one.end for one in processes)
+        origin = min(one.start for one in self._seen.values())
+        until = max(one.end for one in self._seen.values())
         if origin < _FIRST_MOMENT or until > _LAST_MOMENT:
             message = "nothing to draw: times lie outside the years 1900 to 9000"
             raise JournalError(message)
         return origin, until
 
     def _lane(self, result: Result, window: "_Window") -> Lane:
-        tracks = self.tracks(result.case)
-        owned = [
-            Owned(member=name, start=epoch.at, end=epoch.over, is_lost=epoch.was_lost)
-            for name, track in tracks.items()
-            for epoch in track.epochs
+        case = result.case
+        tracks = [
+            (seen, seen.member.tracks[case.tp])
+            for seen in self._seen.values()
+            if seen.member.group == case.group and case.tp in seen.member.tracks
         ]
-        held = [_held(name, placed) for name, placed in self.held(result.case)]
-        held += _of_the_group(result, tracks)
-        came = {name: self.runs(one) for name, one in tracks.items()}
-        wrong = {
-            (one.member, one.entry) for one in result.findings if one.check == "A1"
-        }
-        wrong.update(_against_the_group(result, tracks, came))
-        runs = [
-            Run(
-                at=one.at,
-                count=one.count,
-                first=one.first,
-                last=one.last,
-                is_wrong=(name, one.n) in wrong,
-            )
-            for name, several in came.items()
-            for one in several
-        ]
+        epochs = [epoch for _, track in tracks for epoch in track.epochs]
+        bound = [*_bound(result, epochs)]
+        is_wrong = _wrong(result.findings, bound)
+        held = [one for seen, track in tracks for one in seen.held(track)]
         return Lane(
-            case=result.case,
-            owned=window.clipped(sorted(owned, key=lambda one: one.start)),
-            held=window.clipped(_merged(held)),
-            runs=window.inside(runs),
+            case=case,
+            owned=window.clipped(
+                Owned(
+                    member=one.member, start=one.at, end=one.over, is_lost=one.was_lost
+                )
+                for one in sorted(epochs, key=lambda one: one.at)
+            ),
+            held=window.clipped(_merged([*held, *bound])),
+            runs=window.inside(
+                Run(
+                    at=run.at,
+                    count=run.count,
+                    first=run.first,
+                    last=run.last,
+                    is_wrong=is_wrong(track.member, run),
+                )
+                for seen, track in tracks
+                for run in seen.runs.get(tp_text(case.tp), ())
+            ),
             findings=window.inside(result.findings),
             unjudged=result.unjudged,
         )
 
 
-def _held(member: str, placed: Placed) -> Held:
-    return Held(
-        member=member,
-        scope=placed.scope,
-        owner=placed.owner,
-        level=_level_of(placed),
-        start=placed.at,
-        end=placed.until,
-    )
-
-
-def _of_the_group(result: Result, tracks: Mapping[str, Track]) -> Iterator[Held]:
+def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
     # A member that had the partition before the hold obeys as soon as it has read the
     # hold, which its own journal shows.
-    for bounds in result.group_holds:
-        for name, track in tracks.items():
-            for epoch in track.epochs:
-                start, until = bounds.begins(epoch), min(epoch.over, bounds.end)
-                if start < until:
-                    yield Held(
-                        member=name,
-                        scope=bounds.span.scope,
-                        owner=bounds.span.holder,
-                        level=Level.GROUP,
-                        start=start,
-                        end=until,
-                    )
+    for epoch in epochs:
+        for bounds in result.group_holds:
+            start, end = bounds.begins(epoch), min(epoch.over, bounds.end)
+            if start < end:
+                yield Held(
+                    member=epoch.member,
+                    scope=bounds.span.scope,
+                    owner=bounds.span.holder,
+                    level=Level.GROUP,
+                    start=start,
+                    end=end,
+                )
 
 
-def _against_the_group(
-    result: Result,
-    tracks: Mapping[str, Track],
-    came: Mapping[str, Iterable[Deliver]],
-) -> Iterator[tuple[str, int]]:
-    # The deliveries that G2 is about: it reports only the first one of an ownership.
-    names = {one.member for one in result.findings if one.check == "G2"}
-    for name in names & tracks.keys():
-        bound = [
-            (bounds.begins(epoch), min(epoch.over, bounds.end))
-            for bounds in result.group_holds
-            for epoch in tracks[name].epochs
-        ]
-        for run in came[name]:
-            if any(start <= run.at <= end for start, end in bound):
-                yield name, run.n
+def _wrong(
+    findings: Sequence[Finding], bound: Iterable[Held]
+) -> Callable[[str, Deliver], bool]:
+    # G2 reports only the first delivery of an ownership.
+    broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
+    names = {one.member for one in findings if one.check == "G2"}
+    spans = [one for one in bound if one.member in names]
+
+    def is_wrong(member: str, run: Deliver) -> bool:
+        return (member, run.n) in broken or any(
+            one.member == member and one.start <= run.at <= one.end for one in spans
+        )
+
+    return is_wrong
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
-    # A hold that is placed again while in force continues; an operator's journal and a
-    # member's may both have the same hold.
+    # A hold that is placed again while in force continues; the control topics and a
+    # member's journal may both have the same hold.
     found: dict[tuple[str, str, str], list[Held]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.scope, one.owner), [])

@@ -16,7 +16,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import JournalError, SafeConsumer
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
@@ -24,7 +24,7 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
-from tests.harness.audit.telling import Line, Read, read
+from tests.harness.audit.telling import Line, Read, findings_of, read
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
 
@@ -56,8 +56,7 @@ def of(journal: Read, *events: str) -> list[Line]:
 def violations(*folders: Path) -> list[tuple[str, str]]:
     journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings()))
-    assert found
-    return [(one.check, one.evidence) for several in found.values() for one in several]
+    return [(one.check, one.evidence) for one in found]
 
 
 def has(got: dict[Any, list[int]], count: int) -> Callable[[], bool]:

@@ -8,12 +8,12 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
-from tests.harness.audit.telling import Line, read
+from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
 from tests.harness.worker.planted import PLANTS
@@ -43,7 +43,7 @@ class Journals:
             partition_assignment_strategy=[ASSIGNORS[protocol]],
         )
         if settings.get("executor") == "process":
-            settings["concurrency"] = 2  # each takes a second to start
+            settings.setdefault("concurrency", 2)  # each takes a second to start
         settings = {"order": "key", "retry": QUICK, **settings}
         return self._lab.run(handle, consumer, **settings)
 
@@ -74,7 +74,7 @@ class Journals:
         journals = [read(path) for path in self.folder.glob("*.journal")]
         assumed = Settings(is_drained=True, patience=60)
         found = findings_of(check(journals, assumed))
-        return {one.check for several in found.values() for one in several}
+        return {one.check for one in found}
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_worker_under_holds_is_clean(
     consumer = running.worker.consumer
     for number in range(RECORDS // 10):
         wait_for(lambda: running.worker.stats().running, "handlers that wait")
-        with consumer.held(lab.topic, owner="alice"):
+        with consumer.held(lab.topic):
             (tmp_path / f"round{number}").touch()
             wait_for(lambda: not running.worker.stats().running, "them to end")
     running.wait_done(count)
@@ -137,7 +137,7 @@ def test_processes_under_holds_are_clean(
     )
     for part in range(5):
         running.wait_done(part * count // 5)
-        with running.worker.consumer.held(lab.topic, owner="alice"):
+        with running.worker.consumer.held(lab.topic):
             wait_for(lambda: not running.worker.stats().running, "them to end")
     running.wait_done(count)
     running.end()
@@ -226,18 +226,21 @@ def test_a_worker_that_breaks_its_promise_is_found(
     plant: Any,  # noqa: ANN401 - one of them
 ) -> None:
     """W4, W7, W10: its handlers run in other processes, and the fault is in its own."""
-    journals.produce(["", "until=held", *[""] * 18])
+    count = journals.produce(["", "until=held", *[""] * 98])
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
         running = journals.run(
-            Recording(tmp_path), executor="process", commit=Commit(every=0.05)
+            Recording(tmp_path),
+            executor="process",
+            concurrency=3,  # two wait for the hold
+            commit=Commit(every=0.05),
         )
         wait_for(lambda: running.worker.stats().commits > 1, "a commit")
         running.worker.consumer.pause(lab.topic, owner="ops")
         (tmp_path / "held").touch()
         wait_for(lambda: not running.worker.stats().running, "them to end")
         running.worker.consumer.resume_all(owner="ops")
-        running.wait_done(40)
+        running.wait_done(count)
         running.worker.stop()
         running.wait_end()
     assert check_name in journals.broken()

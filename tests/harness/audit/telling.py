@@ -2,9 +2,12 @@
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from safeconsumer.audit.findings import Address, Finding
+from safeconsumer.audit.results import Result
 from safeconsumer.audit.stream import Joined, Part
 
 
@@ -135,3 +138,9 @@ def parsed(name: str, text: str) -> Read:
 
 def read(path: Path) -> Read:
     return Read(str(path), path.read_bytes())
+
+
+def findings_of(results: Mapping[Address, Result]) -> list[Finding]:
+    """Return what was found, about any group and partition, of which there are some."""
+    assert results
+    return [one for result in results.values() for one in result.findings]

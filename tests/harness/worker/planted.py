@@ -1,10 +1,12 @@
 """Faults for a worker, each of which the audit must find."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
+from kafka.structs import TopicPartition
 
-from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.client import Committed, ConsumerClient
+from safeconsumer.worker.lanes import Lane
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Queue
@@ -14,9 +16,13 @@ def commits_too_far(patch: pytest.MonkeyPatch) -> str:
     """Commit beyond a record that is in its handler."""
     commit_soon = ConsumerClient.commit_soon
 
-    def further(self: Any, marks: Any, then: Any) -> None:
+    def further(
+        client: ConsumerClient,
+        marks: Mapping[TopicPartition, Watermark],
+        then: Committed,
+    ) -> None:
         beyond = {tp: Watermark(mark.offset + 1) for tp, mark in marks.items()}
-        commit_soon(self, beyond, then)
+        commit_soon(client, beyond, then)
 
     patch.setattr(ConsumerClient, "commit_soon", further)
     return "W4"
@@ -26,10 +32,10 @@ def keeps_no_order(patch: pytest.MonkeyPatch) -> str:
     """Hand a lane out again while its task is out."""
     note = Queue._note_running
 
-    def note_and_go_on(self: Any, lane: Any, count: int) -> None:
-        note(self, lane, count)
+    def note_and_go_on(queue: Queue, lane: Lane, count: int) -> None:
+        note(queue, lane, count)
         if lane.runs:
-            self.make_ready(lane)
+            queue.make_ready(lane)
 
     patch.setattr(Queue, "_note_running", note_and_go_on)
     return "W7"

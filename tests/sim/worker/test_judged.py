@@ -24,11 +24,11 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, read
+from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
@@ -64,7 +64,7 @@ def broken(folder: Path) -> set[str]:
     """Return the checks that found something in the journals of a folder."""
     journals = [read(path) for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
-    return {one.check for several in found.values() for one in several}
+    return {one.check for one in found}
 
 
 def entries(folder: Path, *kinds: str) -> list[Line]:
@@ -159,7 +159,7 @@ def test_a_worker_with_a_journal_is_judged(
         settings={**TEXT, "journal": tmp_path, "max_poll_records": 7},
     )
     for _ in range(3):
-        with run.consumer.held("t", owner="ops"):
+        with run.consumer.held("t"):
             lab.sleep(0.2)
         lab.sleep(0.2)
     run.done(100)
@@ -301,7 +301,7 @@ def test_workers_that_come_and_go_are_judged(
     first.done(20)
     second = Working(lab, told_to(lab), name="second", **options)
     settled(lab, first, second)
-    with second.consumer.held("t", owner="ops"):
+    with second.consumer.held("t"):
         lab.sleep(1.0)
     expel(lab)
     settled(lab, first, second)

@@ -70,7 +70,7 @@ def test_a_good_fleet_is_called_good() -> None:
 
 
 def untold() -> Telling:
-    # A7: paused() is not told; G2: nobody tells of the operator's hold.
+    # G2: nothing says when the operator placed the hold.
     told = Telling().assigned("orders:0").poll("orders:0", 0, 5)
     told.then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve", since=told.at)
@@ -123,12 +123,12 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
 
 
 def hostile() -> Timeline:
-    head = {"journal": 2, "member": EVIL, "group": EVIL, "at": 1.0}
+    name = EVIL.replace("\ud800", "")  # which is no JSON
+    head = {"journal": 2, "member": name, "group": name, "at": 1.0}
     said = [
         {"e": "assigned", "partitions": ["orders:0"]},
-        {"e": "hold", "scope": "@all", "owner": EVIL},
-        {"e": "purged", "tp": "orders:0", "count": 1, "why": EVIL},
-        {"e": "fault", "id": 1, "kind": EVIL, "targets": [EVIL], "seconds": 1},
+        {"e": "hold", "scope": "@all", "owner": name},
+        {"e": "fault", "id": 1, "kind": name, "targets": [name], "seconds": 1},
         {
             "e": "deliver",
             "tp": "orders:0",

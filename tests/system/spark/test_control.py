@@ -92,6 +92,7 @@ def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
         assert not following.fresh().covers(("orders", 0))
 
 
+@pytest.mark.nightly
 def test_a_topic_that_is_made_again_is_read_from_its_beginning(
     following: ControlFollower, operator: Operator
 ) -> None:
@@ -110,18 +111,6 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(
     assert found.covers(("returns", 0))
     assert found.covers(("orders", 0))
     assert [str(one.scope) for one in following.seen().kept] == ["orders"]
-
-
-def test_without_the_control_topics_nothing_can_be_told(
-    spark: Any,  # noqa: ANN401 - pyspark's
-    operator: Operator,
-) -> None:
-    """S4; the message names the topics and what to do."""
-    operator.topics = ("nowhere-ops", "nowhere-own")
-    following = follow(spark, operator, timeout=5.0)
-    with pytest.raises(HoldsUnreadableError, match=r"nowhere-ops.*control init"):
-        following.fresh()
-    following.close()
 
 
 @pytest.fixture(scope="module")
@@ -164,20 +153,7 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(
         other.close()
 
 
-def test_an_operator_holds_and_lifts_a_stream(lake: Lake, operator: Operator) -> None:
-    """S1, S2; through a restart under the hold."""
-    operator.hold(lake.orders)
-    lake.produce(lake.orders, 20)
-    lake.produce(lake.returns, 20)
-    for _ in range(2):
-        lake.run(**operator.options())
-        assert lake.rows() == lake.produced(lake.returns)
-        lake.produce(lake.returns, 20)
-    operator.lift(lake.orders)
-    lake.run(**operator.options())
-    assert lake.rows() == lake.produced()
-
-
+@pytest.mark.nightly
 def test_control_topics_that_are_missing_hold_everything(
     lake: Lake, operator: Operator
 ) -> None:

@@ -63,6 +63,7 @@ def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
         why = failure(lake.start(**away()))
         assert "the holds cannot be read, so this run may not read" in why
         assert "away-ops" in why
+        assert "run safeconsumer control init" in why
         lake.produce(lake.orders, 5)
     assert not lake.rows()
     lake.run()

@@ -17,7 +17,7 @@ from tests.system.packaging.test_building import (
     package_in,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]  # .ci/wheel looks at it by day
 
 
 def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
-from itertools import cycle, permutations, product
+from itertools import cycle, groupby, permutations, product
+from operator import itemgetter
 from typing import Any
 
-from safeconsumer.audit.checker import check, judge, needs_of, written_to
+from safeconsumer.audit.checker import Checker, check, needs_of, written_to
 from safeconsumer.audit.findings import Address, Basis
 from safeconsumer.audit.members import split
 from safeconsumer.audit.results import Settings
@@ -93,16 +94,14 @@ def test_one_case_is_judged_by_its_entries_alone(make: Callable[[], Fleet]) -> N
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
     entries = [(one.member, *two) for one in journals for two in split(one)]
-    known = {address for _, address, _ in entries}
-    results = {
-        case: judge(
-            case,
-            ((member, entry) for member, about, entry in entries if about in needed),
-            settings,
-            written_to(known),
-        )
-        for case, needed in needs_of(known).items()
-    }
+    known = {about for _, about, _ in entries}
+    results = {}
+    for case, needed in needs_of(known).items():
+        checker = Checker(settings, only=case)
+        own = {(name, one.n): one for name, about, one in entries if about in needed}
+        for name, several in groupby(own, itemgetter(0)):
+            checker.follow(name, case.group or "", (own[key] for key in several))
+        results[case] = checker.result(case, written_to(known))
     assert results == check(journals, settings)
 
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from safeconsumer.audit.checker import check, findings_of
+from safeconsumer.audit.checker import check
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.telling import findings_of, read
 
 
 def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:
@@ -27,7 +27,7 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
             for one in read(writer.path).lines
             if one.event == "deliver"
         ],
-        {one.check for several in found.values() for one in several},
+        {one.check for one in found},
     ]
 
 

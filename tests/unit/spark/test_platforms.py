@@ -74,8 +74,7 @@ def test_what_is_no_version() -> None:
 def test_a_spark_without_package_metadata(installed: Installed) -> None:
     """A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
-    jars = installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
-    assert platforms.spark_jars() == jars
+    installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
 
 
@@ -92,11 +91,9 @@ def test_spark_home_comes_first(
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
 def test_jars_that_lie_elsewhere(installed: Installed, text: str, scala: str) -> None:
-    """The Scala is that of Apache's builds; what needs the jars says what to set."""
+    """The Scala is that of Apache's builds."""
     installed.version(text)
     assert platforms.scala() == scala
-    with pytest.raises(SparkSetupError, match="set SPARK_HOME"):
-        platforms.spark_jars()
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

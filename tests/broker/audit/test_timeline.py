@@ -1,0 +1,53 @@
+"""The timeline of real consumers: members, a hold of their group, a worker."""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from safeconsumer import Worker
+from safeconsumer.cli.commands import safeconsumer
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
+from tests.harness.worker.lab import Running
+
+
+@pytest.mark.any_broker
+def test_members_a_hold_of_their_group_and_a_worker(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """All of it is in the journals and the control topics, and nothing of it is wrong."""
+    folder, out = tmp_path / "journals", tmp_path / "out.html"
+    with Team(kafka_broker) as team:
+        member = team.subscribed("billing", journal=folder)
+        got = team.settled(member)
+        team.operator_holds(team.topic)
+        poll_until(member, team.is_quiet(member), got=got)
+        team.produce(3)
+        member.pause(team.partitions[0], owner="breaker", for_=0.01)
+        team.operator_lifts(team.topic)
+        poll_until(member, lambda: sum(map(len, got.values())) == 32, got=got)
+        member.close(autocommit=False)
+        group = f"workers-{uuid4().hex[:8]}"
+        consumer = team.subscribed(
+            "worker", group_id=group, control=None, journal=folder
+        )
+        running = Running(Worker(consumer, lambda *_: None))
+        running.wait_done(len(team.partitions) * 8)
+        running.end()
+        history = run(team, "history", "--group", team.group, "-o", "json")
+    told = tmp_path / "history.json"
+    told.write_text(history.stdout)
+    asked = ["timeline", str(folder), "-o", str(out), "--history", str(told)]
+    done = CliRunner().invoke(safeconsumer, asked)
+    assert done.exit_code == 0, done.output
+    said = "8 partitions, 2 journals, 0 violations"
+    assert f"{out}: {said}" in done.stdout
+    drawn = out.read_text("utf-8")
+    hold = f"group hold {team.topic} of operator:alice"
+    for text in (hold, f"group {group}", f"group {team.group}", "billing", "worker"):
+        assert text in drawn
