@@ -289,22 +289,26 @@ def split(journal: Source) -> Iterator[tuple[Address, Entry]]:
     """
     group = journal.group
     for entry in journal.entries:
-        match entry:
-            case Group():
-                group = entry.group
-            case Acked() | Kept():
-                yield Address(None, *tp_of(entry.tp)), entry
-            case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
-                for name in entry.offsets or ():
-                    yield Address(group, *tp_of(name)), entry
-            case Other():
-                pass
-            case Ownership():  # also tells all others that a hold may have ended
-                yield Address(group), entry
-                yield from (
-                    (Address(group, *tp_of(one)), entry) for one in entry.partitions
-                )
-            case _ if (about := getattr(entry, "tp", None)) is not None:
-                yield Address(group, *tp_of(about)), entry
-            case _:
-                yield Address(group), entry
+        if isinstance(entry, Group):
+            group = entry.group
+        elif not isinstance(entry, Other):
+            try:
+                addresses = _addresses(group, entry)
+            except ValueError as error:
+                message = f"the journal of {journal.member}, entry {entry.n}: {error}"
+                raise JournalError(message) from error
+            for address in addresses:
+                yield address, entry
+
+
+def _addresses(group: str, entry: Entry) -> Sequence[Address]:
+    match entry:
+        case Acked() | Kept():
+            return [Address(None, *tp_of(entry.tp))]
+        case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
+            return [Address(group, *tp_of(name)) for name in entry.offsets or ()]
+        case Ownership():  # also tells all others that a hold may have ended
+            own = (Address(group, *tp_of(name)) for name in entry.partitions)
+            return [Address(group), *own]
+    about: str | None = getattr(entry, "tp", None)
+    return [Address(group) if about is None else Address(group, *tp_of(about))]
