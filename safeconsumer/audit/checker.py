@@ -113,7 +113,7 @@ class Checker:
             self._settings,
             {one.name: one.tracks[case.tp] for one in members if case.tp in one.tracks},
             self._written.get(case.tp) or fleet.Acknowledged(),
-            [one.holds.heard for one in members],
+            {one.name: one.holds for one in members},
         )
         return result_of(own, written)
 

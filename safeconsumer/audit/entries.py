@@ -72,6 +72,10 @@ class Lost(Ownership, tag="lost"):
     """Ownerships ended without the member's doing."""
 
 
+class Unseen(Entry, tag="unseen"):
+    """Commits may be made for the member from here on that its journal lacks."""
+
+
 class Begins(Entry, tag="begins"):
     """A position was set that no seek had named."""
 
@@ -277,7 +281,7 @@ EVENTS: Mapping[str, type[Entry]] = {
     for kind in (
         *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Fault, Group),
         *(Handle, Handled, Heal, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
-        *(Running, Working),
+        *(Running, Unseen, Working),
     )
 }
 """

@@ -3,7 +3,8 @@ Judges what members did under holds of their group: G2 and W10.
 
 When something was held is known from the control topics, by the broker's clock; what
 members did is in their journals, by their own clocks. Two clocks may differ by the
-allowance: a moment is before another one only if the difference is larger.
+allowance: a moment is before another one only if the difference is larger. What a
+member's clock makes doubtful is not judged.
 """
 
 import math
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import frozen
 
+from safeconsumer.audit.clocks import Clock
 from safeconsumer.audit.control import Span
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.ownerships import Epoch, Moments
 from safeconsumer.audit.tracks import Track
 
 Members = Mapping[str, Track]
@@ -77,28 +79,71 @@ class Readings:
         )
 
 
-def under_hold(case: Address, members: Members, bounds: Bounds) -> Iterator[Finding]:
+def under_hold(
+    case: Address, members: Members, bounds: Bounds, clocks: Mapping[str, Clock]
+) -> Iterator[Finding | tuple[str, str]]:
     """
     Yield what was delivered (G2) and what handlers began (W10) under a group's hold.
+
+    Or, of a member whose clock is doubtful, the check that is not judged, and why: what
+    it did may have been before the hold, or after it, or under it though it seems not.
 
     An ownership that began after somebody had read the hold is bound by it from its
     first record on: the broker's time of the record is a little before it can be read.
     All others may go on until they have read it, as long as patience allows.
     """
-    scope, start = bounds.span.scope, bounds.span.start
     for member, part in members.items():
+        clock = clocks[member]
+        for check, moments in (("G2", part.delivered), ("W10", part.handled.begun)):
+            found = _found(case, part, bounds, check)
+            if found is None:
+                if why := _hidden(moments, bounds, clock):
+                    yield check, why
+            elif found.at is not None and (why := clock.doubt(found.at)):
+                yield check, f"{why}: {member} {found.evidence}"
+            else:
+                yield found
+
+
+def _found(case: Address, part: Track, bounds: Bounds, check: str) -> Finding | None:
+    # The first of what it did under the hold.
+    verb, moments, first = "began", part.handled.begun, None
+    if check == "G2":
+        verb, moments = "delivered", part.delivered
         first = _bound(part.epochs, bounds)
-        if first is not None:
-            said = f"delivered though {scope} was held for the group before"
-            yield _finding("G2", case, member, first, said)
-        for check, verb, moments in (
-            ("G2", "delivered", part.delivered),
-            ("W10", "began", part.handled.begun),
-        ):
-            late = next(moments.between(bounds.late, bounds.end), None)
-            if late is not None and (check != "G2" or first is None):
-                after = f"{late[0] - start:.1f} s after {scope} was held for the group"
-                yield _finding(check, case, member, late, f"{verb} {late[1]} {after}")
+    said = f"{verb} though {bounds.span.scope} was held for the group before"
+    late = next(moments.between(bounds.late, bounds.end), None)
+    if late is not None and (first is None or late < first):
+        first, seconds = late, late[0] - bounds.span.start
+        after = f"{seconds:.1f} s after {bounds.span.scope} was held for the group"
+        said = f"{verb} {late[1]} {after}"
+    if first is None:
+        return None
+    return Finding(
+        check=check,
+        case=case,
+        member=part.member,
+        offset=first[1],
+        evidence=said,
+        basis=Basis.CLOCKS,
+        at=first[0],
+    )
+
+
+def _hidden(moments: Moments, bounds: Bounds, clock: Clock) -> str:
+    # Why what seems not to have been under a hold may have been.
+    span = bounds.span
+    if span.end > clock.since and _any(moments, clock.since, math.inf):
+        return clock.why_behind
+    if clock.may_be_ahead and _any(
+        moments, span.start, span.end + (clock.ahead or 0.0)
+    ):
+        return clock.why_ahead
+    return ""
+
+
+def _any(moments: Moments, start: float, end: float) -> bool:
+    return next(moments.between(start, end), None) is not None
 
 
 def _bound(epochs: Iterable[Epoch], bounds: Bounds) -> tuple[float, int] | None:
@@ -107,18 +152,3 @@ def _bound(epochs: Iterable[Epoch], bounds: Bounds) -> tuple[float, int] | None:
         if first is not None and bounds.binds(epoch) and first[0] < bounds.end:
             return first
     return None
-
-
-def _finding(
-    check: str, case: Address, member: str, first: tuple[float, int], evidence: str
-) -> Finding:
-    at, offset = first
-    return Finding(
-        check=check,
-        case=case,
-        member=member,
-        offset=offset,
-        evidence=evidence,
-        basis=Basis.CLOCKS,
-        at=at,
-    )

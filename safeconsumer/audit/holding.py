@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
+from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.entries import Call, Hold, Lift, Ownership, Return, Running
 from safeconsumer.audit.reading import (
     TopicPartition,
@@ -146,8 +147,7 @@ class Holds:
 
     Attributes:
         heard: the holds from elsewhere that it read, and when.
-        lags: when it read a hold that the broker had appended less long ago than any
-            before, and how long, by two clocks.
+        lags: how long after their append it read holds and lifts.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Holds:
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
         self.heard: dict[Key, list[float]] = {}
-        self.lags: list[tuple[float, float]] = []
+        self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._departed: dict[TopicPartition, Departure] = {}
@@ -222,9 +222,7 @@ class Holds:
         """Follow a hold from elsewhere."""
         self.heard.setdefault((entry.scope, entry.owner or ""), []).append(entry.at)
         if entry.written is not None:
-            lag = entry.at - entry.written
-            if not self.lags or lag < self.lags[-1][1]:
-                self.lags.append((entry.at, lag))
+            self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n)
 
     def lifted(self, entry: Lift) -> tuple[Change, Departure | None]:

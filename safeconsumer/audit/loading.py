@@ -4,11 +4,14 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
+from typing import Protocol
 
 from attrs import frozen
 
 from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.entries import Entry, Other
 from safeconsumer.audit.members import split
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
@@ -17,6 +20,24 @@ from safeconsumer.audit.stream import Joined, Source, sources
 from safeconsumer.errors import JournalError
 
 _PART_NUMBER = re.compile(r"\.\d{6}$")
+
+
+class JournalSet(Protocol):
+    """Journals that can be judged, here or on Spark."""
+
+    def __len__(self) -> int:
+        """How many journals there are."""
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return every partition that the journals name."""
+
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
+
+    def judged(
+        self, settings: Settings, more: Sequence[Source] = ()
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """Return one row per check and case, and why some journals could not be read."""
 
 
 @frozen(kw_only=True)
@@ -47,9 +68,15 @@ class Journals:
         """How many journals there are, without those in folders that cannot be listed."""
         return len(self.opened) + self.lost
 
-    def about(self, _tp: TopicPartition) -> Sequence[Source]:
-        """Return the journals, at least with their entries about one partition."""
-        return self.opened
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
+        found: list[Entry | Other] = []
+        for journal in self.opened:
+            if journal.member == member:
+                with suppress(JournalError):  # broken further on, which judged() names
+                    upto = takewhile(lambda entry: entry.n <= last, journal.entries)
+                    found.extend(entry for entry in upto if entry.n >= first)
+        return found
 
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""

@@ -31,6 +31,7 @@ from safeconsumer.audit.entries import (
     Return,
     Revoked,
     Running,
+    Unseen,
     Working,
 )
 from safeconsumer.audit.findings import Address, Subject
@@ -95,7 +96,7 @@ class Member:
         self._keeps_moments = keeps_moments
         self._watch = watch
         self._named: dict[str, Track] = {}
-        self._is_working = False
+        self._is_blind = self._is_working = False
         self._takers = self._by_event()
 
     def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
@@ -117,6 +118,7 @@ class Member:
             Return: self._returned,
             Revoked: self._departed,
             Running: self.holds.runs,
+            Unseen: self._commits_unseen,
             Working: self._works,
         }
 
@@ -172,6 +174,7 @@ class Member:
             subject = Subject(Address(self.group, *tp), self.name)
             known = Track(subject, self.holds, keeps_moments=self._keeps_moments)
             self._named[name] = self.tracks[tp] = known
+            known.is_blind = self._is_blind
             if self._is_working:
                 known.works()
         return known
@@ -204,6 +207,11 @@ class Member:
         self.holds.departed(entry)
         for track in self._several(entry.partitions):
             track.departed(entry)
+
+    def _commits_unseen(self, _entry: Unseen) -> None:
+        self._is_blind = True
+        for track in self.tracks.values():
+            track.is_blind = True
 
     def _works(self, _entry: Working) -> None:
         self._is_working = True
@@ -281,22 +289,26 @@ def split(journal: Source) -> Iterator[tuple[Address, Entry]]:
     """
     group = journal.group
     for entry in journal.entries:
-        match entry:
-            case Group():
-                group = entry.group
-            case Acked() | Kept():
-                yield Address(None, *tp_of(entry.tp)), entry
-            case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
-                for name in entry.offsets or ():
-                    yield Address(group, *tp_of(name)), entry
-            case Other():
-                pass
-            case Ownership():  # also tells all others that a hold may have ended
-                yield Address(group), entry
-                yield from (
-                    (Address(group, *tp_of(one)), entry) for one in entry.partitions
-                )
-            case _ if (about := getattr(entry, "tp", None)) is not None:
-                yield Address(group, *tp_of(about)), entry
-            case _:
-                yield Address(group), entry
+        if isinstance(entry, Group):
+            group = entry.group
+        elif not isinstance(entry, Other):
+            try:
+                addresses = _addresses(group, entry)
+            except ValueError as error:
+                message = f"the journal of {journal.member}, entry {entry.n}: {error}"
+                raise JournalError(message) from error
+            for address in addresses:
+                yield address, entry
+
+
+def _addresses(group: str, entry: Entry) -> Sequence[Address]:
+    match entry:
+        case Acked() | Kept():
+            return [Address(None, *tp_of(entry.tp))]
+        case Call(op="seek" | "commit") | Return(op="seek" | "commit"):
+            return [Address(group, *tp_of(name)) for name in entry.offsets or ()]
+        case Ownership():  # also tells all others that a hold may have ended
+            own = (Address(group, *tp_of(name)) for name in entry.partitions)
+            return [Address(group), *own]
+    about: str | None = getattr(entry, "tp", None)
+    return [Address(group) if about is None else Address(group, *tp_of(about))]

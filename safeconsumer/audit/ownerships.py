@@ -113,6 +113,7 @@ class Epoch:
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
         was_lost: whether it ended without the member's doing.
+        was_revoked: whether it ended in a rebalance that the member took part in.
         has_committed: whether a commit of it was acknowledged.
         sure: the lowest and the highest offset that were committed before any seek;
             None if no commit was acknowledged.
@@ -134,6 +135,7 @@ class Epoch:
     was_assigned: bool = True
     seeks: int = 0
     was_lost: bool = False
+    was_revoked: bool = False
     has_committed: bool = False
     sure: tuple[int, int] | None = None
     generation: int | None = None

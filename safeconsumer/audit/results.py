@@ -15,21 +15,24 @@ lane are handled one at a time, in order; W10, no handler begins on held records
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
+from safeconsumer.audit.clocks import Clock, clock_of
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
-from safeconsumer.audit.holding import Key
-from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.holding import Holds
+from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
     basis_of,
     starts_of,
+    unordered,
     wrong_commits,
     wrong_starts,
 )
@@ -101,7 +104,7 @@ class Result:
     unjudged: Mapping[str, str] = field(factory=dict)
 
 
-@frozen
+@frozen(slots=False)
 class Case:
     """
     Everything that is known about one case.
@@ -111,14 +114,14 @@ class Case:
         settings: the assumptions.
         tracks: what members did with it.
         acknowledged: what producers wrote.
-        heard: when members of the group read which holds.
+        holds: what members of the group read of its holds.
     """
 
     case: Address
     settings: Settings
     tracks: Mapping[str, Track]
     acknowledged: fleet.Acknowledged
-    heard: Sequence[Mapping[Key, Sequence[float]]]
+    holds: Mapping[str, Holds]
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -126,10 +129,20 @@ class Case:
         return [epoch for one in self.tracks.values() for epoch in one.epochs]
 
     @property
-    def starts(self) -> Sequence[Start]:
-        """The ownerships before which something is known to be committed."""
-        strays = [one.commits.strays for one in self.tracks.values()]
-        return starts_of(self.epochs, strays, self.settings.clock_skew)
+    def strays(self) -> list[Commits]:
+        """The commits of members that did not have the partition by then."""
+        return [one.commits.strays for one in self.tracks.values()]
+
+    @cached_property
+    def clocks(self) -> Mapping[str, Clock]:
+        """What is known of members' clocks."""
+        patience, skew = self.settings.patience, self.settings.clock_skew
+        own = {name: [one.lags] for name, one in self.holds.items()}
+        for name, track in self.tracks.items():
+            own[name].append(track.lags)
+        return {
+            name: clock_of(name, lags, patience, skew) for name, lags in own.items()
+        }
 
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
@@ -141,8 +154,12 @@ class Case:
 
 def result_of(case: Case, written: Container[str]) -> Result:
     """Apply all checks to what is known about one case."""
-    starts, basis = case.starts, basis_of(case.epochs)
+    basis = basis_of(case.epochs)
+    mixed = unordered(case.epochs, case.strays, case.settings.clock_skew)
+    starts = [] if mixed else list(starts_of(case.epochs, case.strays))
     unjudged = dict(_unjudged(case, starts))
+    if mixed:
+        unjudged |= dict.fromkeys(("A4", "A5", "A6"), mixed)
     findings: list[Finding] = []
     for one in (
         *(found for track in case.tracks.values() for found in track.findings()),
@@ -154,7 +171,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
             findings.append(one)
         else:
             unjudged.setdefault(*one)
-    moot = {"A2", "A4", "A6"} & unjudged.keys()
+    moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
     if case.settings.is_drained and (untold := _untold(case, written)):
         unjudged.setdefault("A2", untold)
     return Result(
@@ -202,8 +219,9 @@ def _holds(case: Case) -> Iterator[Bounds]:
     if control is None or control.trouble:
         return
     readings = Readings()
-    for scope, holder, at in _heard(case):
-        readings.add(scope, holder, at)
+    for member, scope, holder, at in _heard(case):
+        if at <= case.clocks[member].since:
+            readings.add(scope, holder, at)
     for span in control.spans:
         if span.group == case.case.group and case.covers(span.scope) is not False:
             patience, skew = case.settings.patience, case.settings.clock_skew
@@ -213,28 +231,28 @@ def _holds(case: Case) -> Iterator[Bounds]:
 def _under_holds(case: Case) -> Iterator[Finding | Unjudged]:
     for bounds in _holds(case):
         scope = bounds.span.scope
-        for found in under_hold(case.case, case.tracks, bounds):
-            if case.covers(scope):
-                yield found
-            else:
+        for found in under_hold(case.case, case.tracks, bounds, case.clocks):
+            if isinstance(found, Finding) and not case.covers(scope):
                 yield (
                     found.check,
                     f"it is unknown what {scope} covers: {found.evidence}",
                 )
+            else:
+                yield found
 
 
-def _heard(case: Case) -> Iterator[tuple[str, str, float]]:
-    for one in case.heard:
-        for (scope, holder), times in one.items():
+def _heard(case: Case) -> Iterator[tuple[str, str, str, float]]:
+    for member, one in case.holds.items():
+        for (scope, holder), times in one.heard.items():
             if ":" in holder and case.covers(scope):  # of the group or of operators
-                yield from ((scope, holder, at) for at in times)
+                yield from ((member, scope, holder, at) for at in times)
 
 
 def _unknown_holds(case: Case) -> str:
     # Why it is not known when the group was held; "" if it is.
     control = case.settings.control
     if control is None or not control.is_about(case.case.group):
-        for scope, holder, _ in _heard(case):
+        for _, scope, holder, _ in _heard(case):
             return (
                 f"members read that {holder} held {scope}: only the control topics "
                 "say when (--control, or --history FILE)"
@@ -259,13 +277,11 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     tracks = case.tracks
     if not tracks and not case.case.group and case.acknowledged.told:
         yield "A2", "no journal says who read the acknowledged records"
+    yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
         if one.was_reset:
             yield "A4", one.was_reset
-    if any(one.may_be_anew for one in starts):
-        why = "the group counts generations from 1 again, perhaps without its commits"
-        yield from (("A4", why), ("A5", why), ("A6", why))
     if _is_recreated(case):
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
@@ -284,6 +300,17 @@ def _untold(case: Case, written: Container[str]) -> str:
     if any(uncovered(merged([(0, least)] if least else []), passed)):
         return f"what the topic had before offset {least} is deleted"
     return ""
+
+
+def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
+    # Nobody knows what is committed there, and so neither where the next owner was to
+    # begin.
+    for name, one in tracks.items():
+        if one.is_blind:
+            why = f"the journal of {name} lacks commits, as of a producer's transaction"
+            for check_ in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check_, why
+            return
 
 
 def _unplaced(

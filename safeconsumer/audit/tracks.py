@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Iterator
 
+from safeconsumer.audit.clocks import Lags
 from safeconsumer.audit.commits import CommitRule
 from safeconsumer.audit.entries import (
     Assigned,
@@ -64,7 +65,8 @@ class Track:
     Args:
         subject: the member and the partition.
         holds: the holds of the member.
-        keeps_moments: whether :attr:`delivered` is wanted: sixteen bytes a run.
+        keeps_moments: whether :attr:`delivered` and :attr:`lags` are wanted, where
+            something was held for the group: sixteen bytes a run.
 
     Attributes:
         case: the group and the partition.
@@ -72,12 +74,12 @@ class Track:
         epochs: its ownerships.
         position: where it stands; None if that is not known.
         is_owned: whether it has the partition now.
+        is_blind: whether there may be commits that its journal lacks.
         is_working: whether a worker's handlers get the records.
         handled: what a worker's handlers did with its records.
         commits: its commits.
         delivered: when polls returned records, with the first offset of each.
-        lags: when a record came that the broker had appended less long ago than any
-            before, and how long, by two clocks.
+        lags: how long after their append records came.
         was_reset: why its position may be wrong, or "".
         generations: the generations in which the member gained the partition.
     """
@@ -96,10 +98,10 @@ class Track:
         self.epochs: list[Epoch] = []
         self.position: int | None = None
         self.is_owned = False
+        self.is_blind = False
         self.is_working = False
         self.delivered = Moments()
-        self.lags: list[tuple[float, float]] = []
-        self._least = math.inf
+        self.lags = Lags()
         self.was_reset = ""
         self.generations: set[int] = set()
         self._peeked = -1  # the offset up to which peeked records will come again
@@ -162,6 +164,7 @@ class Track:
         is_lost = isinstance(entry, Lost)
         self.epochs[-1].over = entry.at
         self.epochs[-1].was_lost = is_lost
+        self.epochs[-1].was_revoked = not is_lost
         self.commits.departed_in = None if is_lost else entry.generation
         self.is_owned = False
 
@@ -257,10 +260,8 @@ class Track:
         self._came_last = entry.n
         if self._keeps_moments:
             self.delivered.add(at, first)
-        written = entry.written
-        if written is not None and at - written < self._least:
-            self._least = at - written
-            self.lags.append((at, at - written))
+            if entry.written is not None:
+                self.lags.add(at, entry.written, entry.n)
 
     def _deliver(self, entry: Deliver) -> None:
         if not self.is_owned:

@@ -1,7 +1,8 @@
 """Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 from attrs import evolve
 
 from safeconsumer.audit.around import around
-from safeconsumer.audit.loading import Journals, load
+from safeconsumer.audit.loading import JournalSet, load
 from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
@@ -57,6 +58,12 @@ Shown = Mapping[Row, Sequence[str]]
     metavar="TOPIC:NUMBER",
     help="Only this partition, with the entries around each violation.",
 )
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Judge on Spark, for example local[*]; journals may lie wherever it reads: "
+    "s3a://..., hdfs://...",
+)
 @connection_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -71,6 +78,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     is_control: bool,
     connect: Connect,
     partition: str | None,
+    master: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
@@ -85,26 +93,25 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         only = None if partition is None else _named(partition)
-        _check(journals)
-        given = load(map(Path, journals))
-        tps = sorted(given.partitions()) if against_topic else ()
-        more, unread = _in_topics(connect.base, tps)
         if is_control:
-            names = connect.control().topics
-            settings = evolve(settings, control=read_control(connect.base(), names))
-        rows, troubles = given.judged(settings, more)
-        troubles = (*troubles, *unread)
-        reasons = _reasons(troubles, rows)
-        rows = tuple(row for row in rows if row.check not in left_out)
-        shown: Shown = {}
-        if only is not None:
-            _tell_nowhere(rows, only)
-            rows = tuple(row for row in rows if (row.topic, row.partition) == only)
-            shown = _around(rows, given, only)
+            settings = _with_control(settings, connect)
+        with _opened(journals, master) as given:
+            tps = sorted(given.partitions()) if against_topic else ()
+            more, unread = _in_topics(connect.base, tps)
+            rows, troubles = given.judged(settings, more)
+            troubles = (*troubles, *unread)
+            reasons = _reasons(troubles, rows)
+            count = len(given)
+            rows = tuple(row for row in rows if row.check not in left_out)
+            shown: Shown = {}
+            if only is not None:
+                _tell_nowhere(rows, only)
+                rows = tuple(row for row in rows if (row.topic, row.partition) == only)
+                shown = _around(rows, given)
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, len(given), status, shown)
+    said = _said(rows, count, status, shown)
     if left_out:
         said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
@@ -121,6 +128,32 @@ def audit(  # noqa: PLR0913 - one parameter per option
 def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
     # That there is no verdict has its reason, too, where everything could be read.
     return troubles if rows or troubles else ("no journal names a partition",)
+
+
+def _with_control(settings: Settings, connect: Connect) -> Settings:
+    if settings.control is not None:
+        message = "give one of --control and --history"
+        raise CommandError(message)
+    control = read_control(connect.base(), connect.control().topics)
+    return evolve(settings, control=control)
+
+
+@contextmanager
+def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]:
+    if master is None:
+        _check(journals)
+        yield load(map(Path, journals))
+        return
+    # Only with --master: they take a while, and need an extra.
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkJournals, shipped  # noqa: PLC0415
+
+    with (
+        session(master, "safeconsumer audit") as spark,
+        shipped(spark),
+        SparkJournals(spark, journals) as found,
+    ):
+        yield found
 
 
 def _check(journals: Sequence[str]) -> None:
@@ -195,9 +228,9 @@ def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
     click.echo(f"safeconsumer: {printable(what)}", err=True)
 
 
-def _around(rows: Sequence[Row], given: Journals, tp: TopicPartition) -> Shown:
+def _around(rows: Sequence[Row], given: JournalSet) -> Shown:
     return {
-        row: tuple(around(given.about(tp), row.group, row.member, row.entry))
+        row: tuple(around(given, row.group, row.member, row.entry))
         for row in rows
         if row.violations and row.entry is not None
     }

@@ -18,6 +18,7 @@ from safeconsumer.audit.control import (
     decode,
 )
 from safeconsumer.cli import records
+from safeconsumer.cli.cluster import existing
 from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
@@ -33,6 +34,7 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
         CommandError: a topic is missing, or the broker stopped answering.
         KafkaError: the topics cannot be read.
     """
+    existing(base, names, "run safeconsumer control init, or give --topic-prefix")
     admin = made(KafkaAdminClient, **base)
     try:
         topics = _topics(admin, names, time.time())

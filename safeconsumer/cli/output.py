@@ -11,6 +11,7 @@ from attrs import frozen
 from safeconsumer.cli.saying import printable
 
 TABLE, JSON = "table", "json"
+_PIECE = 8192
 
 
 @frozen
@@ -31,11 +32,19 @@ class Output:
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines; a line end in one is an escape."""
-        click.echo("\n".join(map(printable, lines)))
+        _print("\n".join(map(printable, lines)))
 
     def document(self, document: object, *, is_one_line: bool = False) -> None:
         """Print a document."""
-        click.echo(json.dumps(document, indent=None if is_one_line else 2))
+        _print(json.dumps(document, indent=None if is_one_line else 2))
+
+
+def _print(text: str) -> None:
+    # In pieces: of one long write to an unbuffered pipe Python forgets what its reader,
+    # who has gone, did not take, and nobody hears of it.
+    for start in range(0, len(text), _PIECE):
+        click.echo(text[start : start + _PIECE], nl=False)
+    click.echo()
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -415,10 +415,14 @@ class Operator:
         """
         Return what is known of every group at once, and of groups that are only held.
 
-        Lags are not included.
+        The lags are those of groups of which something is held.
         """
         seen, told = self.told()
         survey = survey_of(self.admin, told.groups)
+        if held := {one.key.group for one in told.standing}:
+            survey = self._asked(
+                lambda asker: with_lags(survey, held, self.admin, asker)
+            )
         seen = evolve(seen, unread=[*seen.unread, *survey.unlisted])
         found = self._pictures(survey.facts, survey, seen, told)
         return tuple(found.values())

@@ -352,8 +352,8 @@ class Preview:
             return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
         if self.waiting != 0:
             said += "; what waits already is older"
-            return "note", f"retention ends later for what comes new: {said}"
-        return "note", f"retention ends later: {said}"
+            return "note", f"retention by age ends later for what comes new: {said}"
+        return "note", f"retention by age ends later: {said}"
 
     def document(self) -> dict[str, Any]:
         """Return the preview as plain JSON values."""

@@ -30,7 +30,18 @@ def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     if len(found) > ranges.MOST:
         message = f"more than {ranges.MOST} holds at once: name the topic for all of it"
         raise ScopeSyntaxError(message)
-    return tuple(map(patterns.parse, found))
+    return tuple(map(_parsed, found))
+
+
+def _parsed(text: str) -> Scope:
+    try:
+        return patterns.parse(text)
+    except ScopeSyntaxError as error:
+        if "," not in text or text.startswith("re:"):
+            raise
+        several = " ".join(filter(None, text.split(",")))
+        message = f"{error}; several scopes stand apart: {several}"
+        raise ScopeSyntaxError(message) from error
 
 
 def checked_group(group: str) -> str:

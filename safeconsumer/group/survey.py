@@ -192,6 +192,9 @@ def written_since(
     """
     Return how many offsets were written since, of partitions where that can be had.
 
+    Records are found by their times. Where a topic keeps its producers'
+    (``CreateTime``, Kafka's default), it goes by those producers' clocks.
+
     Args:
         moments: seconds since the epoch, by the broker's clock.
         admin: the client that asks which topics there are.

@@ -167,7 +167,8 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
     """
     Return after how many seconds topics delete records; None: never because of age.
 
-    Topics for which the broker gives no answer are left out.
+    Topics for which the broker gives no answer are left out, and those that delete by
+    size alone: when they do nobody knows.
 
     Raises:
         KafkaError: the broker could not be asked.
@@ -184,7 +185,13 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
         name: _kept_for(settings)
         for name, settings in known.items()
         if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
+        and not (_kept_for(settings) is None and _is_cut(settings))
     }
+
+
+def _is_cut(settings: Mapping[str, str]) -> bool:
+    size = settings.get("retention.bytes", "-1")
+    return "delete" in settings.get("cleanup.policy", "delete") and size != "-1"
 
 
 def _kept_for(settings: Mapping[str, str]) -> float | None:

@@ -14,6 +14,9 @@ Of every consumer:
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
   name, which tell a topic from another of its name that was deleted before;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``unseen``: from here on commits may be made for this member that the journal lacks: a
+  producer was given ``group_metadata()`` for its transactions, or the client, which is
+  not ours, commits by itself;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
   committed offset, or the one that the client's reset rule gives;
 - ``deliver``: the records of one partition that a poll returned, or a step of an

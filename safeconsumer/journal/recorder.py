@@ -67,6 +67,7 @@ class Recorder:
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
+        self._is_blind = False
         self._is_behind = False
         self._has_ended = False
         self._running: Running | None = None
@@ -274,6 +275,12 @@ class Recorder:
             return
         self.tell("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._came.begins_at(tp, offset)
+
+    def unseen(self) -> None:
+        """Write, once, that commits may be made from now on that this cannot see."""
+        if not self._is_blind:
+            self._is_blind = True
+            self._tell_quietly("unseen", {})
 
     def tell(self, event: str, fields: Mapping[str, object]) -> None:
         """

@@ -1,11 +1,25 @@
 """
 Provides ``format("safekafka")``: Spark's own Kafka source, steered by holds.
 
+Delivery journals are DataFrames, and are judged by :func:`findings`.
+
 Importing this does not need pyspark; :func:`register` does.
 """
 
+from safeconsumer.spark.auditing import findings
 from safeconsumer.spark.controller import Controller
 from safeconsumer.spark.provision import builder, jars, packages
+from safeconsumer.spark.reading import journals
 from safeconsumer.spark.session import register
+from safeconsumer.spark.views import views
 
-__all__ = ["Controller", "builder", "jars", "packages", "register"]
+__all__ = [
+    "Controller",
+    "builder",
+    "findings",
+    "jars",
+    "journals",
+    "packages",
+    "register",
+    "views",
+]

@@ -9,8 +9,6 @@ from typing import Any
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import compiling, platforms
 
-JARS_VARIABLE = "SAFECONSUMER_SPARK_JARS"
-
 _BUILT = compiling.JVM / "safekafka.jar"
 _CONNECTOR = "spark-sql-kafka-0-10"
 _TOKENS = "spark-token-provider-kafka-0-10"
@@ -34,17 +32,15 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
     Return the value of ``spark.jars``: the shim, and the connector if it is here.
 
     Args:
-        connector: a folder with the connector's four jars; by default that of the
-            environment variable ``SAFECONSUMER_SPARK_JARS``. Without both only the shim
-            is returned, and ``spark.jars.packages`` must have :func:`packages`.
+        connector: a folder with the connector's four jars. Without it only the shim is
+            returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
         SparkSetupError: the folder lacks a jar or has that of another Spark, pyspark is
             not installed, or there is no shim and it cannot be built.
     """
     platforms.spark_version()
-    folder = connector or os.environ.get(JARS_VARIABLE)
-    found = connector_jars(Path(folder)) if folder else ()
+    found = connector_jars(Path(connector)) if connector else ()
     return ",".join(map(str, (shim(), *found)))
 
 
@@ -61,7 +57,7 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
     named = jars(connector)
     sql = import_module("pyspark.sql")
     made = sql.SparkSession.builder.config("spark.jars", named)
-    if connector or os.environ.get(JARS_VARIABLE):
+    if connector:
         return made
     return made.config("spark.jars.packages", packages())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import OffsetAndMetadata, TopicPartition
+from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import JournalError, SafeConsumer
@@ -193,6 +193,38 @@ def test_a_close_that_is_refused_does_not_end_the_journal(
     reader.consumer.close()
 
 
+@simulated(seeds=1)
+def test_what_a_producer_commits_is_not_called_wrong(lab: Lab, tmp_path: Path) -> None:
+    """A program that goes over to transactions, aborts one, and is followed by another."""
+    (tp,) = lab.topic("t", records=30)
+    producer = KafkaProducer(**lab.connection, transactional_id="t")
+    producer.init_transactions()
+    readers = [Reader(lab, SafeConsumer, "t", journal=tmp_path)]
+    readers[0].take(5)
+    readers[0].consumer.commit()
+    for is_kept in (True, False, True):
+        records = readers[-1].take(5)
+        metadata = readers[-1].consumer.group_metadata()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            {tp: _at(records[-1].offset + 1)}, metadata
+        )
+        if is_kept:
+            producer.commit_transaction()
+            readers[-1].consumer.close()
+            readers.append(Reader(lab, SafeConsumer, "t", journal=tmp_path))
+        else:
+            producer.abort_transaction()
+            readers[-1].consumer.seek(tp, records[0].offset)
+    readers[-1].take(15)
+    readers[-1].consumer.close()
+    assert lab.committed(tp) == 15
+    assert faults(tmp_path) == []
+    (verdict,) = check(journals(tmp_path)).values()
+    assert verdict.unjudged.keys() == {"A4", "A5", "A6"}
+    assert len(of(tmp_path, "unseen")) == 2
+
+
 # ------------------------------------------------------------ where it cannot be written
 
 
@@ -250,7 +282,7 @@ class Program:
         self.consumer = SafeConsumer("t", **self._settings)
         steps = (
             *(self._poll, self._poll, self._iterate, self._peek, self._commit),
-            *(self._pause, self._resume, self._go_back, self._wait),
+            *(self._pause, self._resume, self._go, self._wait),
         )
         while not self.is_draining:
             with suppress(KafkaError, ValueError):  # it has left by then
@@ -296,13 +328,16 @@ class Program:
         else:
             self.consumer.resume(*self._some(), "t", owner=owner)
 
-    def _go_back(self) -> None:
+    def _go(self) -> None:
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
-                self.consumer.seek(tp, max(0, at - self.lab.rng.randrange(4)))
-        if (some := self._some()) and self.lab.rng.random() < 0.1:
-            self.consumer.seek_to_beginning(*some)
+                end = self.consumer.highwater(tp) or at  # what lies behind it is reset
+                to = at + self.lab.rng.randrange(-4, 3)
+                self.consumer.seek(tp, max(0, min(to, end)))
+        if (some := self._some()) and self.lab.rng.random() < 0.2:
+            go = self.consumer.seek_to_beginning, self.consumer.seek_to_end
+            self.lab.rng.choice(go)(*some)
 
     def _wait(self) -> None:
         self.lab.sleep(self.lab.rng.random() * 3)

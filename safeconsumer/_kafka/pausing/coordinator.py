@@ -804,6 +804,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """Return what a producer needs to commit for this member, as it may from now on."""
         self._is_committed_elsewhere = True
+        if self._subscription.journal is not None:
+            self._subscription.journal.unseen()
         return super().group_metadata()
 
     def lacks_commit(self, state: OwnedPartitionState | None) -> bool:

@@ -43,6 +43,9 @@ class Journal(Protocol):
             JournalError: it cannot be written.
         """
 
+    def unseen(self) -> None:
+        """Note that a producer may commit for this member from now on."""
+
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
     # Calls upstream's method only for those partitions that are still assigned.

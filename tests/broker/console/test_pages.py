@@ -232,7 +232,7 @@ def test_the_list_is_of_those_to_look_at() -> None:
         every, few = page(served, "/"), page(served, "/", held="1")
     assert [one in every for one in (FREE, HELD, LOUD)] == [True] * 3
     assert [one in few for one in (FREE, HELD, LOUD)] == [False, True, True]
-    assert "<td>Stable</td>" in every
+    assert ">Stable</td>" in every
     assert every.index("Hold something") < every.index("<table")
     assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
 
@@ -452,6 +452,15 @@ def test_history_says_until_when_and_what_expired() -> None:
         ("until", "2004-11-09 11:34:20Z"),
         ("expired", "2001-09-09 01:47:40Z"),
     ]
+
+
+def test_what_expired_is_marked_though_nobody_tells_the_time() -> None:
+    """Nothing was, where no member reports."""
+    hold = ControlHold("id", "x", 60_000)
+    one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
+    known.known = evolve(known.known, records=past(one), now=None)
+    with writing(known) as (served, _):
+        assert ", expired <time" in page(served, "/history")
 
 
 def test_nothing_is_said_of_what_was_not_read() -> None:

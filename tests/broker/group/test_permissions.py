@@ -21,7 +21,6 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
-from safeconsumer.group.operator import Operator
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow, properties
 from tests.harness.group.team import Team
@@ -91,16 +90,6 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     assert len(consumer.holds()) == 2
     doctor = run(team, operator, "doctor")
     assert "written by: super users only" in doctor.stdout
-
-
-def test_which_cluster_it_is_is_told_without_any_right(team: Team) -> None:
-    """Operators' journals are of one cluster; what they need more is only this."""
-    told = set()
-    for user in ("operator", "watcher"):
-        with Operator(team.broker.client_of(user), team.settings) as one:
-            told.add(one.cluster)
-    assert len(told) == 1
-    assert None not in told
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,17 @@ class Telling:
         return self.polls().deliver(tp, start, end, **more) if tp else self
 
     def deliver(self, tp: str, start: int, end: int, **more: Any) -> Self:  # noqa: ANN401 - of any kind
-        """Deliver the offsets from start to before end; others if that is said."""
+        """
+        Deliver the offsets from start to before end; others if that is said.
+
+        The broker has appended the first of them just now, if nothing else is said.
+        """
         if self._polling is None:
             self.polls()
         after, asked = self._polling or (0, 0.0)
         self._polling = None
         run = {"first": start, "last": end - 1, "count": end - start}
-        run |= {"after": after, "asked": asked, **more}
+        run |= {"after": after, "asked": asked, "written": self.at, **more}
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp: str, offset: int, lane: str | None = "", **more: Any) -> Self:  # noqa: ANN401 - of any kind

@@ -75,7 +75,7 @@ def check_readable(page: Page, name: str) -> None:
             check_accessible(page)
             shoot(page, f"{name}-{width}-{scheme}")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            for one in page.locator(".holds td").all():
+            for one in page.locator(".stack td").all():
                 box = one.bounding_box()
                 assert box is not None
                 assert box["x"] + box["width"] <= width

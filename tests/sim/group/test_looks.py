@@ -1,7 +1,10 @@
-"""What a look at the control topics costs."""
+"""What a look costs, and what it shows of what is known."""
 
+import json
 from collections import Counter
 from typing import Any
+
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run
@@ -50,3 +53,34 @@ def test_doctor_reads_the_topics_once(team: Team) -> None:
         kinds = Counter(one.api for one in [*asked][since:] if "cli" in one.client_id)
     assert "obeys everything" in ended.stdout
     assert kinds["ListOffsets"] == 2 + 1
+
+
+@played()
+def test_groups_have_the_lag_of_what_is_held(team: Team) -> None:
+    """The page had it; `groups -o json` said null of each."""
+    member = team.subscribed()
+    team.settled(member)
+    member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
+    for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):
+        if hold is not None:
+            whose = ("--group", team.group, "--reason", "x", "--yes")
+            assert run(team, "pause", hold, *whose).exit_code == 0
+        (one,) = json.loads(run(team, "groups", "-o", "json").stdout)
+        assert one["lag"] == lag
+
+
+@played()
+def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(
+    team: Team,
+) -> None:
+    """It counted as one that keeps everything."""
+    with Operator(team.broker.client_config, team.settings) as one:
+        for age, size, kept in (
+            ("-1", "-1", {"sized": None}),
+            ("-1", "1000", {}),
+            ("5000", "1000", {"sized": 5.0}),
+        ):
+            settings = {"retention.ms": age, "retention.bytes": size}
+            team.broker.create_topic("sized", 1, settings)
+            assert one.retention(["sized"]) == kept
+            team.broker.delete_topic("sized")

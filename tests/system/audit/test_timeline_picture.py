@@ -1,6 +1,5 @@
 """The picture itself: legal, safe whatever the names, small, and not by colour alone."""
 
-import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -23,7 +22,7 @@ from safeconsumer.audit.timeline.words import description_of
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Read, Telling, parsed
+from tests.harness.audit.telling import Read, Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028]]>"
@@ -57,14 +56,14 @@ def texts(root: ET.Element) -> list[str]:
 
 def test_a_broken_promise_is_seen() -> None:
     """In the verdict, at its moment, and with its number beside the lane."""
-    found = texts(svg(of_fleet(*bad.a1())))
+    found = texts(svg(of_fleet(*bad.FLEETS["a1"]())))
     assert any("1 broken promise" in text for text in found)
     assert {"A1 \u00d71", "\u25be A1"} <= {*found}
 
 
 def test_a_good_fleet_is_called_good() -> None:
     """No number of a check is anywhere, but of what could not be judged."""
-    found = texts(svg(of_fleet(*bad.held_and_let_go())))
+    found = texts(svg(of_fleet(*bad.FLEETS["held_and_let_go"]())))
     assert any("no promise broken" in text for text in found)
     assert not [one for one in found if re.match(r"(\u25be )?[ASLGW]\d", one)]
 
@@ -90,7 +89,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     """A window, or a choice of partitions: the verdict is of what is shown."""
-    (told,) = bad.a1()
+    (told,) = bad.FLEETS["a1"]()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
     for part in (Part(topics=frozenset({"other"})), Part(end=0.3)):
@@ -101,18 +100,9 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     assert "\u2713 no promise broken in this part" in said
 
 
-def test_what_came_against_a_hold_of_the_group_is_red() -> None:
-    """As what came against a hold of the consumer."""
-    for make in (bad.g2, bad.a1):
-        (lane,) = of_fleet(*make()).lanes
-        assert any(run.is_wrong for run in lane.runs)
-        assert any(not run.is_wrong for run in lane.runs)
-    assert "delivered while held" in texts(svg(of_fleet(*bad.g2())))
-
-
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """What is shown, in the picture and in the page."""
-    timeline = of_fleet(*bad.a1())
+    timeline = of_fleet(*bad.FLEETS["a1"]())
     root = svg(timeline, "Stock")
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert root.findtext(f"{SVG}title") == "Stock"
@@ -124,27 +114,12 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
 
 def hostile() -> Timeline:
     name = EVIL.replace("\ud800", "")  # which is no JSON
-    head = {"journal": 2, "member": name, "group": name, "at": 1.0}
-    said = [
-        {"e": "assigned", "partitions": ["orders:0"]},
-        {"e": "hold", "scope": "@all", "owner": name},
-        {"e": "fault", "id": 1, "kind": name, "targets": [name], "seconds": 1},
-        {
-            "e": "deliver",
-            "tp": "orders:0",
-            "from": 0,
-            "next": 1,
-            "first": 0,
-            "last": 0,
-            "count": 1,
-        },
-    ]
-    lines = [head, *({"n": n, "at": n, **one} for n, one in enumerate(said, 1))]
-    told = story(parsed("evil", "".join(f"{json.dumps(one)}\n" for one in lines)))
+    told = Telling(name, group=name).assigned("orders:0")
+    told.then("hold", scope="@all", owner=name).poll("orders:0", 0, 1)
+    timeline = of_fleet(told.then("fault", id=1, kind=name, targets=[name], seconds=1))
     # No journal has a topic of this name; a picture draws it as text all the same.
     evil = Address(EVIL, EVIL, 0)
-    lanes = [evolve(lane, case=evil) for lane in told.lanes]
-    return evolve(told, lanes=lanes)
+    return evolve(timeline, lanes=[evolve(one, case=evil) for one in timeline.lanes])
 
 
 def test_hostile_names_stay_text() -> None:
@@ -177,7 +152,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     browser_page: Page, tmp_path: Path, *, is_hostile: bool
 ) -> None:
     """No other request, no refused one, no error, no script of a name; pointing tells."""
-    timeline = hostile() if is_hostile else of_fleet(*bad.a1())
+    timeline = hostile() if is_hostile else of_fleet(*bad.FLEETS["a1"]())
     path = tmp_path / "out.html"
     path.write_bytes(drawn(timeline, "html", TITLE if is_hostile else None))
     heard: list[str] = []

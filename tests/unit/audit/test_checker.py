@@ -339,6 +339,17 @@ def test_a_topic_that_is_empty_was_read_too() -> None:
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
+def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
+    """A4, A5, A6: what is committed unseen may lie anywhere; order is seen."""
+    told = Telling("a").assigned(TP).then("unseen")
+    told.poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 20).revoked(TP)
+    after = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 25)
+    fleet = [told, after]
+    assert (broken(fleet), unjudged(fleet)) == (set(), {"A4", "A5", "A6"})
+    after.poll(TP, 22, 25).commit(TP, 90)
+    assert broken(fleet) == {"A4", "A5"}
+
+
 def test_time_grows_with_ownerships_not_with_their_square() -> None:
     """A group that rebalances for weeks has thousands of them of each partition."""
     for flows in (True, False):  # or it is held all the time

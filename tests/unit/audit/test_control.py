@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeconsumer.audit.checker import check
 from safeconsumer.audit.control import (
     Control,
     Record,
@@ -17,11 +18,13 @@ from safeconsumer.audit.control import (
     from_history,
     holds_of,
 )
+from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
+from tests.harness.audit.telling import Telling
 from tests.harness.group.lab import GROUP_TOPIC, OPS, written
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
@@ -196,3 +199,26 @@ def test_another_file_is_refused(text: str) -> None:
 def test_a_span_names_its_owner_as_members_do() -> None:
     one = Span(source="group", group="g", owner="app", scope="t", start=0.0, end=1.0)
     assert one.holder == "group:app"
+
+
+@pytest.mark.parametrize(
+    ("control", "why"),
+    [
+        (None, "only the control topics say when"),
+        (Control(group="h"), "only the control topics say when"),
+        (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
+        (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),
+        (Control(since=1000.0), ""),
+    ],
+)
+def test_what_the_topics_do_not_say_is_not_judged(
+    control: Control | None, why: str
+) -> None:
+    """G2: of a group of which a member read a hold."""
+    told = Telling().assigned("orders:0")
+    told.then("hold", scope="orders", owner="operator:eve", written=told.at)
+    told.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
+    (result,) = check([told.journal()], Settings(control=control)).values()
+    assert result.findings == ()
+    assert why in result.unjudged.get("G2", "")
+    assert set(result.unjudged) == ({"G2"} if why else set())

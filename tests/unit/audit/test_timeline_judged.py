@@ -1,7 +1,7 @@
 """The picture shows what the judge judged by: on random journals, moment by moment."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve, frozen
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
-from safeconsumer.audit.timeline.data import Lane
+from safeconsumer.audit.timeline.data import Held, Lane, Owned
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Read, Telling, parsed
 
@@ -69,7 +69,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
     """Return a journal of a plan; generations go up, what ends is of what began."""
     placed: list[tuple[str, str]] = []
     telling = Telling(member, at=1000)
-    generation, departed = 0, (0, telling.at)
+    generation, departed_at = 0, telling.at
     for step in plan:
         telling.at = round(telling.at + step.wait / 10, 3)
         scope, owner = step.scope, step.owner
@@ -91,7 +91,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
                 telling.assigned(TP, generation=generation)
             case "revoked" | "lost":
                 telling.then(step.event, partitions=[TP], generation=generation)
-                departed = len(telling.lines) - 1, telling.at
+                departed_at = telling.at
             case "pause":
                 telling.call("pause", lifetime=step.lifetime, **call)
             case "until":
@@ -106,8 +106,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
             case "expired":
                 telling.then("lift", since=since, why="expired", **about)
             case "ended":
-                said = {"departed": departed[0], "departed_at": departed[1]}
-                telling.then("lift", why="ended", since=departed[1], **said, **about)
+                telling.then("lift", why="ended", since=departed_at, **about)
     return telling
 
 
@@ -115,13 +114,19 @@ def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
-    run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
-    probe = [{"at": at, "e": "deliver", "after": after, "asked": at - 0.01, **run}]
-    entries = [*lines[1 : after + 1], *probe, *lines[after + 1 :]]
+    run = {
+        "tp": TP,
+        "from": 0,
+        "next": 1,
+        "first": 0,
+        "last": 0,
+        "count": 1,
+        "written": at,
+    }
+    probe = {"at": at, "e": "deliver", "after": after, "asked": at - 0.01, **run}
+    entries = [*lines[1 : after + 1], probe, *lines[after + 1 :]]
     for n, entry in enumerate(entries, start=1):
         entry["n"] = n
-        if entry.get("departed", 0) > after:
-            entry["departed"] += len(probe)
     text = "".join(f"{json.dumps(one)}\n" for one in [lines[0], *entries])
     return parsed("probed", text), at, after + 1
 
@@ -130,22 +135,12 @@ def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
     collector = Collector(assumed)
     for journal in journals:
         collector.read(journal)
-    lanes = [
-        one
-        for one in collector.timeline().lanes
-        if one.case == Address("g", "orders", 0)
-    ]
-    return lanes[0] if lanes else None
+    lanes = {one.case: one for one in collector.timeline().lanes}
+    return lanes.get(Address("g", "orders", 0))
 
 
-def is_held(lane: Lane | None, member: str, at: float) -> bool:
-    held = lane.held if lane is not None else ()
-    return any(one.member == member and one.start <= at < one.end for one in held)
-
-
-def is_owned(lane: Lane | None, member: str, at: float) -> bool:
-    owned = lane.owned if lane is not None else ()
-    return any(one.member == member and one.start <= at < one.end for one in owned)
+def has(spans: Iterable[Held] | Iterable[Owned], member: str, at: float) -> bool:
+    return any(one.member == member and one.start <= at < one.end for one in spans)
 
 
 def every_probe(
@@ -162,8 +157,8 @@ def every_probe(
             journal, at, entry = probed(one, after)
             others = [*plain[:number], *plain[number + 1 :]]
             member = journal.member
-            drawn = is_held(lane, member, at)
-            if not is_owned(lane, member, at):
+            drawn = lane is not None and has(lane.held, member, at)
+            if lane is None or not has(lane.owned, member, at):
                 # Whoever delivers there does so without owning it, which is A3.
                 assert not drawn
                 continue

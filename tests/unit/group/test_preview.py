@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
+from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, MemberFacts, Standing
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
@@ -131,10 +133,18 @@ def test_retention_that_ends_first(for_: str | None, *, is_loss: bool) -> None:
     read = evolve(PICTURE, lags={ZERO: 0, ONE: 0})
     one = placed("orders", for_=for_, picture=read)
     told = seen(one, Asked({"orders": 3600}))
-    ends = "BEFORE the hold does" if is_loss else "later"
-    assert told.points[-1][1] == (
-        f"retention ends {ends}: orders deletes records after 1h"
-    )
+    ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
+    assert told.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
+
+
+def test_several_scopes_in_one_word_are_taken_apart() -> None:
+    """Commas stand between numbers of partitions alone."""
+    for typed, meant in (
+        ("orders,payments", "orders payments"),
+        ("orders:0,payments:1", "orders:0 payments:1"),
+    ):
+        with pytest.raises(ScopeSyntaxError, match=f"stand apart: {meant}$"):
+            placed(typed)
 
 
 def test_who_would_not_obey_and_what_may_flow() -> None:

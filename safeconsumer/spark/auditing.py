@@ -1,0 +1,291 @@
+"""
+Runs the audit on Spark over raw journals, in parallel by process and then by partition.
+
+A task takes apart the journals of one process, by the code of the plain command; then
+each entry goes to its cases, and a task judges each group and partition, by the judge of
+the plain command (:mod:`safeconsumer.audit.distributed`).
+"""
+
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from safeconsumer.audit import distributed
+from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
+from safeconsumer.audit.entries import End, Entry, Other, decoded
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.report import Row
+from safeconsumer.audit.results import Settings
+from safeconsumer.audit.stream import Source
+from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
+from safeconsumer.spark.platforms import is_of_spark
+from safeconsumer.spark.reading import Frame, lines, listed
+
+_TYPES = {"string": "string", "int64": "bigint", "binary": "binary", "bool_": "boolean"}
+
+FINDINGS = (
+    "`group` string, `check` string, topic string, partition int, violations bigint, "
+    "offset bigint, member string, evidence string, basis string, unjudged string, "
+    "entry bigint, at double"
+)
+"""
+The columns of :func:`findings`, as Spark's DDL; :class:`~safeconsumer.audit.report.Row`
+says what they mean.
+"""
+
+# The modules that judging needs in an executor, besides msgspec and pyarrow.
+_SHIPPED = ("safeconsumer", "attr", "attrs")
+
+
+def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """
+    Return the verdicts on the journals at a path, with the columns of :data:`FINDINGS`.
+
+    There is a row for each check of each group and partition, with the number of
+    violations and the first of them. A check that could not be judged says why in
+    ``unjudged``. A journal that cannot be read is a row whose ``check`` is empty, with
+    the reason in ``unjudged``; then no other row is a clean verdict.
+
+    Args:
+        spark: the session; executors need msgspec and pyarrow, and this package or
+            :func:`shipped`.
+        path: as for :func:`~safeconsumer.spark.journals`.
+        settings: the assumptions of the judge.
+
+    Raises:
+        JournalError: there is no journal at the path, or it cannot be read.
+        SparkSetupError: the session cannot read there.
+    """
+    with _translated([path]):
+        if not listed(spark, path):
+            message = f"there is no journal in {path}"
+            raise JournalError(message)
+        answers = _answers(spark, _entries(spark, [path]), settings or Settings())
+        rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
+        return answers.selectExpr(rows).select("row.*")
+
+
+class SparkJournals:
+    """
+    Journals that a Spark session can read, by any of its paths.
+
+    They are read once: what the judge needs of them is kept on the executors' disks for
+    the duration of a ``with`` block.
+
+    Args:
+        spark: the session, set up for its file systems.
+        paths: files, folders and globs, such as ``s3a://bucket/journals``. A path
+            without a scheme is on the session's default file system.
+
+    Raises:
+        JournalError: a path does not exist, or cannot be read.
+        SparkSetupError: the session cannot read there.
+    """
+
+    def __init__(self, spark: Any, paths: Sequence[str]) -> None:  # noqa: ANN401 - pyspark is optional
+        self._spark = spark
+        self._paths = [path.rstrip("/") or path for path in dict.fromkeys(paths)]
+        with _translated(self._paths):
+            there = {path: listed(spark, path) for path in self._paths}
+            self._empty = [
+                f"there is no journal in {path}" for path in there if not there[path]
+            ]
+            files = [one for several in there.values() for one in several]
+            # A file that two paths have is read once.
+            self._read = (
+                self._paths if len(files) == len({*files}) else sorted({*files})
+            )
+            self._entries = _entries(spark, self._read).persist(_on_disk())
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the executors' disks."""
+        self._entries.unpersist()
+
+    def __len__(self) -> int:
+        """How many journals there are."""
+        reports = self._reports
+        unread = {name for one in reports for name in one["unreadable"]}
+        read = {name for one in reports for name in one["readable"]}
+        named = sum(int(one["opened"] + one["refused"]) for one in reports)
+        return named + len(unread - read)
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return every partition that the journals name."""
+        with _translated(self._paths):
+            found = self._entries.select("address").distinct().collect()
+        named = [json.loads(row.address)[1:] for row in found if row.address != REPORT]
+        return {(topic, number) for topic, number in named if topic}
+
+    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
+        """Return the entries of a member from one number to another."""
+        column = import_module("pyspark.sql.functions").col
+        texts = lines(self._spark, self._read).where(column("head.member") == member)
+        own = texts.selectExpr(
+            "text", "cast(get_json_object(text, '$.n') as bigint) as n"
+        )
+        with _translated(self._paths):
+            rows = own.where(f"n between {first} and {last}").distinct().collect()
+        text = "".join(f"{row.text}\n" for row in sorted(rows, key=lambda row: row.n))
+        found = decoded(f"the journal of {member}", first, text.encode())
+        return [entry for entry in found if not isinstance(entry, End)]
+
+    def judged(
+        self, settings: Settings, more: Sequence[Source] = ()
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """
+        Return one row per check and case, and why some could not be read.
+
+        Args:
+            settings: the assumptions.
+            more: journals that the driver has.
+
+        Raises:
+            JournalError: the journals cannot be read.
+            MissingExtraError: pandas or pyarrow is missing, which Spark needs.
+            SparkSetupError: an executor lacks what judging needs.
+        """
+        troubles = list(self._empty)
+        told = self._entries
+        for journal in more:
+            own = list(distributed.rows_about(journal, troubles.append))
+            told = told.unionByName(self._spark.createDataFrame(own, _ddl(ENTRIES)))
+        answers = _answers(self._spark, told, settings)
+        with _translated(self._paths):
+            found = answers.where("rows <> '[]'").select("rows").collect()
+        rows = [Row(**row) for one in found for row in json.loads(one.rows)]
+        rows.sort(key=lambda row: (row.group, row.topic, row.partition))
+        # What is wrong with an entry is said of each partition that it is about.
+        troubles += sorted({row.unjudged for row in rows if not row.check})
+        return tuple(row for row in rows if row.check), tuple(troubles)
+
+    @cached_property
+    def _reports(self) -> list[Mapping[str, Any]]:
+        with _translated(self._paths):
+            found = (
+                self._entries.where(f"address = '{REPORT}'").select("entries").collect()
+            )
+        return [json.loads(row.entries) for row in found]
+
+
+def _entries(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """Return the entries of all journals, each process's taken apart by one task."""
+    process = (
+        "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
+    )
+    texts = lines(spark, paths).selectExpr(
+        f"{process} as process", "file", "size", "block", "line", "text"
+    )
+    texts = texts.repartition(_tasks(spark), "process")
+    texts = texts.sortWithinPartitions("process", "file", "block", "line")
+    texts = texts.selectExpr("process", "file", "size", "cast(text as binary) as line")
+    return texts.mapInArrow(distributed.take_apart, _ddl(ENTRIES))
+
+
+def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """Return the answers on all cases, each judged by one task."""
+    broadcast = import_module("pyspark.sql.functions").broadcast
+    addresses = told.select("address").distinct().coalesce(1)
+    needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
+    sent = told.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
+    sent = sent.sortWithinPartitions("case", "member", "n")
+    judging = partial(distributed.judge_cases, settings=settings)
+    sent = sent.select("case", "is_written", "member", "n", "entries")
+    return sent.mapInArrow(judging, _ddl(distributed.ANSWERS))
+
+
+def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
+    # Several for each core, since they are not equally long.
+    return 4 * int(spark.sparkContext.defaultParallelism)
+
+
+def _on_disk() -> Any:  # noqa: ANN401 - pyspark's
+    return import_module("pyspark").StorageLevel.DISK_ONLY
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in columns.items())
+
+
+# ---------------------------------------------------------------- executors
+@contextmanager
+def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
+    """
+    Send this package's code to the executors, so that they need not have it installed.
+
+    The executors have this version first in their path, for as long as the session
+    lasts; they need msgspec and pyarrow. Those of a local session have it anyway.
+    """
+    if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "safeconsumer-judge.zip")
+        archive_judge(archive)
+        spark.sparkContext.addPyFile(str(archive))
+        yield
+
+
+def archive_judge(path: Path) -> None:
+    """Write a zip of what judging needs in an executor, besides msgspec and pyarrow."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in _SHIPPED:
+            root = Path(str(import_module(name).__file__)).parent
+            for module in sorted(root.rglob("*.py")):
+                file.write(module, Path(name, module.relative_to(root)))
+
+
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_MISSING_SYSTEM = re.compile(
+    r"Class (\S+FileSystem) not found|No FileSystem for scheme \"(\w+)\""
+)
+
+
+@contextmanager
+def _translated(folders: Sequence[str]) -> Iterator[None]:
+    named = ", ".join(folders)
+    try:
+        yield
+    except ImportError as error:
+        message = (
+            "judging on Spark needs pandas and pyarrow beside pyspark: "
+            "pip install 'safeconsumer[spark]'"
+        )
+        raise MissingExtraError(message) from error
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise _said(named, str(error)) from error
+
+
+def _said(named: str, text: str) -> Exception:
+    module = _MISSING_MODULE.search(text)
+    if module is not None:
+        return SparkSetupError(
+            f"an executor has no {module[1]}: install it where executors find it, or "
+            "send it along (safeconsumer.spark.auditing.shipped sends everything but "
+            "msgspec and pyarrow; --archives)"
+        )
+    system = _MISSING_SYSTEM.search(text)
+    if system is not None:
+        return SparkSetupError(
+            f"{named}: Spark has no {system[1] or f'filesystem for {system[2]}:'}; "
+            "give it the jars, such as org.apache.hadoop:hadoop-aws for s3a: "
+            "(spark.jars.packages)"
+        )
+    if "PATH_NOT_FOUND" in text:
+        return JournalError(f"no such file or folder: {named}")
+    first = next(
+        (line for line in text.splitlines() if line.strip()), "no reason given"
+    )
+    return JournalError(f"{named} cannot be read: {first.strip()[:500]}")

@@ -1,0 +1,201 @@
+"""Reads raw delivery journals into DataFrames: their lines, or their entries."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+Frame = Any
+"""
+A DataFrame of pyspark, which is an optional dependency.
+"""
+
+# The fields of entries, as safeconsumer/journal/format.py defines them.
+_FIELDS: Mapping[str, str] = {
+    "tp": "string",
+    "from": "bigint",
+    "next": "bigint",
+    "first": "bigint",
+    "last": "bigint",
+    "count": "bigint",
+    "gaps": "array<array<bigint>>",
+    "after": "bigint",
+    "asked": "timestamp",
+    "peek": "boolean",
+    "written": "timestamp",
+    "created": "timestamp",
+    "partitions": "array<string>",
+    "generation": "int",
+    "topics": "map<string,string>",
+    "commits": "boolean",
+    "op": "string",
+    "id": "string",
+    "scopes": "array<string>",
+    "scope": "string",
+    "owner": "string",
+    "until": "timestamp",
+    "lifetime": "string",
+    "since": "timestamp",
+    "why": "string",
+    "offsets": "map<string,bigint>",
+    "offset": "bigint",
+    "ok": "boolean",
+    "order": "string",
+    "lane": "string",
+    "attempt": "int",
+    "epoch": "bigint",
+    "records": "map<string,array<bigint>>",
+    "kind": "string",
+    "targets": "array<string>",
+    "seconds": "double",
+}
+
+_OF_EACH = {"n": "bigint", "at": "timestamp", "e": "string"}
+
+SCHEMA = ", ".join(
+    f"`{name}` {kind}"
+    for name, kind in {
+        "file": "string",
+        "member": "string",
+        "group": "string",
+        **_OF_EACH,
+        "topic": "string",
+        "partition": "int",
+        **{name: kind for name, kind in _FIELDS.items() if name != "tp"},
+    }.items()
+)
+"""
+The columns of :func:`journals`, as Spark's DDL.
+"""
+
+# A first line, as its beginning tells, and an entry that names another group.
+_IS_HEAD = r"""text rlike '^\\s*\\{\\s*"journal"'"""
+_IS_GROUP = r"""text rlike '"e":\\s*"group"'"""
+_OF_HEAD = "member string, `group` string, at double, began double"
+_CHANGE = (
+    "struct(cast(get_json_object({0}, '$.n') as bigint) as n, "
+    "get_json_object({0}, '$.group') as `group`)"
+)
+
+
+def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """
+    Return the entries of delivery journals, a row each, with the columns of :data:`SCHEMA`.
+
+    A field that an entry does not have is null. Lines that are no entries are left out;
+    :func:`~safeconsumer.spark.findings` tells what is broken or missing.
+
+    Args:
+        spark: the session.
+        path: a file, a folder with all folders in it, or a glob, on any file system
+            that the session reads: ``s3a://bucket/journals``. Files are ``*.journal``.
+        stream: whether to return a streaming DataFrame, in which the entries of each
+            file appear once; for folders that parts of journals reach whole, such as
+            buckets. A part has to fit into the memory of a task four times
+            (``JournalWriter(part_bytes=)``).
+    """
+    if not stream:
+        return _entries(lines(spark, [path]))
+    whole = _options(spark.readStream).text(path, wholetext=True)
+    texts = whole.selectExpr(
+        "_metadata.file_path as file", "split(value, '\\n') as texts"
+    )
+    return _entries(
+        texts.selectExpr(
+            "file",
+            f"from_json(texts[0], '{_OF_HEAD}') as head",
+            f"transform(filter(texts, text -> {_IS_GROUP}), "
+            f"text -> {_CHANGE.format('text')}) as changes",
+            "explode(texts) as text",
+        )
+    )
+
+
+def _entries(texts: Frame) -> Frame:
+    kinds = {"n": "bigint", "at": "timestamp", "e": "string", **_FIELDS}
+    schema = ", ".join(
+        f"`{name}` {'double' if kind == 'timestamp' else kind}"
+        for name, kind in kinds.items()
+    )
+    found = texts.selectExpr(
+        "file", "head", "changes", f"from_json(text, '{schema}') as entry"
+    ).where("entry.n is not null and entry.e is not null")
+    earlier = "array_sort(filter(changes, one -> one.n <= entry.n))"
+    return found.selectExpr(
+        "file",
+        "head.member as member",
+        f"coalesce(try_element_at({earlier}, -1).`group`, head.`group`) as `group`",
+        *(_column(name, kinds[name]) for name in _OF_EACH),
+        "regexp_extract(entry.tp, '^(.*):[0-9]+$', 1) as topic",
+        "cast(nullif(regexp_extract(entry.tp, ':([0-9]+)$', 1), '') as int) as partition",
+        *(_column(name, kind) for name, kind in _FIELDS.items() if name != "tp"),
+    )
+
+
+def _column(name: str, kind: str) -> str:
+    if kind == "timestamp":
+        value = f"cast(round(entry.`{name}` * 1000000) as bigint)"
+        return f"timestamp_micros({value}) as `{name}`"
+    return f"entry.`{name}`"
+
+
+def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
+    """
+    Return the lines of journals, with what their entries need to be read alone.
+
+    Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which order
+    a file's lines; ``text``; ``head``, that of the file; and ``changes`` of its process's
+    group.
+
+    Raises:
+        AnalysisException: a path does not exist.
+    """
+    functions = import_module("pyspark.sql.functions")
+    read = _options(spark.read).option("lineSep", "\n").text(list(paths))
+    texts = read.selectExpr(
+        "_metadata.file_path as file",
+        "_metadata.file_size as size",
+        "input_file_block_start() as block",
+        "monotonically_increasing_id() as line",
+        "value as text",
+    )
+    heads = (
+        texts.where(f"{_IS_HEAD} or {_IS_GROUP}")
+        .repartition(1)  # they are few
+        .groupBy("file")
+        .agg(
+            functions.expr("min(struct(block, line, text)).text as head"),
+            functions.expr(
+                f"collect_list(if({_IS_GROUP}, {_CHANGE.format('text')}, null)) as own"
+            ),
+        )
+        .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head", "own")
+        .selectExpr(
+            "file",
+            "head",
+            "flatten(collect_list(own) over (partition by head.member, head.`group`, "
+            "coalesce(head.began, head.at))) as changes",
+        )
+    )
+    return texts.join(functions.broadcast(heads), "file", "left")
+
+
+def listed(spark: Any, path: str) -> list[str]:  # noqa: ANN401 - pyspark is optional
+    """
+    Return the files of journals at a path, without reading them.
+
+    Raises:
+        AnalysisException: the path does not exist.
+    """
+    found = _options(spark.read.format("binaryFile")).load(path)
+    return sorted(row.path for row in found.select("path").collect())
+
+
+def _options(reader: Any) -> Any:  # noqa: ANN401 - pyspark's, of batches or streams
+    # Files that are missing or broken must not be passed over, whatever a session says.
+    options = {
+        "recursiveFileLookup": "true",
+        "pathGlobFilter": "*.journal",
+        "ignoreMissingFiles": "false",
+        "ignoreCorruptFiles": "false",
+    }
+    return reader.options(**options)

@@ -1,0 +1,381 @@
+"""What operators type that is not quite right, and what they want to know first."""
+
+import json
+import re
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+
+from safeconsumer.audit.control import from_history
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.control_topics import read_control
+from safeconsumer.cli.errors import Status
+from safeconsumer.group.operator import Operator
+from tests.harness.group.operating import run, where
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
+from tests.harness.producing import produce
+from tests.sim.group.teams import played, work
+
+WHY = ("--reason", "x", "--owner", "alice")
+
+
+def pause(team: Team, *arguments: str) -> Any:  # noqa: ANN401 - click's
+    return run(team, "pause", "--group", team.group, *WHY, *arguments)
+
+
+def held(team: Team) -> list[tuple[str, str]]:
+    """Tell what stands on the topics, as scope and owner."""
+    past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
+    return [key for key, is_held in last.items() if is_held]
+
+
+@pytest.mark.parametrize("command", ["pause", "wait", "resume"])
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("{topic}x", "did you mean {topic}?"),
+        ("{topic}:9", "it has {topic}:0-3"),
+        ("all", "everything is @all"),
+        ("re:none.*", "it consumes {topic}"),
+        ("{own}", "though there is such a topic"),
+    ],
+)
+@played(work)
+def test_what_covers_nothing_is_refused(
+    team: Team, command: str, typed: str, said: str
+) -> None:
+    """With what was perhaps meant; nothing is written."""
+    names = {"topic": team.topic, "own": team.settings.operator_topic}
+    scope = typed.format(**names)
+    arguments = {
+        "pause": ("pause", scope, *WHY),
+        "wait": ("wait", "quiet", scope),
+        "resume": ("resume", scope, "--owner", "alice"),
+    }[command]
+    ended = run(team, *arguments, "--group", team.group)
+    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
+    assert ended.stderr.count("\n") == 1
+    assert f"{scope} covers nothing that {team.group} consumes" in ended.stderr
+    assert said.format(**names) in ended.stderr
+    assert ("to hold it for later" in ended.stderr) is (command == "pause")
+    assert run(team, "history").stdout == "nothing\n"
+
+
+@played(work)
+def test_one_of_several_that_covers_nothing(team: Team) -> None:
+    """Nothing is written of the others either; with --future all of it is."""
+    scopes = (team.topic, "later")
+    assert pause(team, *scopes).exit_code == Status.USAGE
+    assert held(team) == []
+    assert pause(team, *scopes, "--future").exit_code == Status.DONE
+    assert held(team) == [(team.topic, "alice"), ("later", "alice")]
+
+
+@played(work)
+def test_what_was_killed_between_two_scopes_is_run_again(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its holds stand; these stay as they are, and the rest is placed."""
+    scopes = f"{team.topic}:0-2"
+    send, sent = KafkaProducer.send, count()
+
+    def killed(self: KafkaProducer, topic: str, **record: Any) -> Any:  # noqa: ANN401 - upstream's
+        if topic == team.settings.operator_topic and next(sent) == 2:
+            self.flush(5)
+            raise SystemExit(137)
+        return send(self, topic, **record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaProducer, "send", killed)
+        assert pause(team, scopes).exit_code == 137
+    first = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    assert [one["scope"][-2:] for one in first] == [":0", ":1"]
+    again = json.loads(pause(team, scopes, "-o", "json").stdout)
+    told = {
+        key: [one["scope"][-2:] for one in again[key]] for key in ("unchanged", "held")
+    }
+    assert (told["unchanged"], told["held"]) == ([":0", ":1"], [":2"])
+    ids = [one["id"] for one in again["unchanged"]]
+    assert ids == [one["id"] for one in first]
+
+
+@played(work)
+def test_an_own_hold_is_not_replaced_silently(team: Team) -> None:
+    """An indefinite one was replaced by one of two seconds."""
+    assert pause(team, "@all").exit_code == Status.DONE
+    again = pause(team, "@all", "--for", "2s")
+    assert (again.exit_code, again.stdout) == (Status.FAILED, "")
+    assert "held already: @all operator:alice since 2" in again.stderr
+    assert "until resumed x. Nothing was changed" in again.stderr
+    replaced = pause(team, "@all", "--for", "2h", "--replace")
+    assert replaced.exit_code == Status.DONE
+    assert re.search(
+        r"instead of\n  @all +operator:alice .*until resumed", replaced.stdout
+    )
+    same = pause(team, "@all", "--for", "2h")
+    assert (same.exit_code, "unchanged" in same.stdout) == (Status.DONE, True)
+    first, later = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    # What it covers is held since the first: retention counts from then.
+    assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
+
+
+@played(work)
+def test_extend_never_shortens(team: Team) -> None:
+    def extend(*arguments: str) -> Any:  # noqa: ANN401 - click's
+        group = ("--group", team.group, "--owner", "alice")
+        return run(team, "extend", "@all", *group, *arguments)
+
+    assert "place it, or name its owner" in extend("--for", "1h").stderr
+    placed = pause(team, "@all", "--for", "1h", "-o", "json")
+    (first,) = json.loads(placed.stdout)["held"]
+    assert "which is later" in extend("--for", "30m").stderr
+    longer = extend("--for", "2h", "-o", "json")
+    (one,) = json.loads(longer.stdout)["extended"]
+    assert (longer.exit_code, one["reason"]) == (Status.DONE, "x")
+    assert round(one["expires_at"] - one["at"]) == 7200
+    assert (one["id"], one["since"]) == (first["id"], first["at"])
+    pause(team, "@all", "--replace")
+    assert "until it is resumed" in extend("--for", "9h").stderr
+
+
+@played(work)
+def test_where_and_as_whom_it_was_placed(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers everybody is root: the default owner has the host's name."""
+    monkeypatch.setattr("socket.gethostname", lambda: "build7")
+    monkeypatch.setattr("getpass.getuser", lambda: "root")
+    group = ("--group", team.group)
+    ended = run(team, "pause", "@all", *group, "--reason", "x", "-o", "json")
+    (one,) = json.loads(ended.stdout)["held"]
+    assert (one["owner"], one["host"]) == ("root@build7", "build7")
+    shown = json.loads(run(team, "status", *group, "-o", "json").stdout)
+    assert [(one["id"], one["host"])] == [
+        (hold["id"], hold["host"]) for hold in shown["holds"]
+    ]
+    monkeypatch.setenv("SAFECONSUMER_OWNER", "alice")
+    in_vain = run(team, "resume", "@all", *group)
+    assert "was not held: @all operator:alice" in in_vain.stdout
+    assert "operator:root@build7" in in_vain.stdout
+    assert in_vain.exit_code == Status.FAILED
+    ended = run(team, "resume", "--id", one["id"], *group)
+    assert "lifted @all operator:root@build7" in ended.stdout
+    assert held(team) == []
+
+
+@played(work)
+def test_resume_all_of_one_owner(team: Team) -> None:
+    """And of nobody else; by a range placed, one by one."""
+    group = ("--group", team.group)
+    pause(team, f"{team.topic}:0-1,3", "re:ord.*")
+    run(team, "pause", "@all", *group, "--reason", "x", "--owner", "bob")
+    assert len(held(team)) == 5
+    ended = run(team, "resume", "--all", "--owner", "alice", *group)
+    lifted = re.findall(r"^lifted ", ended.stdout, re.MULTILINE)
+    assert (ended.exit_code, len(lifted)) == (Status.DONE, 4)
+    assert held(team) == [("@all", "bob")]
+    ended = run(team, "resume", "--all", "--owner", "alice", *group)
+    assert ended.exit_code == Status.FAILED
+    assert "there are holds by operator:bob" in ended.stderr
+
+
+@played(work)
+def test_the_audit_reads_the_topics_as_the_history_tells(team: Team) -> None:
+    """With clients and a decoder of its own; what was held long ago counts, too."""
+    group = ("--group", team.group)
+    pause(team, team.topic, "--for", "1h")
+    run(team, "extend", team.topic, "--for", "2h", "--owner", "alice", *group)
+    pause(team, "re:ord.*", "--for", "3h")
+    run(team, "resume", team.topic, "--owner", "alice", *group)
+    read = read_control(team.broker.client_config, team.settings.topics)
+    told = run(team, "history", "-o", "json").stdout
+    there = from_history("history", told)
+    assert [
+        (one.scope, one.holder, one.end - one.start > 1e4) for one in read.spans
+    ] == [
+        (team.topic, "operator:alice", False),
+        ("re:ord.*", "operator:alice", True),
+    ]
+    assert read.spans == there.spans
+    assert read.trouble == there.trouble == ""
+    assert abs(read.since - there.since) < 60
+    missing = ("--control", *where(team), "--topic-prefix", "none-")
+    told = audit(__file__, *missing).stderr
+    assert "topics do not exist: none-holds_ops, none-holds_group" in told
+
+
+@pytest.mark.contract("S5")
+@played()
+def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> None:
+    """
+    G2: what a group was told stands in the control topics, live or as history.
+
+    Of a topic with its producers' times nothing shows whose clock is right.
+    """
+    logged = f"{team.topic}-logged"
+    team.create(logged, {"message.timestamp.type": "LogAppendTime"})
+    pause(team, "@all", "--future")
+    obeys, leaks = (str(tmp_path / name) for name in ("obeys", "leaks"))
+    consumer = team.member("a", journal=obeys)
+    consumer.subscribe([team.topic, logged])
+    poll_until(consumer, lambda: len(consumer.paused()) == 5)
+    consumer.close()
+    produce(team.producer, logged, 1)
+    plain = team.member("b", control=None, journal=leaks)
+    plain.subscribe([team.topic, logged])
+    got: dict[Any, list[int]] = {}
+    poll_until(plain, lambda: sum(map(len, got.values())) == 21, got=got)
+    plain.close()
+    history = tmp_path / "history.json"
+    history.write_text(run(team, "history", "-o", "json").stdout)
+    for asked in (("--control", *where(team)), ("--history", str(history))):
+        assert audit(obeys, *asked).exit_code == 0
+        ended = audit(obeys, leaks, *asked)
+        assert ended.exit_code == 1, ended.output
+        assert f"G2  {logged}:0 of {team.group}  1 x, first by b" in ended.stdout
+        assert "delivered though @all was held for the group before" in ended.stdout
+        assert ended.stdout.count("nothing shows that the clock of b") == 4
+
+
+def audit(*arguments: str) -> Any:  # noqa: ANN401 - click's
+    return CliRunner().invoke(safeconsumer, ["audit", *arguments])
+
+
+@played(work)
+def test_history_tells_what_was_done(team: Team) -> None:
+    """Not lifts that never were; and an extension is no second pause."""
+    pause(team, team.topic, "--for", "1h")
+    group = ("--group", team.group)
+    run(team, "resume", team.topic, "--owner", "carol", *group)
+    run(team, "extend", team.topic, "--for", "2h", "--owner", "alice", *group)
+    pause(team, team.topic, "--for", "3h", "--replace")
+    for _ in range(2):
+        run(team, "resume", team.topic, "--owner", "alice", *group)
+    past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    assert [(one["what"], one["owner"]) for one in past] == [
+        ("held", "alice"),
+        ("extended", "alice"),
+        ("held again", "alice"),
+        ("lifted", "alice"),
+    ]
+    shown = run(team, "history", *group).stdout
+    assert [re.split(r"  +", line)[1] for line in shown.splitlines()] == [
+        one["what"] for one in past
+    ]
+
+
+@played(work)
+def test_pause_and_wait_then_resume_and_wait(team: Team) -> None:
+    ended = pause(team, team.topic, "--wait", "20s")
+    assert ended.exit_code == Status.DONE
+    assert "1 of 1 members quiet, after " in ended.stdout
+    group = ("--group", team.group)
+    not_yet = run(team, "wait", "flowing", *group, "--timeout", "0.1s")
+    assert not_yet.exit_code == Status.FAILED
+    assert f"held: {team.topic} by alice" in not_yet.stderr
+    run(team, "resume", team.topic, *group, "--owner", "alice")
+    flows = run(team, "wait", "flowing", *group, "--timeout", "20s", "-o", "json")
+    assert flows.exit_code == Status.DONE
+    assert json.loads(flows.stdout)["sentence"] == f"flowing: {team.topic}:0-3"
+
+
+@played(work)
+def test_a_wait_outlives_an_outage(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is for that long that somebody waits; a refusal ends it at once."""
+    pause(team, "@all")
+    looking, looks = Operator.look, [None, KafkaTimeoutError("x"), ConnectionError()]
+    with Operator(team.broker.client_config, team.settings) as one:
+        seen = one.look(team.group)
+
+    def interrupted(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
+        trouble = looks.pop(0) if looks else None
+        if trouble is not None:
+            raise trouble
+        return seen if looks else looking(self, group, **options)
+
+    monkeypatch.setattr(Operator, "look", interrupted)
+    arguments = ("wait", "flowing", "--group", team.group, "--timeout")
+    ended = run(team, *arguments, "3s")
+    assert (looks, ended.exit_code) == ([], Status.FAILED)
+    assert "held: @all by alice" in ended.stderr
+    looks[:] = [None, *(KafkaTimeoutError("x") for _ in range(100))]
+    ended = run(team, *arguments, "5s")
+    assert (len(looks) > 50, ended.exit_code) == (True, Status.UNREACHABLE)
+    looks[:] = [None, TopicAuthorizationFailedError("x")]
+    assert run(team, *arguments, "60s").exit_code == Status.REFUSED
+
+
+@played(work)
+def test_watching_outlives_an_outage(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is when somebody watches: what is unknown is said, and it goes on."""
+    pauses: list[float] = []
+
+    def interrupt(seconds: float) -> None:
+        pauses.append(seconds)
+        monkeypatch.undo()
+        if len(pauses) > 1:
+            raise KeyboardInterrupt
+        monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+
+    def silent(*_: object, **__: object) -> Any:  # noqa: ANN401 - look's
+        message = "x"
+        raise KafkaTimeoutError(message)
+
+    monkeypatch.setattr(Operator, "look", silent)
+    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+    ended = run(team, "status", "--group", team.group, "--watch")
+    assert ended.exit_code == Status.INTERRUPTED
+    first, second = ended.stdout.split("every second", 2)[1:]
+    assert "unknown, no answer from the broker: KafkaTimeoutError: x" in first
+    assert f"group {team.group}: Stable, 1 member" in second
+
+
+@played(work)
+def test_what_waits_since_the_hold(team: Team) -> None:
+    pause(team, f"{team.topic}:0-1", "--wait", "60s")
+    team.produce(7)
+    shown = run(team, "status", "--group", team.group).stdout
+    assert re.search(rf"{team.topic}:0 .* lag 7 +7 since the hold", shown)
+    assert "14 written since the hold" in shown
+
+
+@played(work)
+def test_all_groups_at_a_glance(team: Team) -> None:
+    """Held ones say what does not obey, and when the next hold ends."""
+    pause(team, "@all", "--for", "1h", "--wait", "60s")
+    run(
+        team, "pause", "@all", "--group", f"new-{team.group}", "--future",
+        *WHY,
+    )  # fmt: skip
+    found = json.loads(run(team, "groups", "-o", "json").stdout)
+    by_name = {one["group"]: one for one in found}
+    own = by_name[team.group]
+    assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
+    assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
+    assert own["next_expiry"] is not None
+    assert by_name[f"new-{team.group}"]["state"] == "Dead"
+    shown = run(team, "groups").stdout
+    assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])
+@played(work)
+def test_everything_is_asked_for_on_a_terminal(
+    team: Team, monkeypatch: pytest.MonkeyPatch, answer: str, *, is_held: bool
+) -> None:
+    """Elsewhere a script would hang."""
+    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
+    arguments = ("pause", "@all", "--group", team.group, *WHY)
+    ended = run(team, *arguments, typed=answer)
+    assert "Hold all 4 partitions" in ended.stderr
+    assert ended.exit_code == (Status.DONE if is_held else Status.FAILED)
+    assert held(team) == ([("@all", "alice")] if is_held else [])

@@ -1,0 +1,260 @@
+"""The audit as a Spark job over raw journals, and journals as tables."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from safeconsumer import spark as safe
+from safeconsumer.audit.loading import load
+from safeconsumer.audit.results import Settings
+from safeconsumer.cli import sparking
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.errors import JournalError, SparkSetupError
+from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.spark.auditing import SparkJournals, _said
+from safeconsumer.spark.reading import SCHEMA
+from tests.harness.audit import bad
+from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.telling import Telling
+from tests.unit.cli.test_audit import written
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def fleets(folder: Path) -> Path:
+    """Write every bad and every good fleet, and 20 random ones, each with its topic."""
+    folder.mkdir()
+    makes = [make() for make in (*BAD, *GOOD)]
+    makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - no secret
+    for number, fleet in enumerate(makes):
+        for place, told in enumerate(fleet):
+            text = told.text().replace("orders", f"orders{number}")
+            text = text.replace('"member": "', f'"member": "{number}-{place}-', 1)
+            (folder / f"{number}-{place}.journal").write_text(text)
+    return folder
+
+
+def drawn(chance: random.Random) -> Fleet:
+    """Return members that do right and wrong things with three partitions, by chance."""
+    tps = [f"orders:{number}" for number in range(3)]
+    fleet = [Telling(name, at=1000 + chance.random()) for name in "ab"]
+    at = dict.fromkeys(tps, 0)
+    for generation in range(1, 5):
+        for member in fleet:
+            mine = [tp for tp in tps if chance.random() < 0.6]
+            member.assigned(*mine, generation=generation)
+            for tp in mine * 2:
+                begin = max(0, at[tp] + chance.choice([0, 0, 0, 0, -2, 1]))
+                at[tp] = begin + chance.randint(1, 5)
+                match chance.randrange(6):
+                    case 0:
+                        member.pause(chance.choice([tp, "orders"]), owner="eve")
+                    case 1:
+                        member.resume(chance.choice([tp, "orders"]), owner="eve")
+                    case 2:
+                        member.commit(tp, begin + chance.randint(0, 3))
+                    case _:
+                        member.poll(tp, begin, at[tp])
+            member.revoked(*mine, generation=generation)
+    producer = Telling("p", "")
+    for tp in tps:
+        producer.then("acked", tp=tp, first=0, last=max(at[tp], 1))
+    return [*fleet, producer]
+
+
+def test_spark_judges_as_one_process_does(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+    """S5: the same rows for all fleets, and the same number of journals."""
+    folder = fleets(tmp_path / "fleets")
+    with SparkJournals(spark, [f"file:{folder}/"]) as found:
+        for settings in (Settings(), Settings(is_drained=True)):
+            expected = load([folder]).judged(settings)
+            assert found.judged(settings) == expected
+        assert len(found) == len(load([folder]))
+        assert found.partitions() == load([folder]).partitions()
+    rows, _ = expected
+    at_random = {row.topic for row in rows if row.violations and row.partition}
+    assert len(at_random) > 10, "random fleets break promises, too"
+
+
+def test_parts_copies_and_broken_journals_are_those_of_one_process(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+) -> None:
+    """What cannot be read is named, and what it leaves is judged."""
+    folder = tmp_path / "fleet"
+    kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
+    for partition in range(5):
+        kept.write("assigned", {"partitions": [f"orders:{partition}"], "generation": 1})
+    kept.close()
+    parts = sorted(folder.glob("*.journal"))
+    (folder / "copy").mkdir()
+    (folder / "copy" / parts[1].name).write_bytes(parts[1].read_bytes())
+    cut = Telling("cut").assigned(TP).poll(TP, 0, 5).text()
+    (folder / "cut.journal").write_text(f'{cut}{{"n":')
+    given = [str(folder), str(folder / "cut.journal")]  # twice
+    whole = load([folder]).judged(Settings())
+    with SparkJournals(spark, given) as found:
+        assert (found.judged(Settings()), len(found)) == (whole, 2)
+    (folder / "broken.journal").write_text("broken\n")
+    (folder / "worse.journal").write_text(cut.replace('"tp"', "tp").replace("cut", "x"))
+    (folder / "twice.journal").write_text(Telling("cut", at=3).assigned(TP).text())
+    parts[3].unlink()
+    (tmp_path / "nothing").mkdir()
+    rows, troubles = load([folder, tmp_path / "nothing"]).judged(Settings())
+    with SparkJournals(spark, [str(folder), str(tmp_path / "nothing")]) as found:
+        told, said = found.judged(Settings())
+        assert len(found) == len(load([folder]))
+    assert told == rows
+    assert sorted(one.replace("file:/", "/") for one in said) == sorted(troubles)
+    assert len(said) == 5
+
+
+def test_what_is_made_meanwhile_is_judged_with_the_journals(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+) -> None:
+    """A2: what the topic really has, which the driver has read."""
+    one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
+    one.assigned(TP, generation=2).poll(TP, 6, 10)
+    folder = written(tmp_path / "fleet", [one])
+    told = Telling("the topic", "").then("kept", tp=TP, first=2)
+    more = [told.then("acked", tp=TP, first=2, last=9).journal()]
+    with SparkJournals(spark, [str(folder)]) as found:
+        for settings in (Settings(), Settings(is_drained=True)):
+            rows, _ = found.judged(settings, more)
+            assert rows == load([folder]).judged(settings, more)[0]
+    assert [row.check for row in rows if row.violations] == ["A2"]
+
+
+def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+    """Every entry with the documented columns, and five views."""
+    told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
+    told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
+    told.revoked(TP).then("group", group="later").then("lost", partitions=[])
+    written(tmp_path, [told])
+    entries = safe.journals(spark, f"{tmp_path}/*.journal")
+    expected = spark.createDataFrame([], SCHEMA).schema
+    assert [(one.name, one.dataType) for one in entries.schema] == [
+        (one.name, one.dataType) for one in expected
+    ]
+    assert entries.count() == len(told.lines) - 1
+    groups = {row.group for row in entries.where("e = 'lost'").collect()}
+    assert groups == {"later"}
+    safe.views(spark, str(tmp_path))
+
+    def ask(text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in spark.sql(text).collect()]
+
+    assert ask("select topic, partition, first, last from deliveries order by n") == [
+        ("orders", 0, 0, 4),
+        ("orders", 0, 5, 6),
+    ]
+    owned = (
+        "select topic, generation, end, until > since from ownerships order by topic"
+    )
+    assert ask(owned) == [("audit", 1, None, None), ("orders", 1, "revoked", True)]
+    held = "select scope, owner, end, until > since from holds"
+    assert ask(held) == [("orders", "eve", "resume", True)]
+    assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
+    wrong = "select check, violations, offset from findings where violations > 0"
+    assert ask(wrong) == [("A1", 1, 5)]
+
+
+def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+    """Each is read once, with the same columns and rows as all together."""
+    folder = written(tmp_path / "fleet", bad.a1())
+    stream = safe.journals(spark, str(folder), stream=True)
+    writer = stream.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint")
+    for fleet in (bad.a1(), bad.a2()):
+        for number, told in enumerate(fleet):
+            text = told.text().replace('"member": "', f'"member": "{len(fleet)}')
+            (folder / f"{len(fleet)}-{number}.journal").write_text(text)
+        writer.start(f"{tmp_path}/entries").awaitTermination()
+    whole = safe.journals(spark, str(folder)).drop("file").toJSON().collect()
+    found = spark.read.parquet(f"{tmp_path}/entries").drop("file").toJSON().collect()
+    assert sorted(found) == sorted(whole)
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("{}/none", "no such file or folder"),
+        ("{}", "there is no journal in"),
+        ("s3a://bucket/journals", "S3AFileSystem"),
+        ("nowhere://x/journals", "no filesystem for nowhere:"),
+        ("hdfs://127.0.0.1:1/journals", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+    name: str,
+    said: str,
+) -> None:
+    """Never a traceback of Java's."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
+    with pytest.raises((JournalError, SparkSetupError), match=said) as caught:
+        safe.findings(spark, name.format(tmp_path))
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 700
+
+
+def test_an_executor_without_something_is_one_sentence() -> None:
+    """Whatever stands around it."""
+    text = (
+        "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
+        "No module named 'safeconsumer'\n"
+    )
+    said = _said("x", text)
+    assert isinstance(said, SparkSetupError)
+    assert str(said).startswith("an executor has no safeconsumer: install it")
+
+
+def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:
+    """That the master is wrong is no defect of the command."""
+    command = [sys.executable, "-m", "safeconsumer", "audit", str(tmp_path)]
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [*command, "--master", "foo"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
+
+
+@pytest.mark.parametrize("make", [bad.a1])
+def test_the_command_says_what_it_says_without_spark(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Fleet],
+) -> None:
+    """With the entries around a violation, and a report of rows."""
+    monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
+    fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
+    folder = written(tmp_path / "fleet", fleet)
+    report = tmp_path / "report"
+    more = ("--partition", TP, "--report", report)
+    here, rows = run(folder, *more), report.read_text()
+    there = run(folder, *more, "--master", "local[2]")
+    assert (there.exit_code, there.stdout) == (here.exit_code, here.stdout)
+    assert "\n  > " in there.stdout
+    assert report.read_text() == rows
+    assert json.loads(rows.splitlines()[0])["is_complete"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
