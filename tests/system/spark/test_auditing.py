@@ -24,6 +24,7 @@ from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
+from tests.harness.docs.pages import ROOT, blocks
 from tests.unit.cli.test_audit import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -183,6 +184,29 @@ def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: AN
     found = spark.read.parquet(f"{tmp_path}/entries").drop("file").toJSON().collect()
     assert sorted(found) == sorted(whole)
     assert len(found) > 10
+
+
+def test_the_page_does_what_it_says(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Tables of journals, and a job that judges them each time when there are new parts."""
+    page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
+    asked, job = (one.code for one in blocks(page) if one.language == "python")
+    folder = written(tmp_path / "journals", bad.a1())
+    exec(asked.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
+    shown = capsys.readouterr().out
+    assert "|     a|orders|        0|      7|" in shown
+    assert "orders was held by alice" in shown
+    for number in range(2):
+        text = bad.a1()[0].text().replace('"member": "', f'"member": "{number}')
+        (folder / f"more{number}.journal").write_text(text)
+        exec(job.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
+        found = spark.read.parquet(f"{tmp_path}/findings").where("check = 'A1'")
+        assert [row.violations for row in found.collect()] == [number + 2]
+    entries = spark.read.parquet(f"{tmp_path}/entries")
+    assert entries.count() == safe.journals(spark, str(folder)).count()
 
 
 @pytest.mark.parametrize(
