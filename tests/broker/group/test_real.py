@@ -251,7 +251,7 @@ def test_a_record_without_a_time_is_a_hold(team: Team) -> None:
     (hold,) = consumer.holds()
     assert hold.owner == "operator:old"
     with Operator(team.broker.client_config, settings) as operator:
-        (standing,) = operator.standing(team.group)
+        (standing,), _ = operator.standing(team.group)
     assert (standing.at, standing.expires_at) == (None, None)
 
 

@@ -1,13 +1,17 @@
 """A team and its operator's commands in virtual time."""
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Self
 
 import pytest
 
 from safeconsumer.cli import connection
+from safeconsumer.testing import _codes
 from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
@@ -30,37 +34,81 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         self.lab.cluster.delete_topic(name)
 
+    def fail(self, api: str, error: object, times: int = 1) -> None:
+        self.lab.cluster.fail(api, error=_codes.error_code(error), count=times)
+
+    def hold(self, api: str, client_id: str | None = None) -> "Held":
+        return Held(self.lab, api, client_id)
+
+    def clear_faults(self) -> None:
+        self.lab.cluster.faults.clear()
+
+    def down(self) -> None:
+        self.lab.cluster.down(1)
+
+    def up(self) -> None:
+        self.lab.cluster.up(1)
+
+
+class Held:
+    """Answers that are kept back, as an embedded broker keeps them."""
+
+    def __init__(self, lab: Lab, api: str, client_id: str | None) -> None:
+        self._lab = lab
+        self._fault = lab.cluster.fail(api, client_id=client_id, is_held=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def wait(self, count: int = 1) -> None:
+        self._lab.until(lambda: len(self._fault.kept) >= count)
+
+    def release(self) -> None:
+        self._fault.end()
+
 
 def played(
-    prepare: Callable[[Team], None] = lambda _: None, seeds: int = 1
+    prepare: Callable[[Team], AbstractContextManager[None]] = nullcontext,
+    **team: Any,  # noqa: ANN401 - of Team
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """
     Play a test in virtual time; its first argument is a team, with a cluster of its own.
 
     Args:
-        prepare: called with the team before the test.
-        seeds: how many times it is played.
+        prepare: makes the team ready; it lasts for as long as the test.
+        team: what ``Team`` takes besides.
     """
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        return simulated(seeds)(_with_team(test, prepare))
+        @functools.wraps(test)
+        def scenario(lab: Lab, **given: Any) -> None:  # noqa: ANN401 - fixtures
+            with (
+                pytest.MonkeyPatch.context() as patch,
+                Team(Broker(lab), **team) as made,
+                prepare(made),
+            ):
+                # Commands find the simulated network as clients do.
+                patch.setattr(
+                    connection,
+                    "_check_values",
+                    lambda configs: configs.update(lab.connection),
+                )
+                test(made, **given)
+
+        return simulated(seeds=1)(scenario)
 
     return decorate
 
 
-def _with_team(
-    test: Callable[..., None], prepare: Callable[[Team], None]
-) -> Callable[..., None]:
-    @functools.wraps(test)
-    def scenario(lab: Lab, **given: Any) -> None:  # noqa: ANN401 - fixtures
-        with pytest.MonkeyPatch.context() as patch, Team(Broker(lab)) as team:
-            # Commands find the simulated network as clients do.
-            patch.setattr(
-                connection,
-                "_check_values",
-                lambda configs: configs.update(lab.connection),
-            )
-            prepare(team)
-            test(team, **given)
-
-    return scenario
+@contextmanager
+def work(team: Team) -> Iterator[None]:
+    """Let one member be at work, which has committed everything."""
+    consumer = team.subscribed("billing-1")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    with Polled(consumer):
+        yield

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -26,12 +27,14 @@ UNSEEN = "you overwrote what was written at the same moment: "
 FOR_GOOD = ("--reason", "data corrupt")
 
 
-def leave(team: Team) -> None:
+@contextmanager
+def leave(team: Team) -> Iterator[None]:
     """Let the group have committed, and nobody be in it, who could report."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
     consumer.close(autocommit=False)
+    yield
 
 
 def asked(team: Team, command: str, *arguments: str) -> Result:

@@ -19,7 +19,7 @@ def run(*arguments: object) -> Result:
 def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     """Status 0, also with violations: to judge is the audit's."""
     out = tmp_path / "out.svg"
-    done = run(written(tmp_path / "fleet", bad.a1()), "-o", out)
+    done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), "-o", out)
     said = f"{out}: 1 partition, 1 journal, 1 violation\n"
     assert (done.exit_code, done.output) == (0, said)
 
@@ -30,7 +30,9 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
 def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -> None:
     """By the ending of its name."""
     out = tmp_path / name
-    assert run(written(tmp_path / "fleet", bad.a1()), "-o", out).exit_code == 0
+    assert (
+        run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), "-o", out).exit_code == 0
+    )
     assert out.read_bytes().startswith(begin)
 
 
@@ -40,7 +42,7 @@ def test_without_the_extra_the_install_line_is_said(
     """Status 2, before anything is read."""
     monkeypatch.delitem(sys.modules, "safeconsumer.audit.timeline.page", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    folder = written(tmp_path / "fleet", bad.a1())
+    folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
     (folder / "0.journal").write_text("broken")
     done = run(folder, "-o", tmp_path / "out.svg")
     said = "a timeline needs vl-convert: pip install 'safeconsumer[audit]'"
@@ -51,7 +53,7 @@ def test_without_the_extra_the_install_line_is_said(
 
 def test_a_name_that_no_journal_has_is_an_error(tmp_path: Path) -> None:
     """Also beside some that one has: a misspelt name must not look like silence."""
-    folder, out = written(tmp_path / "fleet", bad.a1()), tmp_path / "out.svg"
+    folder, out = written(tmp_path / "fleet", bad.FLEETS["a1"]()), tmp_path / "out.svg"
     there = ("--partition", "orders", "--partition", bad.TP, "--group", "g")
     assert run(folder, "-o", out, *there).stderr == ""
     out.unlink()
@@ -85,7 +87,7 @@ def test_what_cannot_be_drawn_is_said(
 ) -> None:
     """Status 2, no picture, no traceback."""
     monkeypatch.chdir(tmp_path)
-    done = run(written(tmp_path / "fleet", bad.a1()), *arguments)
+    done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), *arguments)
     assert done.exit_code == 2
     assert said in done.output
     assert not list(tmp_path.glob("out.*"))
@@ -93,7 +95,7 @@ def test_what_cannot_be_drawn_is_said(
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     """Status 2; the others are drawn, and the picture says that it is not complete."""
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text('{"journal": 3}\n')
     done = run(folder, "-o", tmp_path / "out.svg")
     assert done.exit_code == 2

@@ -56,14 +56,14 @@ def texts(root: ET.Element) -> list[str]:
 
 def test_a_broken_promise_is_seen() -> None:
     """In the verdict, at its moment, and with its number beside the lane."""
-    found = texts(svg(of_fleet(*bad.a1())))
+    found = texts(svg(of_fleet(*bad.FLEETS["a1"]())))
     assert any("1 broken promise" in text for text in found)
     assert {"A1 \u00d71", "\u25be A1"} <= {*found}
 
 
 def test_a_good_fleet_is_called_good() -> None:
     """No number of a check is anywhere, but of what could not be judged."""
-    found = texts(svg(of_fleet(*bad.held_and_let_go())))
+    found = texts(svg(of_fleet(*bad.FLEETS["held_and_let_go"]())))
     assert any("no promise broken" in text for text in found)
     assert not [one for one in found if re.match(r"(\u25be )?[ASLGW]\d", one)]
 
@@ -89,7 +89,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     """A window, or a choice of partitions: the verdict is of what is shown."""
-    (told,) = bad.a1()
+    (told,) = bad.FLEETS["a1"]()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
     for part in (Part(topics=frozenset({"other"})), Part(end=0.3)):
@@ -102,7 +102,7 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
 
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """What is shown, in the picture and in the page."""
-    timeline = of_fleet(*bad.a1())
+    timeline = of_fleet(*bad.FLEETS["a1"]())
     root = svg(timeline, "Stock")
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert root.findtext(f"{SVG}title") == "Stock"
@@ -152,7 +152,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     browser_page: Page, tmp_path: Path, *, is_hostile: bool
 ) -> None:
     """No other request, no refused one, no error, no script of a name; pointing tells."""
-    timeline = hostile() if is_hostile else of_fleet(*bad.a1())
+    timeline = hostile() if is_hostile else of_fleet(*bad.FLEETS["a1"]())
     path = tmp_path / "out.html"
     path.write_bytes(drawn(timeline, "html", TITLE if is_hostile else None))
     heard: list[str] = []

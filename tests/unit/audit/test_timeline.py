@@ -89,16 +89,16 @@ def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> No
 
 def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     """What is red is what the checker found, no more and no less."""
-    lane = only_lane(*bad.a1())
+    lane = only_lane(*bad.FLEETS["a1"]())
     assert (lane.records, lane.violations) == (7, {"A1": 1})
     assert sum(run.count for run in lane.runs if run.is_wrong) == 2
     assert sum(bar.wrong for bar in lane.bars(1000.0, 0.1, 100)) == 2
-    assert only_lane(*bad.held_and_let_go()).violations == {}
+    assert only_lane(*bad.FLEETS["held_and_let_go"]()).violations == {}
 
 
 def test_what_came_against_a_hold_of_the_group_is_wrong() -> None:
     """As what came against a hold of the consumer."""
-    lane = only_lane(*bad.g2())
+    lane = only_lane(*bad.FLEETS["g2"]())
     assert {run.is_wrong for run in lane.runs} == {False, True}
 
 

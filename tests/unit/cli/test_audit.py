@@ -32,7 +32,7 @@ def run(*arguments: object) -> Result:
 def test_a_clean_fleet(tmp_path: Path) -> None:
     """Status 0, and one row per check and partition in the report."""
     report = tmp_path / "report"
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     done = run(folder, "--report", report)
     assert (done.exit_code, done.output) == (0, "clean: 1 journal, 1 partition\n")
     rows = [json.loads(line) for line in report.read_text().splitlines()]
@@ -42,7 +42,7 @@ def test_a_clean_fleet(tmp_path: Path) -> None:
 
 def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
     """Status 1."""
-    done = run(written(tmp_path, bad.a1()))
+    done = run(written(tmp_path, bad.FLEETS["a1"]()))
     assert done.exit_code == 1
     assert "A1  orders:0 of g  1 x, first by a: entry 5" in done.output
     assert "orders was held by alice" in done.output
@@ -59,7 +59,7 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
 )
 def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
     """Status 2: what is not seen proves nothing, however clean the rest."""
-    folder = written(tmp_path, bad.held_and_let_go())
+    folder = written(tmp_path, bad.FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text(text)
     done = run(folder)
     assert done.exit_code == 2
@@ -76,7 +76,7 @@ def test_an_empty_name_is_not_the_folder_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Status 2: a variable of a script has no value."""
-    written(tmp_path, bad.held_and_let_go())
+    written(tmp_path, bad.FLEETS["held_and_let_go"]())
     monkeypatch.chdir(tmp_path)
     done = run("")
     assert (done.exit_code, done.output) == (
@@ -88,13 +88,13 @@ def test_an_empty_name_is_not_the_folder_of_now(
 def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
     """Beside another one, in order."""
     left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
-    done = run(written(tmp_path, bad.held_and_let_go()), *left)
+    done = run(written(tmp_path, bad.FLEETS["held_and_let_go"]()), *left)
     assert done.stdout.endswith("1 partition, without A1, W4\n")
 
 
 def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     """Status 2: they may lie on another host."""
-    folder = written(tmp_path / "one", bad.held_and_let_go())
+    folder = written(tmp_path / "one", bad.FLEETS["held_and_let_go"]())
     written(tmp_path / "two", []).joinpath("deeper").mkdir()
     done = run(folder, tmp_path / "two")
     assert done.exit_code == 2
@@ -104,7 +104,7 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
 
 def test_journals_in_folders_of_a_folder_are_read(tmp_path: Path) -> None:
     """However deep they lie, and once, though their folder is given beside it."""
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     deeper = folder / "host" / "day"
     deeper.mkdir(parents=True)
     (deeper / "p.journal").write_text(Telling("p").assigned(TP).text())
@@ -116,7 +116,7 @@ def test_journals_in_folders_of_a_folder_are_read(tmp_path: Path) -> None:
 
 def test_journals_behind_links_are_read(tmp_path: Path) -> None:
     """The folder of the links was given; where the files really are does not matter."""
-    real = written(tmp_path / "fleet", bad.held_and_let_go())
+    real = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     given = tmp_path / "logs"
     given.mkdir()
     for one in real.iterdir():
@@ -169,7 +169,7 @@ def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
 @each("seconds", ["nan", "inf", "-1"])
 def test_an_allowance_is_a_number_of_seconds(tmp_path: Path, seconds: str) -> None:
     """Neither below zero nor without end: with those everything is clean, or wrong."""
-    written(tmp_path, bad.a1())
+    written(tmp_path, bad.FLEETS["a1"]())
     for command in ("audit", "timeline"):
         for option in ("--clock-skew", "--patience"):
             told = [command, str(tmp_path), option, seconds]
@@ -224,13 +224,13 @@ def history_of(scope: str, start: float, end: float | None) -> str:
 
 def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> None:
     """Status 2: who delivered what is missing may have written it there."""
-    folder = written(tmp_path, bad.a2())
+    folder = written(tmp_path, bad.FLEETS["a2"]())
     assert run(folder).exit_code == 1
     (folder / "x.journal").write_text('{"journal": 9}\n')
     done = run(folder)
     assert (done.exit_code, "A2  orders:0" in done.output) == (2, True)
     assert "could not tell" in done.output
-    folder = written(tmp_path / "proven", bad.a1())
+    folder = written(tmp_path / "proven", bad.FLEETS["a1"]())
     (folder / "x.journal").write_text('{"journal": 9}\n')
     assert run(folder).exit_code == 1
 
@@ -253,8 +253,8 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
 ) -> None:
     """Status 2, and it is named, given or inside one that is; another user's, or gone."""
-    good = written(tmp_path / "mine", bad.held_and_let_go())
-    theirs = written((good if inside else tmp_path) / "theirs", bad.a1())
+    good = written(tmp_path / "mine", bad.FLEETS["held_and_let_go"]())
+    theirs = written((good if inside else tmp_path) / "theirs", bad.FLEETS["a1"]())
     listed = os.scandir
 
     def refused(path: Any) -> Any:  # noqa: ANN401 - of a path; root may list anything
@@ -270,8 +270,8 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(
 
 def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -> None:
     """The verdict comes first; 1 is for violations alone."""
-    good = written(tmp_path / "good", bad.held_and_let_go())
-    wrong = written(tmp_path / "wrong", bad.a1())
+    good = written(tmp_path / "good", bad.FLEETS["held_and_let_go"]())
+    wrong = written(tmp_path / "wrong", bad.FLEETS["a1"]())
     (tmp_path / "file").write_text("")
     for more in (("--report", tmp_path / "no" / "x"), ("--report", tmp_path)):
         done = run(good, *more)
@@ -284,7 +284,7 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -
 
 def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
     """Whoever reads the rows alone must not take them for clean."""
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     for is_complete in (True, False):
         run(folder, "--report", tmp_path / "report")
         lines = (tmp_path / "report").read_text().splitlines()
@@ -294,7 +294,7 @@ def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
 
 def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
     """Status 2 with the reason; and which there are."""
-    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     done = run(folder, "--partition", "nowhere:7")
     assert done.exit_code == 2
     assert "no journal names nowhere:7; they name orders:0" in done.stderr

@@ -13,8 +13,7 @@ from safeconsumer.errors import ControlSettingError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from tests.harness.group.team import LIMIT, Team
-
-pytestmark = pytest.mark.embedded_broker
+from tests.sim.group.teams import played
 
 
 def operator(team: Team, name: str = "safeconsumer-cli") -> Operator:
@@ -36,6 +35,7 @@ def logged(team: Team) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("is_placing", [True, False])
+@played()
 def test_a_lost_answer_does_not_undo_what_others_wrote(
     team: Team, *, is_placing: bool
 ) -> None:
@@ -67,6 +67,7 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(
     assert logged(team)[2:] == [("orders", is_placing), ("orders", not is_placing)]
 
 
+@played()
 def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
     """A leader that has moved has written nothing."""
     with operator(team) as here:
@@ -75,6 +76,7 @@ def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
     assert logged(team) == [("orders", True)]
 
 
+@played()
 def test_what_was_appended_and_not_replicated_is_not_written_again(
     team: Team,
 ) -> None:
@@ -87,6 +89,7 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(
     assert logged(team) == []  # the embedded broker does not append it
 
 
+@played()
 def test_an_interrupt_says_what_was_written(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def test_an_interrupt_says_what_was_written(
         here.write(OPERATOR, placing(team, "orders", "other"))
 
 
+@played()
 def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
     def connect() -> Any:  # noqa: ANN401 - a producer
         raise KeyboardInterrupt
@@ -116,6 +120,7 @@ def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
 
 
 @pytest.mark.parametrize("where", ["send", "get"])
+@played()
 def test_a_time_limit_comes_out_of_the_write(
     team: Team, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from kafka.admin import KafkaAdminClient
 
 from safeconsumer.group import clients, topics
 from safeconsumer.group import follower as module
@@ -14,8 +13,7 @@ from tests.harness.console.harness import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
-
-pytestmark = pytest.mark.any_broker
+from tests.sim.group.teams import played
 
 CONSOLE = "safeconsumer-console"
 
@@ -42,6 +40,7 @@ def is_well(snapshot: Snapshot) -> bool:
     return snapshot.is_complete and snapshot.trouble is None
 
 
+@played()
 def test_it_sees_what_a_command_sees(team: Team) -> None:
     """One judge, one fold: pages and ``status`` cannot disagree."""
     members = settled(team, "a", "b")
@@ -65,6 +64,7 @@ def test_it_sees_what_a_command_sees(team: Team) -> None:
         until(following, is_like, "the same picture")
 
 
+@played()
 def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
     """Brokers of 4.0 answer with an error: there is none, and nothing is unknown."""
     operator = Operator(team.broker.client_config, team.settings)
@@ -79,6 +79,7 @@ def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
         assert (seen.facts.is_known, seen.unread) == (False, ())
 
 
+@played()
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
     """Groups are listed all the same; and it goes on once the topics are made."""
     settings = team.with_settings(operator_topic=f"late-{team.group}")
@@ -91,32 +92,7 @@ def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
         until(following, is_well, "the topic that was made")
 
 
-def test_a_topic_that_is_made_again(team: Team) -> None:
-    """Members keep what they had, so it is shown, and a banner; new holds are seen."""
-    team.operator_holds(team.topic)
-    with follower(team) as following:
-        until(following, lambda one: is_well(one) and one.records, "the hold")
-        name = team.settings.operator_topic
-        with KafkaAdminClient(**team.broker.client_config) as admin:
-            admin.delete_topics([name])
-            wait_for(lambda: name not in admin.list_topics(), "the topic to be gone")
-        team.create(name, topics.HOLDS_SETTINGS)
-        again = until(following, lambda one: is_well(one) and one.remade, "a banner")
-        assert again.remade == (name,)
-        assert len(again.pictures[team.group].standing) == 1
-        team.operator_holds("other")
-        until(
-            following,
-            lambda one: len(one.pictures[team.group].standing) == 2,
-            "the new hold",
-        )
-        team.operator_lifts(team.topic)
-        until(following, lambda one: not one.remade, "that nothing is missing")
-
-
-# ---------------------------------------------------------------- costs
-
-
+@played()
 def test_without_a_status_topic_nothing_begins_anew(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +114,7 @@ def test_without_a_status_topic_nothing_begins_anew(
     assert len(made) == 2  # one that reads, and one that asks
 
 
+@played()
 def test_a_status_topic_that_is_made_later_is_read(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -16,36 +13,34 @@ from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.operating import run, where
+from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
+from tests.sim.group.teams import played
 
-pytestmark = [pytest.mark.any_broker, pytest.mark.usefixtures("time_to_look")]
 
-
-def test_partitions_of_a_topic_that_is_called_re(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+@played(topic="re", partitions=3)
+def test_partitions_of_a_topic_that_is_called_re(team: Team) -> None:
     """Each has a scope; whoever writes a pattern in its place is told of that."""
-    with Team(kafka_broker, partitions=3, topic="re") as team:
-        consumer = team.subscribed("billing-1")
-        team.settled(consumer)
-        group = ("--group", team.group)
-        with Polled(consumer):
-            wrong = run(team, "pause", "re:1", *group, "--reason", "x")
-            assert wrong.exit_code == Status.USAGE
-            assert "of the topic re, partitions are re:re:1" in wrong.stderr
-            held = run(
-                team, "pause", "re:re:1-2", *group, "--reason", "x", "--wait", "60s"
-            )
-            assert (held.exit_code, held.stderr) == (Status.DONE, "")
-            shown = json.loads(run(team, "status", *group, "-o", "json").stdout)
-            assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
-            lifted = run(team, "resume", "re:re:2", *group)
-            assert (lifted.exit_code, "lifted re:re:2" in lifted.stdout) == (0, True)
-        poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
+    consumer = team.subscribed("billing-1")
+    team.settled(consumer)
+    group = ("--group", team.group)
+    with Polled(consumer):
+        wrong = run(team, "pause", "re:1", *group, "--reason", "x")
+        assert wrong.exit_code == Status.USAGE
+        assert "of the topic re, partitions are re:re:1" in wrong.stderr
+        held = run(team, "pause", "re:re:1-2", *group, "--reason", "x", "--wait", "60s")
+        assert (held.exit_code, held.stderr) == (Status.DONE, "")
+        shown = json.loads(run(team, "status", *group, "-o", "json").stdout)
+        assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
+        lifted = run(team, "resume", "re:re:2", *group)
+        assert (lifted.exit_code, "lifted re:re:2" in lifted.stdout) == (0, True)
+    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
+@played()
 def test_status_says_what_workers_have_paused(team: Team) -> None:
     """A hold of a worker's own for an outage: who, which, why, until when."""
     consumer = team.subscribed("billing-1")
@@ -69,6 +64,7 @@ def told(team: Team, *more: str) -> str:
     return run(team, "status", "--group", team.group, *more).stdout
 
 
+@played()
 def test_resume_names_what_still_holds(team: Team) -> None:
     """Two owners never touch each other's holds."""
     consumer = team.subscribed()
@@ -84,6 +80,7 @@ def test_resume_names_what_still_holds(team: Team) -> None:
     assert "operator:alice  since" not in ended.stdout
 
 
+@played()
 def test_lifting_a_members_own_group_hold(team: Team) -> None:
     """The member that placed it may be gone for good."""
     consumer = team.subscribed()
@@ -96,6 +93,7 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
     poll_until(consumer, lambda: not consumer.paused())
 
 
+@played()
 def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
     """Also not once the hold's time is over."""
     consumer = team.subscribed()
@@ -128,6 +126,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
         ("status",),
     ],
 )
+@played()
 def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
     """A typing error must not look like a group that is quiet, or resumed."""
     team.settled(team.subscribed())
@@ -140,6 +139,7 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
     assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
+@played()
 def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
     """And ``status`` without a group is ``groups``."""
     consumer = team.subscribed()
@@ -156,6 +156,7 @@ def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
     assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
 
 
+@played()
 def test_doctor_does_not_know_the_group(team: Team) -> None:
     team.settled(team.subscribed())
     ended = run(team, "doctor", "--group", f"{team.group}x")
@@ -163,6 +164,7 @@ def test_doctor_does_not_know_the_group(team: Team) -> None:
     assert f"no group '{team.group}x' here, and no hold for it; did you" in ended.stdout
 
 
+@played()
 def test_a_user_without_a_name_is_asked_for_one(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
 )
+@played()
 def test_bad_input_is_one_line_and_nothing_is_written(
     team: Team, arguments: tuple[str, ...], said: str
 ) -> None:
@@ -212,6 +215,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
+@played()
 def test_what_was_written_is_said_though_it_cannot_be_read_back(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,73 +245,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     assert "the broker refuses" in ended.stderr
 
 
-@pytest.mark.parametrize("as_json", [(), ("-o", "json")])
-@pytest.mark.parametrize("command", ["pause", "extend", "resume"])
-def test_what_was_written_is_said_though_it_cannot_be_printed(
-    team: Team, command: str, as_json: tuple[str, ...]
-) -> None:
-    """A full disk is told on stderr, beside that the hold is placed all the same."""
-    asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
-    asked += {
-        "pause": ["--reason", "x", "--future"],
-        "extend": ["--for", "2h"],
-        "resume": [],
-    }[command]
-    if command != "pause":
-        team.operator_holds("@all", owner="alice", for_=60)
-    with Path("/dev/full").open("w") as disk:
-        ended = in_a_process(team, asked, stdout=disk)
-    done = {"pause": "held", "extend": "extended", "resume": "lifted"}[command]
-    line = (
-        f"safeconsumer: {done} and acknowledged: @all; but the rest is not shown: "
-        "this system refuses: [Errno 28] No space left on device\n"
-    )
-    assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
-
-
-@pytest.mark.parametrize("command", ["pause", "status", "groups", "resume"])
-def test_without_any_output_a_command_does_what_it_should(
-    team: Team, command: str
-) -> None:
-    """As programs are started that nobody listens to: no stdin, no stdout."""
-    asked = {
-        "pause": ["@all", "--reason", "x", "--future", "--group", team.group],
-        "groups": [],
-    }.get(command, ["--group", team.group])
-    asked += ["@all"] if command == "resume" else []
-    if command != "pause":
-        team.operator_holds("@all", owner="alice")
-    owner = ["--owner", "alice"] if command in {"pause", "resume"} else []
-    ended = in_a_process(
-        team, [command, *asked, *owner], first="import os; os.close(0); os.close(1); "
-    )
-    assert (ended.returncode, ended.stderr) == (Status.DONE, "")
-    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)[
-        "records"
-    ]
-    assert past[-1]["is_held"] == (command != "resume")
-
-
-def in_a_process(
-    team: Team, arguments: list[str], *, stdout: IO[str] | None = None, first: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does: streams are what they are there."""
-    # Descriptors are closed before Python looks at its streams.
-    code = "import sys; from safeconsumer.cli.main import main; main()"
-    program = [sys.executable, "-c", code, *arguments, *where(team)]
-    if first:
-        closing = f"{first}os.execv(sys.executable, sys.argv[1:])"
-        program = [sys.executable, "-c", f"import sys; {closing}", *program]
-    return subprocess.run(  # noqa: S603 - our own code
-        program,
-        stdout=stdout or subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
+@played()
 def test_a_resume_is_written_though_nothing_can_be_read(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,11 +265,12 @@ def test_a_resume_is_written_though_nothing_can_be_read(
     assert [one["is_held"] for one in past] == [True, False]
 
 
-def refusing(*_: object) -> Any:  # noqa: ANN401 - of several
+def refusing(*_: object, **__: object) -> Any:  # noqa: ANN401 - of several
     message = "orders"
     raise TopicAuthorizationFailedError(message)
 
 
+@played()
 def test_an_unfit_topic_is_refused(team: Team) -> None:
     team.settings = Control.prefixed(f"lossy-{team.group}-")
     team.create(team.settings.operator_topic, {"cleanup.policy": "delete"})
@@ -341,6 +280,7 @@ def test_an_unfit_topic_is_refused(team: Team) -> None:
     assert (status, "cleanup.policy=compact" in line) == (Status.REFUSED, True)
 
 
+@played()
 def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
     """It may be run again at any time."""
     team.settings = Control.prefixed(f"new-{team.group}-")
@@ -360,6 +300,7 @@ def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
     assert placed.exit_code == Status.DONE
 
 
+@played()
 def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) -> None:
     """Kafka takes no partition away: nothing is changed, and doctor says the same."""
     team.settings = Control.prefixed(f"wide-{team.group}-")
@@ -372,6 +313,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
     assert "must have 1: delete it" in ended.stdout
 
 
+@played()
 def test_one_cause_is_one_problem(team: Team) -> None:
     """Without control topics nothing else can be right or wrong."""
     team.settings = Control.prefixed(f"none-{team.group}-")
@@ -384,6 +326,7 @@ def test_one_cause_is_one_problem(team: Team) -> None:
         assert f"there is no topic {team.settings.operator_topic}: safe" in line
 
 
+@played()
 def test_doctor_finds_what_is_wrong(team: Team) -> None:
     """And says what to do; the status tells a script."""
     plain = team.subscribed("plain", control=None)
@@ -406,6 +349,7 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
+@played()
 def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
     """Without an authorizer too: that any client may write holds is a note."""
     consumer = team.subscribed()
@@ -427,6 +371,7 @@ def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
     assert ended.exit_code == Status.DONE
 
 
+@played()
 def test_without_the_status_topic_the_rest_is_known(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,11 +399,12 @@ def test_without_the_status_topic_the_rest_is_known(
         assert "plain client" not in one.output
 
 
+@played()
 def test_doctor_tells_what_it_found_before_the_cluster_went_away(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And by the status what kept it from the rest."""
-    monkeypatch.setattr(Operator, "standing", refusing)
+    monkeypatch.setattr(Operator, "told", refusing)
     for form in ((), ("-o", "json")):
         ended = run(team, "doctor", *form)
         assert ended.exit_code == Status.REFUSED
@@ -468,6 +414,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(
     assert json.loads(ended.stdout)[-1]["rank"] == "PROBLEM"
 
 
+@played()
 def test_a_topic_of_something_else_has_no_holds(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,6 +442,7 @@ def test_a_topic_of_something_else_has_no_holds(
     assert waited.exit_code == Status.FAILED
 
 
+@played()
 def test_watching_ends_with_an_interrupt(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

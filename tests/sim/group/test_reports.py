@@ -17,12 +17,11 @@ from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
-
-pytestmark = pytest.mark.any_broker
-embedded = pytest.mark.embedded_broker
+from tests.sim.group.teams import played
 
 
 @pytest.mark.contract("G1")
+@played()
 def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
     """Nothing is delivered; after it is lifted everything is, from the first on."""
     team.operator_holds(team.topic)
@@ -36,6 +35,7 @@ def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
 
 
 @pytest.mark.contract("G1")
+@played()
 def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
     """Any member lifts it; an operator's hold of the same scope stays."""
     first, second = team.subscribed("a"), team.subscribed("b")
@@ -54,6 +54,7 @@ def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
     poll_all(both, lambda: [h.owner for h in first.holds()] == ["operator:alice"])
 
 
+@played()
 def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
     raised: list[BaseException] = []
     consumer = team.member()
@@ -75,6 +76,7 @@ def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
 
 
 @pytest.mark.contract("G2")
+@played()
 def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
     """The barrier is about assignments, not about joins."""
     team.operator_holds(f"{team.topic}:0")
@@ -86,6 +88,7 @@ def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
 
 
 @pytest.mark.contract("G8")
+@played()
 def test_members_report_what_they_obey(team: Team) -> None:
     """Also that it is quiet, soon after it is."""
     consumer = team.subscribed("reporter")
@@ -108,6 +111,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
     assert report.applied[team.settings.operator_topic] == done.offset + 1
 
 
+@played()
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
     """sys.exit() in a hook ends the thread that delivers: not this one."""
     asked = []
@@ -127,7 +131,7 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
 # ---------------------------------------------------------------- the group's own holds
 
 
-@embedded
+@played()
 def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
     """The error says what was acknowledged; nothing half-done stays."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
@@ -138,7 +142,7 @@ def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
     assert consumer.holds() == ()
 
 
-@embedded
+@played()
 def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
     """A hold for good does not turn into one that ends."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
@@ -151,6 +155,7 @@ def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
     assert (hold.reason, hold.expires_at) == ("for good", None)
 
 
+@played()
 def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> None:
     """A lease comes nearer to retention, however often and by whom it is renewed."""
     control = team.with_settings(status_topic=None)
@@ -183,7 +188,7 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> 
     assert again.since == again.at
 
 
-@embedded
+@played()
 def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +213,7 @@ def _tried(consumer: SafeConsumer, topic: str) -> None:
         consumer.pause_group(topic, reason="for a moment", for_=0.05)
 
 
-@embedded
+@played()
 def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +230,7 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
 
 
+@played()
 def test_a_static_member_that_was_closed_has_stopped(team: Team) -> None:
     """Kafka lists it until its session ends; it does not die, hang or disobey."""
     consumer = team.subscribed("a", control=team.quick, group_instance_id="one")
