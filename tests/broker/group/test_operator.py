@@ -115,7 +115,9 @@ def test_a_broker_that_stops_answering(team: Team) -> None:
     with Operator(team.broker.client_config, team.quick) as operator:
 
         def look(seconds: float) -> int:
-            return len(operator.within(seconds, lambda one: one.standing(team.group)[0]))
+            return len(
+                operator.within(seconds, lambda one: one.standing(team.group)[0])
+            )
 
         assert look(20.0) == 1
         silence = team.broker.hold("ListOffsets", client_id="safeconsumer-cli")
