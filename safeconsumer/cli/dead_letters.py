@@ -116,8 +116,6 @@ def list_letters(
     wanted = _wanted(filters)
     with explained(context), letters.opened(base(), topic) as there:
         several = sorted(there.read(wanted), key=lambda one: one.record.timestamp)
-        if not several:
-            _say_unmet(there)
         if output.is_json:
             output.document([*map(letters.document, several)])
             return
@@ -243,22 +241,14 @@ def replay(  # noqa: PLR0913 - one parameter per option
                     "one stops, without --again"
                 )
             (_rehearse if is_dry else _replay)(replaying)
-            if not replaying.selected:
-                _say_unmet(there)
-                if single:
-                    message = f"there is no record at {which}"
-                    raise CommandError(message, Status.FAILED)
+            if single and not replaying.selected:
+                message = f"there is no record at {which}"
+                raise CommandError(message, Status.FAILED)
         _conclude(context, replaying, " without --again" if is_again else "")
 
 
 def _say(line: str) -> None:
     click.echo(f"safeconsumer: {printable(line)}", err=True)
-
-
-def _say_unmet(there: letters.Letters) -> None:
-    # A name that is spelled wrong finds nothing, as one does whose letters are gone.
-    if said := there.there_are():
-        _say(f"no letter is selected; {said}")
 
 
 def _rehearse(replaying: Replay) -> None:

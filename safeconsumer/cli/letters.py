@@ -1,7 +1,6 @@
 """Reads a topic of dead letters, and shows what is in it."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,7 +23,6 @@ from safeconsumer.worker.letters_format import (
 
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-_NAMES = 10  # the most names of a kind that a line gives
 
 
 @frozen(kw_only=True)
@@ -131,8 +129,6 @@ class Letters:
         self._tps = [TopicPartition(topic, number) for number in sorted(numbers)]
         self.begins: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
-        self._errors: Counter[str] = Counter()
-        self._origins: Counter[str] = Counter()
         if self._tps:
             self.consumer.assign(self._tps)
             self.begins = self.consumer.beginning_offsets(self._tps)
@@ -169,23 +165,7 @@ class Letters:
         if at is not None:
             ends = {tp: min(end, at + 1) for tp, end in ends.items()}
         for _, several in records.read(self.consumer, starts, ends, is_over):
-            for one in map(found, several):
-                if one.letter is not None:
-                    self._errors[one.letter.exception or "none"] += 1
-                    self._origins[one.letter.topic] += 1
-                yield one
-
-    def there_are(self) -> str:
-        """Say which errors and topics the letters have that were read; empty if none."""
-        counts = (self._errors, self._origins)
-        errors, origins = (
-            ", ".join(map(_counted, one.most_common(_NAMES))) for one in counts
-        )
-        return f"there are: --error {errors}; --from {origins}" if errors else ""
-
-
-def _counted(name: tuple[str, int]) -> str:
-    return f"{name[0]} ({name[1]})"
+            yield from map(found, several)
 
 
 @contextmanager

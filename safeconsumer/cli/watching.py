@@ -24,7 +24,6 @@ from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.backlog import Backlog, Pace, backlog
-from safeconsumer.group.durations import words_of
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
@@ -121,7 +120,7 @@ def _show_outage(output: Output, group: str, why: str) -> None:
         output.document({"group": group, "unread": [why]}, is_one_line=True)
         return
     click.clear()
-    lines = [_clock(None), f"group {group}: unknown, {why}"]
+    lines = [_clock(), f"group {group}: unknown, {why}"]
     output.lines([*lines, "members go on obeying what they read last"])
 
 
@@ -136,18 +135,12 @@ def _show(
     lines = group_text.status_lines(view_of(picture), waits)
     if is_watching:
         click.clear()
-        lines = [_clock(picture), *lines]
+        lines = [_clock(), *lines]
     output.lines(lines)
 
 
-def _clock(picture: Picture | None) -> str:
-    here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
-    if picture is None or picture.now is None:
-        return here
-    apart = picture.now + (time.monotonic() - picture.taken_at) - time.time()
-    differs = abs(apart) >= 1
-    way = "ahead" if apart > 0 else "behind"
-    return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
+def _clock() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
 
 
 @click.command(cls=Command, epilog=EPILOG)

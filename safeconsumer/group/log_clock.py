@@ -56,10 +56,6 @@ class LogClock:
         """Seconds that never go back."""
         return self._passed()
 
-    def knows(self, newest: float) -> bool:
-        """Tell whether :meth:`now` would answer without waiting."""
-        return self._anchor is not None or abs(self._wall() - newest) <= _AGREE
-
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
         Return the broker's time; infinity if no records come and our clock is behind.

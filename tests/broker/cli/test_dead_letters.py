@@ -75,18 +75,6 @@ def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> No
     assert sorted(found) == [f"{post.dead}:0@{n}" for n in offsets]
 
 
-def test_a_name_that_no_letter_has(post: Post) -> None:
-    """A filter with a mistyped name finds nothing, and says what there is."""
-    post.put(error=KeyError("a"))
-    post.put()
-    post.put()
-    there = f"--error builtins.ValueError (2), builtins.KeyError (1); --from {post.topic} (3)"
-    said = f"safeconsumer: no letter is selected; there are: {there}\n"
-    assert post.run("list", "--error=Valu").stderr == said
-    assert post.run("replay", "--dry-run", "--from=order").stderr == said
-    assert post.run("list", "--error=Valu", "--error=KeyError").stderr == ""
-
-
 @pytest.mark.parametrize(
     ("command", "options", "status"),
     [

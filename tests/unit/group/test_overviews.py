@@ -1,6 +1,5 @@
 """What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
 
-import time
 from typing import Any
 
 import pytest
@@ -381,13 +380,6 @@ def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
     assert set(waits.document().values()) == {None}
     known = backlog_of(evolve(seen, lags={ZERO: 5, ONE: 1}), {ZERO: 3, ONE: 0})
     assert known.lines() == ["lag 6, 3 written since the hold"]
-
-
-def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
-    """The broker's time is of the end of the look, and what came since is known."""
-    seen = evolve(picture(A), now=time.time() - 30.0, taken_at=time.monotonic() - 30.0)
-    assert "the broker is" not in watching._clock(seen)
-    assert "behind" in watching._clock(evolve(seen, taken_at=time.monotonic()))
 
 
 # ---------------------------------------------------------------- placing
