@@ -183,6 +183,7 @@ class Worker:
                 :class:`LifespanError` if the lifespan is the reason.
             WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.
+            JournalError: the consumer keeps a journal, which cannot be written.
             BaseException: an exception of a handler that is no ``Exception``, such as
                 ``SystemExit``; also what ``poll`` raises. Running handlers are waited
                 for, and what was done is committed first.

@@ -282,7 +282,7 @@ class Program:
         self.consumer = SafeConsumer("t", **self._settings)
         steps = (
             *(self._poll, self._poll, self._iterate, self._peek, self._commit),
-            *(self._pause, self._resume, self._go_back, self._wait),
+            *(self._pause, self._resume, self._go, self._wait),
         )
         while not self.is_draining:
             with suppress(KafkaError, ValueError):  # it has left by then
@@ -328,13 +328,16 @@ class Program:
         else:
             self.consumer.resume(*self._some(), "t", owner=owner)
 
-    def _go_back(self) -> None:
+    def _go(self) -> None:
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
-                self.consumer.seek(tp, max(0, at - self.lab.rng.randrange(4)))
-        if (some := self._some()) and self.lab.rng.random() < 0.1:
-            self.consumer.seek_to_beginning(*some)
+                end = self.consumer.highwater(tp) or at  # what lies behind it is reset
+                to = at + self.lab.rng.randrange(-4, 3)
+                self.consumer.seek(tp, max(0, min(to, end)))
+        if (some := self._some()) and self.lab.rng.random() < 0.2:
+            go = self.consumer.seek_to_beginning, self.consumer.seek_to_end
+            self.lab.rng.choice(go)(*some)
 
     def _wait(self) -> None:
         self.lab.sleep(self.lab.rng.random() * 3)

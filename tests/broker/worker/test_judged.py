@@ -16,6 +16,7 @@ from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
 from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
+from tests.harness.worker.planted import PLANTS
 
 pytestmark = pytest.mark.any_broker
 
@@ -42,7 +43,7 @@ class Journals:
             partition_assignment_strategy=[ASSIGNORS[protocol]],
         )
         if settings.get("executor") == "process":
-            settings["concurrency"] = 2  # each takes a second to start
+            settings.setdefault("concurrency", 2)  # each takes a second to start
         settings = {"order": "key", "retry": QUICK, **settings}
         return self._lab.run(handle, consumer, **settings)
 
@@ -98,20 +99,20 @@ def _mixed(count: int) -> list[str]:
 
 
 @pytest.mark.contract("W5", "W10")
-@in_all
-@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_a_worker_under_holds_is_clean(
-    lab: Lab, journals: Journals, tmp_path: Path, executor: str, policy: str
+    lab: Lab, journals: Journals, tmp_path: Path, executor: str
 ) -> None:
     """W4, W5, W7, W10: with retries, poison, rejected records and holds all along."""
     count = journals.produce(_mixed(RECORDS))
+    policy = "skip" if executor == "asyncio" else "dead_letter"
     running = journals.run(
         _handler(executor, tmp_path), executor=executor, **journals.ending(policy)
     )
     consumer = running.worker.consumer
     for number in range(RECORDS // 10):
         wait_for(lambda: running.worker.stats().running, "handlers that wait")
-        with consumer.held(lab.topic, owner="alice"):
+        with consumer.held(lab.topic):
             (tmp_path / f"round{number}").touch()
             wait_for(lambda: not running.worker.stats().running, "them to end")
     running.wait_done(count)
@@ -121,6 +122,29 @@ def test_a_worker_under_holds_is_clean(
     said = Counter(entry.event for entry in journals.entries())
     assert said["running"] > 3
     assert said["completed"] == count // 5
+    assert said["handle"] == said["handled"] > count
+
+
+@pytest.mark.contract("W5", "W10")
+@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+def test_processes_under_holds_are_clean(
+    lab: Lab, journals: Journals, tmp_path: Path, policy: str
+) -> None:
+    """W4, W5, W7, W10: what is handed over when a hold comes may begin, and no more."""
+    count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
+    running = journals.run(
+        Recording(tmp_path), executor="process", **journals.ending(policy)
+    )
+    for part in range(5):
+        running.wait_done(part * count // 5)
+        with running.worker.consumer.held(lab.topic):
+            wait_for(lambda: not running.worker.stats().running, "them to end")
+    running.wait_done(count)
+    running.end()
+    assert lab.committed() == {0: 80, 1: 80}
+    assert journals.broken() == set()
+    said = Counter(entry.event for entry in journals.entries())
+    assert said["completed"] == 2 * count // 5
     assert said["handle"] == said["handled"]
 
 
@@ -192,6 +216,34 @@ def test_what_a_process_took_with_it(
     assert journals.broken() == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert any(one["done"] for one in handed)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_worker_that_breaks_its_promise_is_found(
+    lab: Lab,
+    journals: Journals,
+    tmp_path: Path,
+    plant: Any,  # noqa: ANN401 - one of them
+) -> None:
+    """W4, W7, W10: its handlers run in other processes, and the fault is in its own."""
+    count = journals.produce(["", "until=held", *[""] * 98])
+    with pytest.MonkeyPatch.context() as patch:
+        check_name = plant(patch)
+        running = journals.run(
+            Recording(tmp_path),
+            executor="process",
+            concurrency=3,  # two wait for the hold
+            commit=Commit(every=0.05),
+        )
+        wait_for(lambda: running.worker.stats().commits > 1, "a commit")
+        running.worker.consumer.pause(lab.topic, owner="ops")
+        (tmp_path / "held").touch()
+        wait_for(lambda: not running.worker.stats().running, "them to end")
+        running.worker.consumer.resume_all(owner="ops")
+        running.wait_done(count)
+        running.worker.stop()
+        running.wait_end()
+    assert check_name in journals.broken()
 
 
 @pytest.mark.parametrize("asks", [True, False])

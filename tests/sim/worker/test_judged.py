@@ -28,11 +28,8 @@ from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.progress import Watermark
-from safeconsumer.worker.queue import Queue
 from tests.harness.audit.telling import Line, findings_of, read
+from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
@@ -162,7 +159,7 @@ def test_a_worker_with_a_journal_is_judged(
         settings={**TEXT, "journal": tmp_path, "max_poll_records": 7},
     )
     for _ in range(3):
-        with run.consumer.held("t", owner="ops"):
+        with run.consumer.held("t"):
             lab.sleep(0.2)
         lab.sleep(0.2)
     run.done(100)
@@ -304,7 +301,7 @@ def test_workers_that_come_and_go_are_judged(
     first.done(20)
     second = Working(lab, told_to(lab), name="second", **options)
     settled(lab, first, second)
-    with second.consumer.held("t", owner="ops"):
+    with second.consumer.held("t"):
         lab.sleep(1.0)
     expel(lab)
     settled(lab, first, second)
@@ -425,40 +422,8 @@ def test_an_outage_that_a_breaker_knows(
 # ------------------------------------------------------------ planted
 
 
-def commits_too_far(patch: pytest.MonkeyPatch) -> str:
-    """Commit beyond a record that is in its handler."""
-    commit_soon = ConsumerClient.commit_soon
-
-    def further(self: Any, marks: Any, then: Any) -> None:
-        beyond = {tp: Watermark(mark.offset + 1) for tp, mark in marks.items()}
-        commit_soon(self, beyond, then)
-
-    patch.setattr(ConsumerClient, "commit_soon", further)
-    return "W4"
-
-
-def keeps_no_order(patch: pytest.MonkeyPatch) -> str:
-    """Hand a lane out again while its task is out."""
-    note = Queue._note_running
-
-    def note_and_go_on(self: Any, lane: Any, count: int) -> None:
-        note(self, lane, count)
-        if lane.runs:
-            self.make_ready(lane)
-
-    patch.setattr(Queue, "_note_running", note_and_go_on)
-    return "W7"
-
-
-def looks_at_no_hold(patch: pytest.MonkeyPatch) -> str:
-    """Begin whatever is queued."""
-    never = property(lambda _: False, lambda *_: None)
-    patch.setattr(Epoch, "is_held", never)
-    return "W10"
-
-
 @in_both
-@pytest.mark.parametrize("plant", [commits_too_far, keeps_no_order, looks_at_no_hold])
+@pytest.mark.parametrize("plant", PLANTS)
 @simulated(seeds=1)
 def test_a_worker_that_breaks_its_promise_is_found(
     lab: Lab, tmp_path: Path, executor: str, plant: Any
