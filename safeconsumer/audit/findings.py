@@ -50,7 +50,7 @@ class Finding:
     One promise that was broken.
 
     Attributes:
-        check: the check, one of :data:`safeconsumer.audit.checker.CHECKS`.
+        check: the check, one of :data:`safeconsumer.audit.results.CHECKS`.
         case: the group and the partition.
         member: the member that broke it; "" for several members together.
         offset: the first offset concerned, or None.

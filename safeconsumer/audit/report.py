@@ -17,7 +17,7 @@ class Row:
 
     Attributes:
         group: the consumer group; "" for none.
-        check: one of :data:`safeconsumer.audit.checker.CHECKS`.
+        check: one of :data:`safeconsumer.audit.results.CHECKS`.
         topic: the topic.
         partition: the number of the partition.
         violations: how often the promise was broken.

@@ -273,7 +273,9 @@ class JournalWriter:
 
     def _opened(self, number: int, end: "_End") -> "_End":
         name = self._name if number == 1 else f"{self._name}.{number:06}"
-        path = self._folder / f"{name.replace('/', '_')}.journal"
+        # Spark, as others, passes over files whose names begin with a dot or a dash below.
+        shown = name.replace("/", "_").lstrip("._")
+        path = self._folder / f"{shown}.journal"
         group = self._first_group  # of all parts, so that they are found together
         head = {"journal": VERSION, "member": self._name, "group": group}
         now = self.now()

@@ -46,7 +46,7 @@ _SHIPPED = ("safeconsumer", "attr", "attrs")
 
 def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the verdicts on the journals at a path, with the columns of :data:`FINDINGS`.
+    Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
     There is a row for each check of each group and partition, with the number of
     violations and the first of them. A check that could not be judged says why in
@@ -55,7 +55,7 @@ def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame: 
 
     Args:
         spark: the session; executors need msgspec and pyarrow, and this package or
-            :func:`shipped`.
+            ``safeconsumer.spark.auditing.shipped``.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
 

@@ -79,7 +79,7 @@ _CHANGE = (
 
 def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the entries of delivery journals, a row each, with the columns of :data:`SCHEMA`.
+    Return the entries of delivery journals, a row each, with the columns of ``SCHEMA``.
 
     A field that an entry does not have is null. Lines that are no entries are left out;
     :func:`~safeconsumer.spark.findings` tells what is broken or missing.

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner, Result
 
 from safeconsumer import spark as safe
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.loading import load
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli import sparking
@@ -23,23 +25,30 @@ from safeconsumer.spark.auditing import SparkJournals, _said
 from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
+from tests.harness.docs.pages import ROOT, blocks
 from tests.unit.cli.test_audit import written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
-def fleets(folder: Path) -> Path:
-    """Write every bad and every good fleet, and 20 random ones, each with its topic."""
+def fleets(folder: Path) -> Control:
+    """Write all fleets and 20 random ones, each with its topic; return who held them."""
     folder.mkdir()
+    spans: list[Span] = []
     makes = [make() for make in (*BAD, *GOOD)]
     makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - no secret
     for number, fleet in enumerate(makes):
+        control = control_in(fleet)
+        for span in () if control is None else control.spans:
+            scope = span.scope.replace("orders", f"orders{number}")
+            spans.append(evolve(span, scope=scope))
         for place, told in enumerate(fleet):
             text = told.text().replace("orders", f"orders{number}")
             text = text.replace('"member": "', f'"member": "{number}-{place}-', 1)
             (folder / f"{number}-{place}.journal").write_text(text)
-    return folder
+    return Control(spans=tuple(spans))
 
 
 def drawn(chance: random.Random) -> Fleet:
@@ -72,9 +81,10 @@ def drawn(chance: random.Random) -> Fleet:
 
 def test_spark_judges_as_one_process_does(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
     """S5: the same rows for all fleets, and the same number of journals."""
-    folder = fleets(tmp_path / "fleets")
+    folder = tmp_path / "fleets"
+    control = fleets(folder)
     with SparkJournals(spark, [f"file:{folder}/"]) as found:
-        for settings in (Settings(), Settings(is_drained=True)):
+        for settings in (Settings(control=control), Settings(is_drained=True)):
             expected = load([folder]).judged(settings)
             assert found.judged(settings) == expected
         assert len(found) == len(load([folder]))
@@ -170,11 +180,11 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
 
 def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
     """Each is read once, with the same columns and rows as all together."""
-    folder = written(tmp_path / "fleet", bad.a1())
+    folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
     stream = safe.journals(spark, str(folder), stream=True)
     writer = stream.writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint")
-    for fleet in (bad.a1(), bad.a2()):
+    for fleet in (bad.FLEETS["a1"](), bad.FLEETS["a2"]()):
         for number, told in enumerate(fleet):
             text = told.text().replace('"member": "', f'"member": "{len(fleet)}')
             (folder / f"{len(fleet)}-{number}.journal").write_text(text)
@@ -183,6 +193,31 @@ def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: AN
     found = spark.read.parquet(f"{tmp_path}/entries").drop("file").toJSON().collect()
     assert sorted(found) == sorted(whole)
     assert len(found) > 10
+
+
+def test_the_page_does_what_it_says(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Tables of journals, and a job that judges them each time when there are new parts."""
+    page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
+    asked, job = (one.code for one in blocks(page) if one.language == "python")
+    folder = written(tmp_path / "journals", bad.FLEETS["a1"]())
+    exec(asked.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
+    shown = capsys.readouterr().out
+    assert "|     a|orders|        0|      7|" in shown
+    assert "orders was held by alice" in shown
+    for number in range(2):
+        text = (
+            bad.FLEETS["a1"]()[0].text().replace('"member": "', f'"member": "{number}')
+        )
+        (folder / f"more{number}.journal").write_text(text)
+        exec(job.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
+        found = spark.read.parquet(f"{tmp_path}/findings").where("check = 'A1'")
+        assert [row.violations for row in found.collect()] == [number + 2]
+    entries = spark.read.parquet(f"{tmp_path}/entries")
+    assert entries.count() == safe.journals(spark, str(folder)).count()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +270,7 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:
     assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
 
 
-@pytest.mark.parametrize("make", [bad.a1])
+@pytest.mark.parametrize("make", [bad.FLEETS["a1"]])
 def test_the_command_says_what_it_says_without_spark(
     tmp_path: Path,
     spark: Any,  # noqa: ANN401 - pyspark's

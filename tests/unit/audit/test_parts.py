@@ -256,3 +256,12 @@ def test_a_process_killed_in_the_middle_of_beginning_a_part(
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
     assert len(told) <= len(found) <= len(told) + 1  # the last one was not told of
+
+
+@pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
+def test_no_file_is_hidden(tmp_path: Path, member: str) -> None:
+    """Spark passes over names that begin so, and says nothing."""
+    writer = JournalWriter(tmp_path, member=member)
+    writer.close()
+    assert writer.path.name.startswith("billing-")
+    assert opened(writer.path).member.startswith(f"{member}-")
