@@ -51,7 +51,10 @@ nitpick_ignore = [
     *(("py:exc", name) for name in dir(kafka.errors)),
     ("py:class", "optional"),  # kafka-python writes "timeout (int, optional)"
     ("py:class", "TopicPartition"),
-    ("py:class", "safeconsumer.audit.results.Settings"),  # of the judge: how-to/audit.md
+    (
+        "py:class",
+        "safeconsumer.audit.results.Settings",
+    ),  # of the judge: how-to/audit.md
     ("py:class", "CompiledPattern"),  # what re.Pattern and google-re2's have in common
     ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
     ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
