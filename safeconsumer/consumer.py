@@ -5,7 +5,6 @@ import math
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import (
     Callable,
     Generator,
@@ -25,6 +24,7 @@ from datetime import timedelta
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from attrs import define
 from kafka import KafkaConsumer as UpstreamConsumer
 
 from safeconsumer._interrupts import is_of_handler
@@ -215,7 +215,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
         # Of blocks of held() that are over, while their holds are not lifted yet.
-        self._safe_ended: deque[tuple[str, tuple[Target, ...]]] = deque()
+        self._safe_ended: dict[_EndedBlock, None] = {}
         self._safe_control: GroupControl | None = None
         self._safe_journal: Recorder | None = None
         with ExitStack() as undo:
@@ -318,8 +318,7 @@ class SafeConsumer(UpstreamConsumer):
         self._fetcher.recover_undelivered()
         if self._safe_interrupted is not None:
             self._safe_surely(self._safe_interrupted)
-        if self._safe_ended:
-            self._safe_end_blocks()
+        self._safe_end_interrupted()
         self._safe_ledger.deliver()
         is_step = self._safe_iteration.is_stepping()
         # A step of an iteration writes the records that it yields, one by one.
@@ -600,7 +599,7 @@ class SafeConsumer(UpstreamConsumer):
             owner = f"held-{next(_held_numbers)}"
         for one in targets:
             scope_of(one)  # a bad one is refused here, and not at the end
-        ended = owner, targets
+        block = _EndedBlock(owner, targets)
         lifetime = Lifetime.UNTIL_RESUMED
         try:
             self.pause(
@@ -608,26 +607,39 @@ class SafeConsumer(UpstreamConsumer):
             )
         except BaseException as error:
             if not isinstance(error, Exception) or is_of_handler(error):
-                self._safe_ended.append(ended)  # it may be placed
-                self._safe_end_blocks()
+                self._safe_ended[block] = None  # it may be placed
+                self._safe_end(block)
             raise
         try:
             yield
         finally:
-            self._safe_ended.append(ended)
-            self._safe_end_blocks()
+            self._safe_ended[block] = None
+            self._safe_end(block)
 
-    def _safe_end_blocks(self) -> None:
-        # What a signal handler interrupts is done by the next poll, or before a pause.
-        for ended in tuple(self._safe_ended):
-            owner, targets = ended
-            if owner == APP:  # its whole pauses go on
-                keys = [(scope_of(one), owner) for one in targets]
-                self._safe_lift(keys, owner=owner)
+    def _safe_end(self, block: "_EndedBlock") -> None:
+        # Who takes it out lifts its hold, and nobody else: another thread that was slow
+        # would lift that of a later block. What a signal handler interrupts is put back,
+        # for the next poll or pause.
+        try:
+            if self._safe_ended.pop(block, block) is block:
+                return  # another thread has taken it out
+            if block.owner == APP:  # its whole pauses go on
+                keys = [(scope_of(one), block.owner) for one in block.targets]
+                self._safe_lift(keys, owner=block.owner)
             else:
-                self.resume(*targets, owner=owner)
-            with suppress(ValueError):  # another thread has done it
-                self._safe_ended.remove(ended)
+                self.resume(*block.targets, owner=block.owner)
+            block.is_lifted = True
+        except BaseException:
+            block.is_interrupted = True
+            if not block.is_lifted:
+                self._safe_ended[block] = None
+            raise
+
+    def _safe_end_interrupted(self) -> None:
+        if self._safe_ended:
+            for block in tuple(self._safe_ended):
+                if block.is_interrupted:
+                    self._safe_end(block)
 
     def pause_group(
         self,
@@ -1009,8 +1021,7 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        if self._safe_ended:
-            self._safe_end_blocks()
+        self._safe_end_interrupted()
         checked_placer(owner)
         reason = checked_reason(reason)
         seconds = checked_duration(for_)
@@ -1075,6 +1086,16 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
+
+
+@define(eq=False)
+class _EndedBlock:
+    """A block of ``held()`` that is over, until its hold is lifted."""
+
+    owner: str
+    targets: tuple[Target, ...]
+    is_interrupted: bool = False  # and whoever comes next ends it
+    is_lifted: bool = False
 
 
 class _WokenUpError(Exception):
