@@ -51,7 +51,10 @@ nitpick_ignore = [
     *(("py:exc", name) for name in dir(kafka.errors)),
     ("py:class", "optional"),  # kafka-python writes "timeout (int, optional)"
     ("py:class", "TopicPartition"),
-    ("py:class", "safeconsumer.audit.results.Settings"),  # of the judge: how-to/audit.md
+    (
+        "py:class",
+        "safeconsumer.audit.results.Settings",
+    ),  # of the judge: how-to/audit.md
     ("py:class", "CompiledPattern"),  # what re.Pattern and google-re2's have in common
     ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
     ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
@@ -68,10 +71,13 @@ copybutton_prompt_text = "$ "
 _INSIDE = frozenset({"attach", "bridge"})
 _ROOMS = (
     "safeconsumer",
+    "safeconsumer.errors",
     "safeconsumer.events",
+    "safeconsumer.holds",
     "safeconsumer.metrics",
     "safeconsumer.spark",
     "safeconsumer.testing",
+    "safeconsumer.worker",
 )
 
 
@@ -101,9 +107,12 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
     ]
 
 
-def _to_design(_app: Any, _page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
+def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
     """Have links to design records, as they are right in the repository, work here."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
+    if page == "releasing":  # it stands one folder higher
+        for name in ("design/", "CHANGELOG.md"):
+            source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
 
 
 def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 import reference_tables
 
-import safeconsumer
-from safeconsumer import events, metrics, spark, testing
+from safeconsumer import errors, events, holds, metrics, spark, testing, worker
 from safeconsumer.cli import commands
 from safeconsumer.cli.errors import MEANINGS
 from tests.unit.contract import matrix
@@ -80,26 +79,24 @@ def _design() -> dict[str, bytes]:
     return found
 
 
-_HEADS = {
-    "consumer": "The consumer",
-    "holds": "Holds",
-    "group": "Groups",
-    "worker": "Workers",
-    "errors": "Errors",
-}
-
-
-# What is public beside the root: it needs an extra, or is for few.
-_BESIDE = {
-    "Prometheus": (
-        "safeconsumer.metrics",
-        [name for name in metrics.__all__ if name != "METRICS"],
+# The pages of the API: their heads, and the modules whose names they have.
+_ROOMS = {
+    "consumer": ("The consumer", {"safeconsumer": ["SafeConsumer"]}),
+    "holds": (
+        "Holds and scopes",
+        {"safeconsumer": ["Hold", "Lifetime"], "safeconsumer.holds": holds.__all__},
     ),
-    "OpenTelemetry": ("safeconsumer.metrics.otel", ["Instruments"]),
-    "Journals": ("safeconsumer.journal.writer", ["JournalWriter"]),
+    "group": ("Groups", {"safeconsumer": ["Control"]}),
+    "worker": ("Workers", {"safeconsumer.worker": worker.__all__}),
+    "errors": ("Errors", {"safeconsumer.errors": errors.__all__}),
+    "prometheus": (
+        "Prometheus",
+        {"safeconsumer.metrics": [one for one in metrics.__all__ if one != "METRICS"]},
+    ),
+    "opentelemetry": ("OpenTelemetry", {"safeconsumer.metrics.otel": ["Instruments"]}),
+    "journals": ("Journals", {"safeconsumer.journal.writer": ["JournalWriter"]}),
+    "testing": ("Testing", {"safeconsumer.testing": testing.__all__}),
 }
-
-
 _DAILY = """# Python API
 
 The calls that most programs need; each links to its promise.
@@ -114,7 +111,7 @@ The calls that most programs need; each links to its promise.
 | end a `poll` that waits | {meth}`~safeconsumer.SafeConsumer.wakeup` |
 | work through records with slow handlers | {class}`~safeconsumer.Worker` |
 
-`KafkaConsumer` is `SafeConsumer`. Names stand in `safeconsumer` where no other module is shown.
+`safeconsumer` itself has what programs use every day: the consumer (`KafkaConsumer` is `SafeConsumer`), holds, and most of the worker; the rest stands in the modules that are shown.
 
 ```{toctree}
 :maxdepth: 1
@@ -123,23 +120,23 @@ The calls that most programs need; each links to its promise.
 
 
 def _api() -> dict[str, str]:
-    rest = [name for name in safeconsumer.__all__ if name != "KafkaConsumer"]
-    pages = {}
-    for room, head in _HEADS.items():
-        names = [name for name in rest if _room(name) == room]
-        rest = [name for name in rest if name not in names]
-        pages[room] = f"# {head}\n", *_documented("safeconsumer", names)
-    if rest:
-        message = f"no page of the API is for {rest}"
-        raise LookupError(message)
-    for head, (module, names) in _BESIDE.items():
-        pages[head.lower()] = f"# {head}\n", *_documented(module, names)
-    testing_names = _documented("safeconsumer.testing", testing.__all__)
-    pages["testing"] = "# Testing\n", *testing_names
+    pages = {
+        room: "\n".join(
+            [
+                f"# {head}\n",
+                *(
+                    line
+                    for module, names in rooms.items()
+                    for line in _documented(module, list(names))
+                ),
+            ]
+        )
+        for room, (head, rooms) in _ROOMS.items()
+    }
     index = _DAILY + "\n".join(pages) + "\n```\n"
     return {
         "api/index.md": index,
-        **{f"api/{name}.md": "\n".join(text) + "\n" for name, text in pages.items()},
+        **{f"api/{name}.md": text + "\n" for name, text in pages.items()},
     }
 
 
@@ -157,14 +154,6 @@ def _commands() -> dict[str, str]:
                 f"   :prog: safeconsumer {name}\n   :nested: full\n```\n"
             )
     return {"commands/index.md": "\n".join(index), **pages}
-
-
-def _room(name: str) -> str:
-    found = getattr(safeconsumer, name)
-    if isinstance(found, type) and issubclass(found, BaseException):
-        return "errors"
-    module = getattr(found, "__module__", type(found).__module__)
-    return module.split(".")[1]
 
 
 def _documented(module: str, names: list[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import attrs
 from kafka import TopicPartition
 
 import safeconsumer
+import safeconsumer.worker
 from safeconsumer._kafka import handover, installed
 from safeconsumer.console import api
 from safeconsumer.group import report_wire, settings, wire
@@ -55,7 +56,9 @@ def settings_page() -> str:
     lines = [_SETTINGS, *_table_of(safeconsumer.SafeConsumer)]
     for name, how in _ROOMS.items():
         lines += [f"\n## `{name}`\n", f"{how}\n"]
-        lines += _table_of(getattr(safeconsumer, name))
+        lines += _table_of(
+            getattr(safeconsumer, name, None) or getattr(safeconsumer.worker, name)
+        )
     return "\n".join(lines) + "\n"
 
 

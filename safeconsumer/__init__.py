@@ -5,45 +5,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safeconsumer._kafka.errors import (
-        BlockingCallInListenerError,
-        ConcurrentPollError,
-        ConsumerClosedError,
-        CorruptBatchError,
-        ForkedConsumerError,
-        IllegalTargetError,
-        NotConsumedError,
-        NotOwnedError,
-    )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
-    from safeconsumer.errors import (
-        ClientPropertyError,
-        ControlSettingError,
-        ControlTopicError,
-        ControlWriteError,
-        DecoderSettingError,
-        HeldDataLostError,
-        HoldSettingError,
-        HoldsUnreadableError,
-        HookTypeError,
-        JournalError,
-        MetricsSourceError,
-        MissingExtraError,
-        NotQuietError,
-        SafeConsumerError,
-        ScopeSyntaxError,
-        SparkSettingError,
-        SparkSetupError,
-        TargetTypeError,
-        TimestampError,
-        UnansweredBatchError,
-        UnsupportedKafkaPythonError,
-        WorkerSettingError,
-        WorkerStateError,
-    )
+    from safeconsumer.errors import SafeConsumerError
     from safeconsumer.group.settings import Control
     from safeconsumer.holds.hold import Hold, Lifetime
-    from safeconsumer.holds.scope import ALL, Everything, Partition, Pattern, Topic
+    from safeconsumer.holds.scope import ALL
     from safeconsumer.worker import (
         Batch,
         BatchFailure,
@@ -51,119 +17,74 @@ if TYPE_CHECKING:
         Commit,
         Context,
         DeadLetter,
-        DeadLetterLimitError,
-        DeserializationError,
         Drain,
-        Failure,
-        HandlerCancelledError,
-        HandlersFailError,
-        HandlerTimeoutError,
-        Health,
-        Histogram,
-        LifespanError,
         Limits,
         Pause,
-        ProcessDiedError,
         Pump,
         Record,
-        RecordFailedError,
         Reject,
-        Report,
         Retry,
         RetryLater,
-        Stats,
         StopWorker,
-        Tracing,
         Worker,
-        WorkerControl,
     )
 
 __version__ = "0.1.0"
 
-# The modules in which a public name is looked for, in this order, and those that would be
-# imported in vain for most names. They are imported when a name is first used: pytest
-# loads our plugin, and with it this package, in every session of every project that has
-# us installed, and must not import kafka-python there.
-_HOMES = ("errors", "holds.scope", "holds.hold", "_kafka.errors", "worker")
-_OWN_HOMES = {
+# What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``. The
+# module of each is imported when its name is first used: pytest loads our plugin, and with
+# it this package, in every session of every project that has us installed, and must not
+# import kafka-python there.
+_HOMES = {
+    "ALL": "holds.scope",
+    "Batch": "worker",
+    "BatchFailure": "worker",
+    "Breaker": "worker",
+    "Commit": "worker",
+    "Context": "worker",
     "Control": "group.settings",
+    "DeadLetter": "worker",
+    "Drain": "worker",
+    "Hold": "holds.hold",
     "KafkaConsumer": "consumer",
+    "Lifetime": "holds.hold",
+    "Limits": "worker",
+    "Pause": "worker",
+    "Pump": "worker",
+    "Record": "worker",
+    "Reject": "worker",
+    "Retry": "worker",
+    "RetryLater": "worker",
     "SafeConsumer": "consumer",
+    "SafeConsumerError": "errors",
+    "StopWorker": "worker",
+    "Worker": "worker",
 }
 
 __all__ = [
     "ALL",
     "Batch",
     "BatchFailure",
-    "BlockingCallInListenerError",
     "Breaker",
-    "ClientPropertyError",
     "Commit",
-    "ConcurrentPollError",
-    "ConsumerClosedError",
     "Context",
     "Control",
-    "ControlSettingError",
-    "ControlTopicError",
-    "ControlWriteError",
-    "CorruptBatchError",
     "DeadLetter",
-    "DeadLetterLimitError",
-    "DecoderSettingError",
-    "DeserializationError",
     "Drain",
-    "Everything",
-    "Failure",
-    "ForkedConsumerError",
-    "HandlerCancelledError",
-    "HandlerTimeoutError",
-    "HandlersFailError",
-    "Health",
-    "HeldDataLostError",
-    "Histogram",
     "Hold",
-    "HoldSettingError",
-    "HoldsUnreadableError",
-    "HookTypeError",
-    "IllegalTargetError",
-    "JournalError",
     "KafkaConsumer",
-    "LifespanError",
     "Lifetime",
     "Limits",
-    "MetricsSourceError",
-    "MissingExtraError",
-    "NotConsumedError",
-    "NotOwnedError",
-    "NotQuietError",
-    "Partition",
-    "Pattern",
     "Pause",
-    "ProcessDiedError",
     "Pump",
     "Record",
-    "RecordFailedError",
     "Reject",
-    "Report",
     "Retry",
     "RetryLater",
     "SafeConsumer",
     "SafeConsumerError",
-    "ScopeSyntaxError",
-    "SparkSettingError",
-    "SparkSetupError",
-    "Stats",
     "StopWorker",
-    "TargetTypeError",
-    "TimestampError",
-    "Topic",
-    "Tracing",
-    "UnansweredBatchError",
-    "UnsupportedKafkaPythonError",
     "Worker",
-    "WorkerControl",
-    "WorkerSettingError",
-    "WorkerStateError",
 ]
 
 
@@ -172,12 +93,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name in __all__:
-        own = _OWN_HOMES.get(name)
-        for home in map(_home, _HOMES if own is None else [own]):
-            if hasattr(home, name):
-                globals()[name] = value = getattr(home, name)
-                return value
+    if name in _HOMES:
+        globals()[name] = value = getattr(_home(_HOMES[name]), name)
+        return value
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
 

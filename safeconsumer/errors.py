@@ -1,12 +1,111 @@
 """
-Defines the errors that this package raises.
+The errors that this package raises: all of them are ``SafeConsumerError``.
 
-Errors that must also be children of kafka-python's classes, so that code which
-already catches those keeps working, are in ``safeconsumer._kafka.errors``.
+Those that are children of kafka-python's classes too, so that code which already catches
+these keeps working, and those of handlers, are defined elsewhere, and are here when they
+are first asked for: this module imports nothing.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safeconsumer._kafka.errors import (
+        BlockingCallInListenerError,
+        ConcurrentPollError,
+        ConsumerClosedError,
+        CorruptBatchError,
+        ForkedConsumerError,
+        IllegalTargetError,
+        NotConsumedError,
+        NotOwnedError,
+    )
+    from safeconsumer.worker.handlers import (
+        DeadLetterLimitError,
+        DeserializationError,
+        HandlerCancelledError,
+        HandlersFailError,
+        HandlerTimeoutError,
+        LifespanError,
+        ProcessDiedError,
+        RecordFailedError,
+    )
+
+__all__ = [
+    "BlockingCallInListenerError",
+    "ClientPropertyError",
+    "ConcurrentPollError",
+    "ConsumerClosedError",
+    "ControlSettingError",
+    "ControlTopicError",
+    "ControlWriteError",
+    "CorruptBatchError",
+    "DeadLetterLimitError",
+    "DecoderSettingError",
+    "DeserializationError",
+    "ForkedConsumerError",
+    "HandlerCancelledError",
+    "HandlerTimeoutError",
+    "HandlersFailError",
+    "HeldDataLostError",
+    "HoldSettingError",
+    "HoldsUnreadableError",
+    "HookTypeError",
+    "IllegalTargetError",
+    "JournalError",
+    "LifespanError",
+    "MetricsSourceError",
+    "MissingExtraError",
+    "NotConsumedError",
+    "NotOwnedError",
+    "NotQuietError",
+    "ProcessDiedError",
+    "RecordFailedError",
+    "SafeConsumerError",
+    "ScopeSyntaxError",
+    "SparkSettingError",
+    "SparkSetupError",
+    "TargetTypeError",
+    "TimestampError",
+    "UnansweredBatchError",
+    "UnsupportedKafkaPythonError",
+    "WorkerSettingError",
+    "WorkerStateError",
+]
+
+_OF_KAFKA = (
+    "BlockingCallInListenerError",
+    "ConcurrentPollError",
+    "ConsumerClosedError",
+    "CorruptBatchError",
+    "ForkedConsumerError",
+    "IllegalTargetError",
+    "NotConsumedError",
+    "NotOwnedError",
+)
+_OF_HANDLERS = (
+    "DeadLetterLimitError",
+    "DeserializationError",
+    "HandlerCancelledError",
+    "HandlerTimeoutError",
+    "HandlersFailError",
+    "LifespanError",
+    "ProcessDiedError",
+    "RecordFailedError",
+)
+_ELSEWHERE = {
+    **dict.fromkeys(_OF_KAFKA, "safeconsumer._kafka.errors"),
+    **dict.fromkeys(_OF_HANDLERS, "safeconsumer.worker.handlers"),
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name in _ELSEWHERE:
+        globals()[name] = value = getattr(import_module(_ELSEWHERE[name]), name)
+        return value
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
 
 
 class SafeConsumerError(Exception):

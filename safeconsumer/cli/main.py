@@ -85,6 +85,6 @@ def _explained(error: Exception) -> str | None:
         return None
     package = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in _NEEDED:
-        return f"the command needs {package}: pip install 'safeconsumer[cli]'"
+        return f"the command needs {package}: pip install 'safeconsumer[group]'"
     unsupported = explain_failed_import(error)
     return None if unsupported is None else str(unsupported)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from safeconsumer.errors import MissingExtraError, SparkSetupError
-from safeconsumer.spark.platforms import is_of_spark, reason
+from safeconsumer.spark.platforms import PYSPARK, is_of_spark, reason
 
 # The default, unless a --conf, spark-defaults.conf or the environment sets another.
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
@@ -29,7 +29,7 @@ def session(master: str, name: str) -> Iterator[Any]:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = "this needs pyspark: pip install 'safeconsumer[spark-local]'"
+        message = f"this needs pyspark: {PYSPARK}"
         raise MissingExtraError(message) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
     builder = SparkSession.builder.master(master)

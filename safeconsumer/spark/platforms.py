@@ -11,7 +11,8 @@ from safeconsumer.spark import compiling
 
 log = logging.getLogger("safeconsumer.spark")
 
-INSTALL = "pip install 'safeconsumer[spark-local]', or use the platform's own pyspark"
+PYSPARK = "pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
+INSTALL = f"{PYSPARK}, or use the platform's own pyspark"
 
 # The oldest and newest lines that the tests run on; older ones were never tried.
 OLDEST, NEWEST = (3, 5), (4, 2)

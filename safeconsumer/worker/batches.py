@@ -107,7 +107,7 @@ class Batch:
     Each record needs one answer, :meth:`done` or :meth:`fail`, from any thread and in
     any order; until then nothing behind it is committed. If a batch is
     garbage-collected before all its records have one, the pump ends with
-    :class:`~safeconsumer.UnansweredBatchError`.
+    :class:`~safeconsumer.errors.UnansweredBatchError`.
 
     Attributes:
         partition: the partition of the records.

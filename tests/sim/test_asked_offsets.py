@@ -8,7 +8,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer import SafeConsumer, TimestampError
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import TimestampError
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails

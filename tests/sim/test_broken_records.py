@@ -13,7 +13,8 @@ from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 from kafka.serializer import Deserializer
 
-from safeconsumer import CorruptBatchError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import CorruptBatchError
 from tests.sim.lab import Lab
 from tests.sim.meddling import both_decoders
 from tests.sim.playing import simulated

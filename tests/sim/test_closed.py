@@ -8,13 +8,8 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import (
-    ConsumerClosedError,
-    HoldSettingError,
-    Lifetime,
-    SafeConsumer,
-    SafeConsumerError,
-)
+from safeconsumer import Lifetime, SafeConsumer, SafeConsumerError
+from safeconsumer.errors import ConsumerClosedError, HoldSettingError
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader

@@ -10,8 +10,9 @@ from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import CommitFailedError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import NotOwnedError, SafeConsumer, SafeConsumerError
+from safeconsumer import SafeConsumer, SafeConsumerError
 from safeconsumer._kafka.membership import Membership
+from safeconsumer.errors import NotOwnedError
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import (

@@ -8,10 +8,11 @@ import pytest
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
-from safeconsumer import JournalError, SafeConsumer
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
+from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Line, Read, read
 from tests.sim.lab import GROUP, Lab

@@ -8,8 +8,9 @@ from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetMetadataTooLargeError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import BlockingCallInListenerError, SafeConsumer
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.membership import Membership
+from safeconsumer.errors import BlockingCallInListenerError
 from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.harness.holds.lab import Told
 from tests.sim.lab import GROUP, Lab

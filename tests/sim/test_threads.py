@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kafka.errors import IllegalStateError
 
-from safeconsumer import ConcurrentPollError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import ConcurrentPollError
 from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.harness.holds.lab import Told

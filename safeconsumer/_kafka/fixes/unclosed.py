@@ -111,13 +111,21 @@ class ClosingManager(KafkaConnectionManager):
         self,
         node_id: Any,  # noqa: ANN401 - upstream's
         timeout_ms: float | None = None,
-        **more: bool,
+        pop_on_close: bool = True,  # noqa: FBT001, FBT002 - upstream's, and these
+        refresh_metadata_on_err: bool = True,  # noqa: FBT001, FBT002
+        reset_backoff_on_connect: bool = True,  # noqa: FBT001, FBT002
     ) -> Any:  # noqa: ANN401 - upstream's
         """Return a connection to a node, which may be under way."""
         if timeout_ms is not None and self.cluster.is_bootstrap(node_id):
             timeout_ms /= len(self.cluster.bootstrap_brokers())
         known = self._conns.get(node_id)
-        found = super().get_connection(node_id, timeout_ms, **more)
+        found = super().get_connection(
+            node_id,
+            timeout_ms,
+            pop_on_close,
+            refresh_metadata_on_err,
+            reset_backoff_on_connect,
+        )
         if found is not known:
             found.init_future.add_callback(lambda _: self._unreached.discard(node_id))
             found.init_future.add_errback(lambda _: self._unreached.add(node_id))

@@ -15,13 +15,13 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
-from safeconsumer import JournalError, SafeConsumer
+from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
-from safeconsumer.errors import HookTypeError
+from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.harness.audit.telling import Line, Read, findings_of, read

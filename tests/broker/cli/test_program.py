@@ -71,7 +71,7 @@ def test_a_missing_package_is_told_in_one_line() -> None:
     ended = run("demo", first="sys.modules['click'] = None; ")
 
     expected = (
-        "safeconsumer: the command needs click: pip install 'safeconsumer[cli]'\n"
+        "safeconsumer: the command needs click: pip install 'safeconsumer[group]'\n"
     )
     assert (Status.USAGE, "", expected) == (
         ended.returncode,

@@ -123,6 +123,9 @@ class Reader:
             text = text.replace('"billing"', f'"g-{self._topic}"')
         if "\ndef test_" in text:
             return self._tests(text)
+        if block.is_file:
+            exec(compile(text, str(block.page), "exec"), self._names)  # noqa: S102 - our own text
+            return ""
         return Pasting(self._names, block).paste(text)
 
     def _tests(self, text: str) -> str:

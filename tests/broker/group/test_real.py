@@ -10,7 +10,7 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
-from safeconsumer import ControlWriteError
+from safeconsumer.errors import ControlWriteError
 from safeconsumer.group import clients, topics, wire
 from safeconsumer.group import events as control_events
 from safeconsumer.group.facts import Standing

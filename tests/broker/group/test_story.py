@@ -97,6 +97,7 @@ class ByCommand:
         ]
 
 
+@pytest.mark.contract("G1", "G2")
 def test_an_operators_story(story: Story) -> None:
     """Alice has the rights that ``control acls`` prints, and no more."""
     played(story, ByCommand(story))

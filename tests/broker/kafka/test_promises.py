@@ -12,7 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import NotOwnedError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import consumer as events
 from safeconsumer.testing import poll_until as poll_all_until
 from tests.harness.holds.lab import Told

@@ -10,14 +10,8 @@ from kafka import TopicPartition
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import (
-    ALL,
-    Lifetime,
-    MetricsSourceError,
-    Retry,
-    SafeConsumer,
-    Worker,
-)
+from safeconsumer import ALL, Lifetime, Retry, SafeConsumer, Worker
+from safeconsumer.errors import MetricsSourceError
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector
 from tests.harness.group.team import Team

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import TracerProvider
 
-from safeconsumer import MetricsSourceError
+from safeconsumer.errors import MetricsSourceError
 from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
 from safeconsumer.metrics.table import CONSUMER_LABELS

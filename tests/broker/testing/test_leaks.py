@@ -3,7 +3,8 @@ import re
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer import Lifetime, SafeConsumer, ScopeSyntaxError
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.testing import (
     Clients,
     EmbeddedBroker,

@@ -29,16 +29,15 @@ from opentelemetry.trace import SpanKind, StatusCode
 from safeconsumer import (
     BatchFailure,
     DeadLetter,
-    MissingExtraError,
     Pause,
     Reject,
     Retry,
     RetryLater,
     StopWorker,
-    Tracing,
     Worker,
-    WorkerSettingError,
 )
+from safeconsumer.errors import MissingExtraError, WorkerSettingError
+from safeconsumer.worker import Tracing
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all

@@ -14,7 +14,9 @@ PAGES = (
     *sorted(page for one in FOLDERS for page in (ROOT / "docs" / one).glob("*.md")),
 )
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_REMARK = re.compile(r"<!-- (not run|run by): ((?:(?!-->).)+?) -->\n*\Z", re.DOTALL)
+_REMARK = re.compile(
+    r"<!-- (not run|run by|file): ((?:(?!-->).)+?) -->\n*\Z", re.DOTALL
+)
 
 
 @frozen
@@ -27,6 +29,7 @@ class Block:
     code: str  # without the fences
     why_not: str | None  # why no test runs it; None for one that is run
     run_by: str | None  # the test that runs it instead of ``test_pages``, as a path
+    is_file: bool = False  # whether it is put into a file, and not typed
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -61,6 +64,7 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
             code=re.sub(f"^{indent}", "", code, flags=re.MULTILINE),
             why_not=said if kind == "not run" else None,
             run_by=said if kind == "run by" else None,
+            is_file=kind == "file",
         )
 
 

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _missing() -> str | None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        return "no pyspark or pyarrow: pip install '.[test,spark-local]'"
+        return "no pyspark or pyarrow: pip install '.[test,spark]' 'pyspark<4.3' 'pandas<3'"
     if shutil.which("java") is None:
         return "no java in PATH"
     if not connector.folder().is_dir():

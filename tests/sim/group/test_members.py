@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from safeconsumer import ControlTopicError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import topics
 from safeconsumer.group.wire import ControlKey, encode_key
 from safeconsumer.testing._faults import Fault

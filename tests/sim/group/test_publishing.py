@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka.producer.future import FutureRecordMetadata
 
-from safeconsumer import Control, ControlWriteError
-from safeconsumer.errors import ControlSettingError
+from safeconsumer import Control
+from safeconsumer.errors import ControlSettingError, ControlWriteError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from tests.harness.group.team import LIMIT, Team

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kafka import ConsumerRebalanceListener
 
-from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import BlockingCallInListenerError, ControlWriteError
 from safeconsumer.group import events as control_events
 from safeconsumer.group import report_wire, verdicts
 from safeconsumer.group.facts import Standing

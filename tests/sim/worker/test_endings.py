@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import (
-    Commit,
-    Control,
-    Drain,
+from safeconsumer import Commit, Control, Drain, Pump, Retry, Worker, events
+from safeconsumer.errors import (
     HandlersFailError,
     LifespanError,
-    Pump,
     RecordFailedError,
-    Retry,
-    Worker,
     WorkerStateError,
-    events,
 )
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated

@@ -10,7 +10,6 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from safeconsumer import (
     Breaker,
     Drain,
-    HandlerTimeoutError,
     Pause,
     Retry,
     RetryLater,
@@ -18,6 +17,7 @@ from safeconsumer import (
     StopWorker,
     events,
 )
+from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import OUTAGE
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated

@@ -15,7 +15,6 @@ from safeconsumer import (
     Commit,
     DeadLetter,
     Drain,
-    JournalError,
     Limits,
     Pause,
     Pump,
@@ -26,6 +25,7 @@ from safeconsumer import (
 )
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
+from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Line, findings_of, read

@@ -15,17 +15,19 @@ from kafka.serializer import Deserializer
 
 from safeconsumer import (
     DeadLetter,
-    DeserializationError,
     Drain,
-    HandlersFailError,
     Limits,
-    RecordFailedError,
     Reject,
     Retry,
     SafeConsumer,
     Worker,
-    WorkerSettingError,
     events,
+)
+from safeconsumer.errors import (
+    DeserializationError,
+    HandlersFailError,
+    RecordFailedError,
+    WorkerSettingError,
 )
 from safeconsumer.testing._batches import NewRecord
 from tests.sim.lab import Lab

@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from safeconsumer import (
-    JournalError,
-    Limits,
-    Retry,
-    RetryLater,
-    SafeConsumer,
-    events,
-)
+from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
+from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated

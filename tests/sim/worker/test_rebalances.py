@@ -9,16 +9,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import (
-    Commit,
-    Drain,
-    Limits,
-    Pump,
-    RecordFailedError,
-    Retry,
-    RetryLater,
-    events,
-)
+from safeconsumer import Commit, Drain, Limits, Pump, Retry, RetryLater, events
+from safeconsumer.errors import RecordFailedError
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.test_asked_positions import NOT_LEADER_OR_FOLLOWER

@@ -6,7 +6,8 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 
-from safeconsumer import CorruptBatchError, Pump, RecordFailedError
+from safeconsumer import Pump
+from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import (
-    Commit,
-    Limits,
-    RecordFailedError,
-    Retry,
-    RetryLater,
-    StopWorker,
-    WorkerStateError,
-    events,
-)
+from safeconsumer import Commit, Limits, Retry, RetryLater, StopWorker, events
+from safeconsumer.errors import RecordFailedError, WorkerStateError
 from tests.sim.lab import Lab, play
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (

@@ -8,7 +8,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from attrs import frozen
 
-from safeconsumer import ConcurrentPollError
+from safeconsumer.errors import ConcurrentPollError
 from tests.system.explorer.broker import ONE, THREE, TOPIC, TWO
 from tests.system.explorer.subject import (
     ALONE,

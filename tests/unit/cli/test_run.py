@@ -10,13 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 
-from safeconsumer import Report, Worker
+from safeconsumer import Worker
 from safeconsumer._kafka import login
 from safeconsumer.cli import cluster
 from safeconsumer.cli import run as command
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import PartitionStarted
+from safeconsumer.worker import Report
 from safeconsumer.worker.settings import trace_all
 from tests.harness.kafka.offline import silent_broker
 from tests.harness.listing import each

@@ -23,6 +23,7 @@ from tests.harness.listing import each
 # The parts of kafka-python that a consumer is made of, and the face of a producer.
 # Messages are not among them: the names of their fields are those of Kafka's protocol.
 PARTS = (
+    "admin",
     "cluster.py",
     "consumer",
     "coordinator",

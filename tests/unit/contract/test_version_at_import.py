@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 sys.path[:0] = {path!r}
 import safeconsumer
-from safeconsumer import UnsupportedKafkaPythonError
+from safeconsumer.errors import UnsupportedKafkaPythonError
 assert "kafka" not in sys.modules, "the root is lazy"
 try:
     safeconsumer.SafeConsumer(bootstrap_servers="127.0.0.1:1")

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 import kafka
 import pytest
 
-from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka import installed
+from safeconsumer.errors import UnsupportedKafkaPythonError
 from tests.harness.listing import each
 
 

@@ -11,8 +11,8 @@ import pytest
 from kafka import TopicPartition
 
 import safeconsumer
-from safeconsumer import (
-    Control,
+from safeconsumer import Control
+from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
     ScopeSyntaxError,

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from safeconsumer import HoldSettingError
+from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import (
     WHOLE,

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from safeconsumer import SafeConsumerError, ScopeSyntaxError
+from safeconsumer import SafeConsumerError
+from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
 from tests.harness.listing import each
 

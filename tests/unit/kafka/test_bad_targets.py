@@ -9,18 +9,17 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
-from safeconsumer import (
+from safeconsumer import Lifetime, SafeConsumer, SafeConsumerError
+from safeconsumer.errors import (
     ControlSettingError,
+    DecoderSettingError,
     HoldSettingError,
+    HookTypeError,
     IllegalTargetError,
-    Lifetime,
     NotConsumedError,
-    SafeConsumer,
-    SafeConsumerError,
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.errors import DecoderSettingError, HookTypeError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.listing import each

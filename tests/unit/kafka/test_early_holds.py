@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
-from safeconsumer import NotConsumedError
+from safeconsumer.errors import NotConsumedError
 from safeconsumer.events.consumer import PatternCoversNothing
 from tests.harness.holds.lab import Told
 from tests.harness.kafka.fetches import assigned

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import ForkedConsumerError, SafeConsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import ForkedConsumerError
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.offline import offline
 from tests.harness.listing import each

@@ -15,7 +15,6 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from safeconsumer import HoldSettingError
 from safeconsumer._kafka import handover
 from safeconsumer._kafka.handover import (
     LEADER,
@@ -27,6 +26,7 @@ from safeconsumer._kafka.handover import (
     unwrap,
     wrap,
 )
+from safeconsumer.errors import HoldSettingError
 from tests.harness.kafka.fixtures import Maker
 
 ASSIGNORS = [

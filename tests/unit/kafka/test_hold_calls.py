@@ -7,13 +7,8 @@ from datetime import timedelta
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import (
-    ALL,
-    HoldSettingError,
-    Lifetime,
-    NotConsumedError,
-    SafeConsumer,
-)
+from safeconsumer import ALL, Lifetime, SafeConsumer
+from safeconsumer.errors import HoldSettingError, NotConsumedError
 from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from safeconsumer.holds.scope import Target
 from tests.harness.holds.lab import Told

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import Lifetime, NotConsumedError, SafeConsumer
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.errors import NotConsumedError
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.harness.holds.lab import Told, is_locked
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets

@@ -99,7 +99,7 @@ def test_jars_that_lie_elsewhere(installed: Installed, text: str, scala: str) ->
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The install line, and that a platform's own will do."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkSetupError, match=r"\[spark-local\].*platform's own"):
+    with pytest.raises(SparkSetupError, match=r"\[spark\].*platform's own"):
         safe.packages()
 
 

@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-import safeconsumer
-from safeconsumer import (
-    Pump,
-    SafeConsumer,
-    Worker,
-    WorkerSettingError,
-)
+import safeconsumer.errors
+from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.executors.lifespan import check_lifespan
 from tests.harness.kafka.offline import offline
 
@@ -43,23 +39,24 @@ def test_stocks_consumer_is_refused_in_words() -> None:
         Worker(SafeConsumer, first)
 
 
-def test_every_error_of_a_worker_is_at_the_root() -> None:
+def test_every_error_of_a_worker_is_among_the_errors() -> None:
     """What comes out of ``run()``, of a pump, and what a handler raises."""
-    import safeconsumer.worker as room  # noqa: PLC0415
+    import safeconsumer.worker.handlers as room  # noqa: PLC0415
 
     errors = {
         name
-        for name in room.__all__
-        if isinstance(getattr(room, name), type)
-        and issubclass(getattr(room, name), Exception)
+        for name, one in vars(room).items()
+        if isinstance(one, type)
+        and issubclass(one, Exception)
+        and name.endswith("Error")
     }
     assert {"HandlersFailError", "ProcessDiedError", "DeserializationError"} <= errors
-    assert errors <= set(safeconsumer.__all__)
+    assert errors <= set(safeconsumer.errors.__all__)
     for name in errors:
-        assert getattr(safeconsumer, name) is getattr(room, name)
+        assert getattr(safeconsumer.errors, name) is getattr(room, name)
     with (
         offline(SafeConsumer, "orders", **CONFIG) as consumer,
-        pytest.raises(safeconsumer.HookTypeError),
+        pytest.raises(safeconsumer.errors.HookTypeError),
     ):
         Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it
 

@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import (
-    Breaker,
-    HoldSettingError,
-    Pause,
-    Retry,
-    RetryLater,
-    WorkerSettingError,
-)
+from safeconsumer import Breaker, Pause, Retry, RetryLater
+from safeconsumer.errors import HoldSettingError, WorkerSettingError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject

@@ -11,7 +11,8 @@ from unittest.mock import Mock
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer import Pump, SafeConsumer, Worker, WorkerSettingError
+from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.testing import run_worker
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, RetryLater
 from tests.harness.kafka.offline import offline
