@@ -2,7 +2,7 @@
 Answers Java's questions: one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
-``design/0040-spark.md`` lists them, and says what counts as an answer.
+``design/spark.md`` lists them, and says what counts as an answer.
 """
 
 import itertools

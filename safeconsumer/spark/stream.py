@@ -27,7 +27,7 @@ _UNTOLD = "it is held only for as long as it cannot be told what is held"
 
 class Stream:
     """
-    Answers the questions of each plan, in the words of ``design/0040-spark.md``.
+    Answers the questions of each plan, in the words of ``design/spark.md``.
 
     Thread rules: :meth:`plan`, :meth:`share` and :meth:`freeze` on one thread at a
     time; the others on any.
