@@ -13,11 +13,11 @@ from tests.harness.console.harness import (
     Served,
     row_of,
     served_still,
-    settled,
     until_level,
     until_settled,
 )
 from tests.harness.console.synthetic import alone, big, picture
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for

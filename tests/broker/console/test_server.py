@@ -10,12 +10,12 @@ from safeconsumer.console import changing
 from tests.harness.console.harness import (
     Served,
     row_of,
-    settled,
     until_complete,
     until_level,
     until_settled,
 )
 from tests.harness.group.operating import run
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for

@@ -30,12 +30,12 @@ from tests.harness.console import harness
 from tests.harness.console.harness import (
     Served,
     console,
-    settled,
     until_complete,
     until_level,
     until_settled,
 )
 from tests.harness.console.synthetic import alone, big, picture, standing
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.listing import each
 from tests.harness.members import Polled

@@ -22,11 +22,11 @@ from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.harness import (
     TOKEN,
     console,
-    settled,
     until_complete,
     until_level,
     until_settled,
 )
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.metrics.monitoring import ALERTS, FILES, queries

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from safeconsumer.worker import (
-    Drain,
+from safeconsumer.errors import (
     HandlersFailError,
     LifespanError,
+)
+from safeconsumer.worker import (
+    Drain,
     Retry,
     partition,
 )

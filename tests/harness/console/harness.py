@@ -20,8 +20,6 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import Still
 from tests.harness.group.team import Team
-from tests.harness.members import Polled, has_positions, is_shared_out
-from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -170,21 +168,6 @@ def until_complete(served: Served) -> None:
         return snapshot.is_complete and not snapshot.trouble
 
     wait_for(is_complete, "what the cluster says")
-
-
-def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
-    """Make members that share the topic out among them, and know where to read it."""
-    members = [team.subscribed(name, control=team.quick) for name in names]
-    members += [team.subscribed(name, control=None) for name in plain]
-    with Polled(*members[1:]):
-        poll_until(
-            members[0],
-            lambda: (
-                is_shared_out(members, team.partitions)
-                and all(map(has_positions, members))
-            ),
-        )
-    return members
 
 
 def row_of(served: Served, group: str) -> dict[str, Any]:

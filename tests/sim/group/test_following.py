@@ -9,7 +9,7 @@ from safeconsumer.group import follower as module
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
-from tests.harness.console.harness import settled
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for

@@ -14,13 +14,8 @@ from tests.harness.console.browsing import (
     opened,
     shoot,
 )
-from tests.harness.console.harness import (
-    Served,
-    console,
-    settled,
-    until_level,
-    until_settled,
-)
+from tests.harness.console.harness import Served, console, until_level, until_settled
+from tests.harness.group.settled import settled
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 

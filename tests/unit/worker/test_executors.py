@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from safeconsumer.errors import (
+    HandlersFailError,
+)
 from safeconsumer.worker import (
     BatchFailure,
-    HandlersFailError,
     Reject,
     Retry,
     RetryLater,

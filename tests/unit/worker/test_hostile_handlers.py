@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from safeconsumer.errors import (
+    HandlersFailError,
+)
 from safeconsumer.worker import (
     BatchFailure,
-    HandlersFailError,
     RetryLater,
     StopWorker,
 )

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from kafka.serializer.wrapper import DeserializeWrapper
 
-from safeconsumer.worker import (
-    BatchFailure,
+from safeconsumer.errors import (
     DeserializationError,
     HandlersFailError,
+)
+from safeconsumer.worker import (
+    BatchFailure,
     Retry,
     RetryLater,
     dead_letters,

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from safeconsumer.errors import (
+    RecordFailedError,
+)
 from safeconsumer.worker import (
     BatchFailure,
-    RecordFailedError,
     Reject,
     Retry,
     RetryLater,
