@@ -17,7 +17,8 @@ TRACEBACK = "SAFECONSUMER_TRACEBACK"
 The environment variable with which an error that no command foresees is shown whole.
 """
 
-_NEEDED = ("click",)
+# What an extra brings, by the package that a command cannot do without.
+_NEEDED = {"click": "group", "msgspec": "audit"}
 
 
 class Abandoned(SystemExit):
@@ -28,7 +29,7 @@ def main() -> None:
     """
     Run the command line.
 
-    Without the packages of the extra ``cli``, or with an unsupported kafka-python, it
+    Without the packages that a command needs, or with an unsupported kafka-python, it
     prints one line that says what to install, and exits with status 2. An error that no
     command foresees is one line and status 70, which no outcome has; with
     ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
@@ -85,6 +86,7 @@ def _explained(error: Exception) -> str | None:
         return None
     package = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in _NEEDED:
-        return f"the command needs {package}: pip install 'safeconsumer[group]'"
+        extra = _NEEDED[package]
+        return f"the command needs {package}: pip install 'safeconsumer[{extra}]'"
     unsupported = explain_failed_import(error)
     return None if unsupported is None else str(unsupported)

@@ -52,11 +52,22 @@ class Listing(click.Group):
             with formatter.section(head):
                 formatter.write_dl(
                     [
-                        (name, " ".join((one.help or "").split("\n\n")[0].split()))
+                        (name, sentence)
                         for name in names
-                        if (one := self.get_command(ctx, name)) is not None
+                        if (sentence := self._sentence(ctx, name)) is not None
                     ]
                 )
+
+    def _sentence(self, ctx: click.Context, name: str) -> str | None:
+        try:
+            command = self.get_command(ctx, name)
+        except (
+            ModuleNotFoundError
+        ) as error:  # of an extra; the command itself says which
+            return f"(needs {error.name}, which is not installed)"
+        if command is None:
+            return None
+        return " ".join((command.help or "").split("\n\n")[0].split())
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:
         """Return the names of commands, by what they are for."""

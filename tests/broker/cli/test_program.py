@@ -80,6 +80,20 @@ def test_a_missing_package_is_told_in_one_line() -> None:
     )
 
 
+def test_without_the_audit_s_package_all_others_are_listed() -> None:
+    """And the audit says in one line what it needs: its extra is one of several."""
+    hidden = "sys.modules['msgspec'] = None; "
+    listed = run("--help", first=hidden)
+    assert (listed.returncode, listed.stderr) == (Status.DONE, "")
+    assert "needs msgspec" in listed.stdout
+    assert "pause" in listed.stdout
+    line = "the command needs msgspec: pip install 'safeconsumer[audit]'"
+    for name in ("audit", "timeline"):
+        ended = run(name, ".", first=hidden)
+        assert ended.returncode == Status.USAGE
+        assert ended.stderr == f"safeconsumer: {line}\n"
+
+
 def test_another_import_error_is_not_hidden() -> None:
     """Only what the extra installs is explained."""
     ended = run("demo", first="sys.modules['json'] = None; ")
