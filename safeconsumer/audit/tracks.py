@@ -34,6 +34,7 @@ from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Departure, Holds, Placed
 from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
 from safeconsumer.audit.while_held import WhileHeld
+from safeconsumer.journal.format import tp_text
 
 
 def misplaced(entry: Deliver, position: int | None) -> Iterator[tuple[str, int, str]]:
@@ -110,8 +111,13 @@ class Track:
         # closer look.
         self._run: Delivered | None = None
         self._ends = array("q")  # of what came in its ownership
-        self._seeking: dict[object, Epoch] = {}
-        self._sought_at = 0
+        self._seeking: dict[object, tuple[Epoch, int | None]] = {}
+        # The returns of seeks, and the position that each has left.
+        self._left: list[tuple[int, int | None]] = []
+        self._reached: set[object] = (
+            set()
+        )  # seeks whose records came before their return
+        self._also = -1  # where it may stand, too: before or after a seek, who knows
         self._left_at: int | None = None  # where a seek, or a reset, left from
 
     def findings(self) -> Iterator[Finding]:
@@ -153,6 +159,7 @@ class Track:
         self.epochs.append(began)
         self.is_owned = True
         self._peeked = -1
+        self._left.clear()
         self.commits.gained()
         self._leave(None)
 
@@ -173,7 +180,7 @@ class Track:
     def _leave(self, left_at: int | None) -> None:
         # Until it is told where it stands, the position is unknown.
         self.position = self._run = None
-        self._left_at = left_at
+        self._left_at, self._also = left_at, -1
 
     def _stand_at(self, position: int) -> None:
         left_at, self._left_at = self._left_at, None
@@ -184,22 +191,29 @@ class Track:
     def seeking(self, call: Call) -> None:
         """Follow the call of a seek; until it returns it may have been done or not."""
         if self.is_owned:
-            self._seeking[call.id] = self.epochs[-1]
+            target = (call.offsets or {}).get(tp_text(self.case.tp))
+            self._seeking[call.id] = self.epochs[-1], target
             self._run = None
 
     def sought(self, entry: Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
-        epoch = self._seeking.pop(entry.id, None)
+        epoch, _ = self._seeking.pop(entry.id, (None, None))
         if entry.ok is False:
             return
         self.handled.sought(offset)
         if epoch is not None and epoch is self._latest:
-            self._sought_at = entry.n
-            epoch.seeks += not epoch.runs
-            self.commits.sought()
-            self._leave(self._left_at if self.position is None else self.position)
-            if offset is not None:
-                self._stand_at(offset)
+            if entry.id in self._reached:
+                self._reached.discard(entry.id)
+                return
+            self._left.append((entry.n, self.position))
+            self._go_to(epoch, offset)
+
+    def _go_to(self, epoch: Epoch, offset: int | None) -> None:
+        epoch.seeks += not epoch.runs
+        self.commits.sought()
+        self._leave(self._left_at if self.position is None else self.position)
+        if offset is not None:
+            self._stand_at(offset)
 
     def begins(self, entry: Begins) -> None:
         """
@@ -280,18 +294,40 @@ class Track:
             self._peeked = max(self._peeked, entry.next)
             self._run = None
             return
-        # A poll that was called before a seek may still return what stood before.
-        is_sought = self._seeking or called < self._sought_at
-        position = None if is_sought else self.position
-        for check, offset, evidence in misplaced(entry, position):
-            self._find(check, entry, offset, evidence)
-        if self.position is None:
-            self._stand_at(entry.start)
-        self._go_on(entry.start, entry.next, entry.at)
+        if not self._came_before_a_seek(entry):
+            position = None if self._seeking else self.position
+            for check, offset, evidence in misplaced(entry, position):
+                self._find(check, entry, offset, evidence)
+            if self.position is None:
+                self._stand_at(entry.start)
+            self._go_on(entry.start, entry.next, entry.at)
         if self.is_working:
             self.handled.delivered(entry)
-        elif epoch.came.ends[-1] == entry.next:
+        elif epoch.came.ends[-1] == entry.next == self.position:
             self._run, self._ends = epoch.runs[-1], epoch.came.ends
+
+    def _came_before_a_seek(self, entry: Deliver) -> bool:
+        # A poll that began before a seek returned has read before it or after it. What
+        # it read before leaves the position where the seek has put it.
+        since = entry.n - 1 if entry.after is None else entry.after
+        self._left = [one for one in self._left if one[0] > since]
+        also, self._also = self._also, -1
+        start = entry.start
+        if start == also:
+            self.position = also
+        for known, (epoch, target) in self._seeking.items():
+            if target == start != self.position and epoch is self._latest:
+                self._left.append((entry.n, self.position))
+                self._go_to(epoch, target)
+                self._reached.add(known)
+                return False
+        olds = {position for _, position in self._left}
+        if start == self.position or not olds & {start, None}:
+            self._also = start if start in olds else -1
+            return False
+        self._run = None
+        self.epochs[-1].runs.append(Delivered(start, entry.next, entry.at))
+        return True
 
     @staticmethod
     def _add_records(epoch: Epoch, entry: Deliver) -> None:
@@ -306,7 +342,7 @@ class Track:
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
         known = self.position
-        position = None if known is None else max(known, self._peeked)
+        position = None if known is None else max(known, self._peeked, self._also)
         self.commits.called(
             call, offset, self._latest, position, is_owned=self.is_owned
         )

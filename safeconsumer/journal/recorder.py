@@ -112,6 +112,7 @@ class Recorder:
         """
         if not self._has_ended:
             self.writer.flush()
+        self._came.began()
         return {"after": self.writer.number, "asked": self.writer.now()}
 
     def polled(
@@ -178,8 +179,10 @@ class Recorder:
     def _go_back(self, tp: TopicPartition, first: int) -> None:
         # The client itself has moved the position back, behind what is written.
         if tp in self._again:
-            with self.seeking({tp: min(first, self._again[tp])}):
-                pass
+            offset = min(first, self._again[tp])
+            with self.calling("seek", {"offsets": {tp_text(tp): offset}}):
+                self._came.begins_at(tp, offset)
+            self._again.pop(tp, None)
 
     def _position(self, tp: TopicPartition) -> int | None:
         return None if self._membership is None else self._membership.next_position(tp)
@@ -254,11 +257,8 @@ class Recorder:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        with self.calling("seek", {"offsets": by_name}):
+        with self.calling("seek", {"offsets": by_name}), self._came.seeking(by_name):
             yield
-            for tp, offset in offsets.items():
-                if offset is not None:
-                    self._came.begins_at(tp, offset)
         for tp in offsets:
             self._again.pop(tp, None)
 
@@ -279,7 +279,9 @@ class Recorder:
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)
-        if before is None or now is None or not before < offset <= now:
+        if self._came.is_sought(tp) or before is None or now is None:
+            return
+        if not before < offset <= now:
             return
         self.tell("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._came.begins_at(tp, offset)

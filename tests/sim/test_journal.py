@@ -1,5 +1,6 @@
 """``SafeConsumer(journal=...)``: what right programs do is judged right, whatever they do."""
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,29 @@ def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> N
     assert done[4]["lifetime"] == "plain"
     assert began <= done[4]["until"] - 60 <= done[4].at
     assert [one["offset"] for one in of(tmp_path, "begins")] == [0, 20]
+
+
+@pytest.mark.contract("S5")
+@simulated(seeds=3, nightly=30, preempt=0.05)
+def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> None:
+    """A poll that is under way returns what stood before; then the seek stands."""
+    (tp,) = lab.topic("t", records=200)
+    consumer = SafeConsumer(
+        **lab.settings(group_id=None, journal=tmp_path, max_poll_records=5)
+    )
+    consumer.assign([tp])
+
+    def polls() -> None:
+        for _ in range(300):
+            consumer.poll(10)
+
+    polling = threading.Thread(target=polls)
+    polling.start()
+    while polling.is_alive():
+        consumer.seek(tp, lab.rng.randrange(190))
+        lab.sleep(lab.rng.random() / 1000)
+    consumer.close()
+    assert faults(tmp_path) == []
 
 
 @simulated(seeds=1)

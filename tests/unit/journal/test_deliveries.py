@@ -52,3 +52,36 @@ def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> Non
     """It is where the next run begins, and no proof that no record was there."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "offsets", "end", "run", "then"),
+    [
+        (50, [5, 6], 50, (5, 7), 50),  # read before the seek
+        (2, [5, 6], 2, (5, 7), 2),
+        (50, [50, 51], 52, (50, 52), 52),  # after it
+        (2, [2, 3], 4, (2, 4), 4),
+        (5, [5, 6], 5, (5, 7), 5),  # to where it stands: its position tells
+        (5, [5, 6], 7, (5, 7), 7),
+    ],
+)
+def test_a_seek_during_a_poll_stands(  # noqa: PLR0913, PLR0917 - one parameter per value
+    tmp_path: Path,
+    target: int,
+    offsets: list[int],
+    end: int,
+    run: tuple[int, int],
+    then: int,
+) -> None:
+    """What the poll read before it begins where the poll began."""
+    writer = JournalWriter(tmp_path, member="reader")
+    came = Deliveries(writer)
+    came.begins_at(("orders", 0), 5)
+    came.began()
+    with came.seeking({"orders:0": target}):
+        pass
+    records = [SimpleNamespace(offset=one, timestamp=None) for one in offsets]
+    came.write(("orders", 0), records, {"after": 0, "asked": 0.0}, end=end)
+    (entry,) = read(writer.path).lines
+    assert (entry["from"], entry["next"]) == run
+    assert came.next == {"orders:0": then}
