@@ -149,8 +149,8 @@ class SafeConsumer(UpstreamConsumer):
             owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
             ``off`` hands nothing over. A pause of all that is assigned does not travel.
         journal: a folder for a journal of what this consumer does, for ``safeconsumer
-            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that is used for
-            this consumer only. With None nothing is written.
+            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` that no other
+            consumer uses at the time. With None nothing is written.
         hooks: functions that take every event (``safeconsumer.events``), in addition to
             the log. They must be quick and may be called on any thread. A hook that
             raises an ``Exception`` is counted in :attr:`hook_failures` and breaks

@@ -251,4 +251,4 @@ class HeldDataLostError(SafeConsumerError, RuntimeError):
 
 
 class JournalError(SafeConsumerError, ValueError):
-    """A delivery journal cannot be read; the message names the file and the line."""
+    """A delivery journal cannot be kept or read; the message says which, and why."""

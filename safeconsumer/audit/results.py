@@ -263,10 +263,10 @@ def _unknown_holds(case: Case) -> str:
     control = case.settings.control
     if control is None or not control.is_about(case.case.group):
         for _, scope, holder, _ in _heard(case):
-            return (
-                f"members read that {holder} held {scope}: only the control topics "
-                "say when (--control, or --history FILE)"
-            )
+            who = "only the control topics say when (--control, or --history FILE)"
+            if control is not None:
+                who = f"the history that was given is of the group {control.group} only"
+            return f"members read that {holder} held {scope}: {who}"
         return ""
     if control.trouble:
         return control.trouble

@@ -32,12 +32,14 @@ class Recorder:
     worker, if it has one.
 
     Args:
-        journal: a folder for a journal of its own, or a writer, which stays open.
+        journal: a folder for a journal of its own, or a writer, which stays open and
+            is for one consumer at a time.
         client_id: names the member.
         group: its consumer group.
 
     Raises:
-        JournalError: it is not the path of a folder, or the folder cannot be written.
+        JournalError: it is not the path of a folder, the folder cannot be written, or
+            the writer is in use by another consumer.
 
     Thread rules: any thread; :meth:`began`, :meth:`polled` and :meth:`steps` on the
     polling thread.
@@ -62,7 +64,12 @@ class Recorder:
             if isinstance(journal, JournalWriter)
             else JournalWriter(journal, member=str(client_id), group=group)
         )
-        self.writer.belong_to(group)
+        self.writer.serve(self)
+        try:
+            self.writer.belong_to(group)
+        except JournalError:
+            self.writer.done_with(self)
+            raise
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
@@ -83,6 +90,7 @@ class Recorder:
         self._has_ended = True
         if self._running is not None:
             self.writer.running = self._running = None
+        self.writer.done_with(self)
         if self._is_ours:
             self.writer.close()
 
@@ -245,7 +253,7 @@ class Recorder:
         Raises:
             JournalError: as :meth:`calling`.
         """
-        by_name = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
+        by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
         with self.calling("seek", {"offsets": by_name}):
             yield
             for tp, offset in offsets.items():
@@ -311,13 +319,8 @@ class Recorder:
             running: returns the offsets that its handlers are working on, by partition.
 
         Raises:
-            JournalError: it could not be written, or another worker has the writer.
+            JournalError: it could not be written.
         """
-        if self.writer.running is not None:
-            message = (
-                "a JournalWriter has a worker already: each consumer needs its own"
-            )
-            raise JournalError(message)
         self.tell("working", {"order": order})
         self.writer.running = self._running = running
 

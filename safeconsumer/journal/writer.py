@@ -28,7 +28,7 @@ _LOOKS = 10
 
 PART_BYTES = 256 << 20
 
-log = logging.getLogger("safeconsumer.audit")
+log = logging.getLogger("safeconsumer.journal")
 
 Running = Callable[[], Mapping[tuple[str, int], Sequence[int]]]
 
@@ -37,7 +37,8 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    If a process has several members, each needs a writer.
+    It is for one consumer at a time: members of one process each need a writer, and
+    get one if each is given the folder.
 
     When a call returns, the operating system has the entry: it survives the death of
     the process, but not that of the machine.
@@ -85,6 +86,7 @@ class JournalWriter:
         self._is_closed = False
         self._warning = ""
         self.running: Running | None = None
+        self._user: weakref.ref[object] | None = None
         self._is_unsure: bool
         self._is_writing: bool
         self._tried: tuple[int, float]  # the size and the time of a new part, or a try
@@ -102,6 +104,30 @@ class JournalWriter:
     def number(self) -> int:
         """The number of the last entry; 0 before the first."""
         return self._end.number
+
+    def serve(self, user: object) -> None:
+        """
+        Write for a consumer from here on, until it is done, or forgotten.
+
+        Raises:
+            JournalError: another one is being served.
+        """
+        with self._lock:
+            other = None if self._user is None else self._user()
+            if other not in {None, user}:
+                message = (
+                    "the JournalWriter is in use by another consumer: close that one "
+                    "first, or give each journal= the folder, where it writes a file "
+                    "of its own"
+                )
+                raise JournalError(message)
+            self._user = weakref.ref(user)
+
+    def done_with(self, user: object) -> None:
+        """Be free for another consumer, unless there is one already."""
+        with self._lock:
+            if self._user is not None and self._user() is user:
+                self._user = None
 
     def belong_to(self, group: str) -> None:
         """
@@ -204,12 +230,13 @@ class JournalWriter:
                 os.close(self._end.part.file)
 
     def renew(self) -> None:
-        """Forget the calls of other threads, which a forked child does not have."""
+        """Forget the consumer and other threads' calls: a forked child has neither."""
         # A signal handler may write while this thread does: it gets the lock, and its
         # entry waits.
         self._lock = threading.RLock()
         self._is_writing = False
         self._waiting: deque[str] = deque()
+        self._user = None
 
     # ------------------------------------------------------------ inside
 

@@ -39,6 +39,7 @@ from tests.sim.worker.working import (
     Handler,
     Working,
     committed,
+    consumer,
     expel,
     filled,
     in_both,
@@ -526,11 +527,11 @@ def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
     """At a time it is refused; one after the other they are judged as they are."""
     filled(lab, 1, *["slow"] * 10)
     writer = JournalWriter(tmp_path)
-    settings = {"journal": writer, "max_poll_records": 2}
+    settings: dict[str, Any] = {"journal": writer, "max_poll_records": 2}
     first = Working(lab, Handler(lab, slow=0.5), settings=settings)
     first.done(1)
-    second = Working(lab, Handler(lab), name="second", settings=settings)
-    assert isinstance(second.ends(), JournalError)
+    with pytest.raises(JournalError, match="another consumer"):
+        consumer(lab, "t", **settings)
     first.stop(drain=False)  # a handler is given up
     third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
     lab.until(lambda: committed(lab) == [10], 100.0)
@@ -547,8 +548,6 @@ def test_a_pump_writes_what_polls_returned_and_no_handlers(
     run: dict[str, Any] = {}
 
     def live() -> None:
-        from tests.sim.worker.working import consumer  # noqa: PLC0415
-
         with Pump(consumer(lab, "t", journal=tmp_path)) as pump:
             for batch in taken(lab, pump, 20):
                 batch.done()

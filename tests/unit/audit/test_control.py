@@ -206,7 +206,10 @@ def test_a_span_names_its_owner_as_members_do() -> None:
     ("control", "why"),
     [
         (None, "only the control topics say when"),
-        (Control(group="h"), "only the control topics say when"),
+        (
+            Control(group="h"),
+            "eve held orders: the history that was given is of the group h",
+        ),
         (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
         (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),
         (Control(since=1000.0), ""),

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
@@ -39,3 +42,41 @@ def test_who_resumes_has_lifted(tmp_path: Path) -> None:
     ledger.remove_owner("app")
     entries = read(journal.path).lines
     assert [(one.event, one["why"]) for one in entries] == [("lift", "resume")] * 2
+
+
+def test_a_writer_is_for_one_consumer_at_a_time(tmp_path: Path) -> None:
+    """What a second one gets would be charged to the first one's holds."""
+    writer = JournalWriter(tmp_path)
+    first = Recorder(writer, "a", "one")
+    with pytest.raises(JournalError, match="close that one first, or give each"):
+        Recorder(writer, "b", "two")
+    first.end()
+    second = Recorder(writer, "b", "two")
+    first.end()
+    with pytest.raises(JournalError, match="another consumer"):
+        Recorder(writer, "c", "one")
+    second.tell("working", {"order": "key"})
+    del second  # a program that forgets to close it
+    Recorder(writer, "c", "one").end()
+    writer.renew()
+    entries = read(writer.path).lines
+    assert [one.event for one in entries] == ["group", "group", "working", "group"]
+
+
+def test_a_consumer_that_could_not_begin_leaves_the_writer_free(
+    tmp_path: Path,
+) -> None:
+    """A full disk for a moment."""
+    writer = JournalWriter(tmp_path)
+
+    def full() -> None:
+        message = "is the disk full?"
+        raise JournalError(message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "flush", full)
+        with pytest.raises(JournalError, match="disk full") as refused:
+            Recorder(writer, "a", "one")
+    second = Recorder(writer, "b", "two")
+    second.end()
+    assert refused.tb is not None  # it still has the first one
