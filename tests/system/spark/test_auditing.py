@@ -150,6 +150,8 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     """Every entry with the documented columns, and five views."""
     told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
+    told.pause(TP, lifetime="plain").poll()
+    told.then("lift", scope=TP, owner="app", since=told.at, why="resume").resume(TP)
     told.revoked(TP).then("group", group="later").then("lost", partitions=[])
     written(tmp_path, [told])
     entries = safe.journals(spark, f"{tmp_path}/*.journal")
@@ -173,8 +175,11 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
         "select topic, generation, end, until > since from ownerships order by topic"
     )
     assert ask(owned) == [("audit", 1, None, None), ("orders", 1, "revoked", True)]
-    held = "select scope, owner, end, until > since from holds"
-    assert ask(held) == [("orders", "eve", "resume", True)]
+    held = "select scope, owner, end, until > since from holds order by n"
+    assert ask(held) == [
+        ("orders", "eve", "resume", True),
+        (TP, "app", "resume", True),
+    ]
     assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
     wrong = "select check, violations, offset from findings where violations > 0"
     assert ask(wrong) == [("A1", 1, 5)]
