@@ -40,8 +40,8 @@ Of every consumer:
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
   ``hold`` also ``written``, when the broker appended it to the control topic, and
   ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the
-  entry may be written a little later, and ``why`` if nobody lifted it: it expired, or
-  ended with an ownership.
+  entry may be written a little later, and ``why`` if nobody elsewhere lifted it: it
+  expired, it ended with an ownership, or a ``resume`` of this consumer ended it.
 
 Of a worker, whose consumer keeps a journal; each is written before anything else can
 follow from it, such as a commit, the next record of a lane, or an event:
@@ -83,8 +83,8 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 
 VERSION = 2
 
-# The reasons why a hold that nobody lifted is over.
-EXPIRED, ENDED = "expired", "ended"
+# The reasons why a hold that nobody elsewhere lifted is over.
+EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.
 DEAD_LETTER, SKIPPED = "dead-letter", "skipped"

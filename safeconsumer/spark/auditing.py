@@ -67,6 +67,7 @@ def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame: 
         if not listed(spark, path):
             message = f"there is no journal in {path}"
             raise JournalError(message)
+        _try(spark)
         answers = _answers(spark, _entries(spark, [path]), settings or Settings())
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
@@ -204,6 +205,12 @@ def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN
     return sent.mapInArrow(judging, _ddl(distributed.ANSWERS))
 
 
+def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
+    # Somebody asks for verdicts later, where what an executor lacks is a trace of Java's.
+    nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
+    nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
+
+
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
     # Several for each core, since they are not equally long.
     return 4 * int(spark.sparkContext.defaultParallelism)
@@ -250,6 +257,12 @@ _MISSING_SYSTEM = re.compile(
     r"Class (\S+FileSystem) not found|No FileSystem for scheme \"(\w+)\""
 )
 
+_OTHER_PYTHON = re.compile(r"Python in worker has different version.*driver:? [\d.]+\d")
+_PYTHON = (
+    "Executors run the Python that PYSPARK_PYTHON named when the session began, or "
+    "else PATH's python3; on one machine it should be sys.executable"
+)
+
 
 @contextmanager
 def _translated(folders: Sequence[str]) -> Iterator[None]:
@@ -274,8 +287,11 @@ def _said(named: str, text: str) -> Exception:
         return SparkSetupError(
             f"an executor has no {module[1]}: install it where executors find it, or "
             "send it along (safeconsumer.spark.auditing.shipped sends everything but "
-            "msgspec and pyarrow; --archives)"
+            f"msgspec and pyarrow; --archives). {_PYTHON}"
         )
+    versions = _OTHER_PYTHON.search(text)
+    if versions is not None:
+        return SparkSetupError(f"{versions[0]}. {_PYTHON}")
     system = _MISSING_SYSTEM.search(text)
     if system is not None:
         return SparkSetupError(

@@ -221,6 +221,28 @@ def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
     assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
 
 
+@each(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
+def test_a_workers_start_under_a_hold_that_it_reads_late(
+    tmp_path: Path, began_at: float, status: int
+) -> None:
+    """W10: it is acquitted, or convicted, by the control topics alone."""
+    told = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    told.until(began_at).handle(TP, 0).until(1060)
+    told.then("hold", scope="orders", owner="operator:eve", written=1059.9)
+    folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
+    (tmp_path / "history.json").write_text(history_of("orders", 1001.0, None))
+    done = run(folder, "--without", "G2", "--report", report)
+    assert (done.exit_code, "W10  orders:0 of g  could not be" in done.output) == (2, 1)
+    judged = run(folder, "--history", tmp_path / "history.json", "--report", report)
+    assert (judged.exit_code, "W10  orders:0 of g  1 x" in judged.output) == (
+        status,
+        bool(status),
+    )
+    rows = [json.loads(line) for line in report.read_text().splitlines()]
+    (basis,) = {row["basis"] for row in rows if row["check"] in {"G2", "W10"}}
+    assert basis == "clocks of several hosts, within the allowance"
+
+
 def history_of(scope: str, start: float, end: float | None) -> str:
     """Return what ``safeconsumer history -o json`` prints of one hold."""
     topic = {"source": "operator", "topic": "ops", "complete_since": 900.0}
