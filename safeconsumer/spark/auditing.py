@@ -7,6 +7,7 @@ the plain command (:mod:`safeconsumer.audit.distributed`).
 """
 
 import json
+import os
 import re
 import tempfile
 import zipfile
@@ -17,7 +18,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from attrs import evolve
+
 from safeconsumer.audit import distributed
+from safeconsumer.audit.control import Control, from_history
 from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
 from safeconsumer.audit.entries import End, Entry, Other, decoded
 from safeconsumer.audit.reading import TopicPartition
@@ -44,7 +48,13 @@ says what they mean.
 _SHIPPED = ("safeconsumer", "attr", "attrs")
 
 
-def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame:  # noqa: ANN401 - pyspark is optional
+def findings(
+    spark: Any,  # noqa: ANN401 - pyspark is optional
+    path: str,
+    settings: Settings | None = None,
+    *,
+    history: str | os.PathLike[str] | None = None,
+) -> Frame:
     """
     Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
@@ -58,19 +68,35 @@ def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame: 
             ``safeconsumer.spark.auditing.shipped``.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
+        history: a file of this machine that ``safeconsumer history -o json`` wrote,
+            which says when groups were held; without it their holds are not judged.
 
     Raises:
-        JournalError: there is no journal at the path, or it cannot be read.
-        SparkSetupError: the session cannot read there.
+        JournalError: there is no journal at the path, or it cannot be read, or the
+            history cannot.
+        SparkSetupError: the session cannot read there, or an executor lacks what
+            judging needs.
     """
+    assumed = settings or Settings()
+    if history is not None:
+        assumed = evolve(assumed, control=_control_in(Path(history)))
     with _translated([path]):
         if not listed(spark, path):
             message = f"there is no journal in {path}"
             raise JournalError(message)
         _try(spark)
-        answers = _answers(spark, _entries(spark, [path]), settings or Settings())
+        answers = _answers(spark, _entries(spark, [path]), assumed)
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
+
+
+def _control_in(history: Path) -> Control:
+    try:
+        text = history.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the history cannot be read: {error}"
+        raise JournalError(message) from error
+    return from_history(str(history), text)
 
 
 class SparkJournals:

@@ -30,7 +30,7 @@ from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.spark import connector
-from tests.unit.cli.test_audit import written
+from tests.unit.cli.test_audit import history_of, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -193,6 +193,32 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
         (None, [0], None),
         (None, None, 5),
     ]
+
+
+def test_holds_of_a_group_are_judged_by_its_history(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+) -> None:
+    """G2: what `safeconsumer history -o json` wrote says when it was held."""
+    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    folder = written(tmp_path / "fleet", [told])
+    history = tmp_path / "history.json"
+
+    def found(**given: Any) -> list[tuple[int, bool]]:  # noqa: ANN401 - of the call
+        rows = safe.findings(spark, str(folder), **given).where("check = 'G2'")
+        return [(row.violations, row.unjudged == "") for row in rows.collect()]
+
+    assert found() == [(0, False)]
+    for end, violations in ((1000.25, 0), (None, 1)):
+        history.write_text(history_of("orders", 950.0, end))
+        assert found(history=history) == [(violations, True)]
+    assert found(settings=Settings(patience=90.0), history=history) == [(0, True)]
+    history.write_text("[]")
+    with pytest.raises(JournalError, match=f"{history} is not what"):
+        found(history=str(history))
+    with pytest.raises(JournalError, match="the history cannot be read"):
+        found(history=tmp_path / "none.json")
 
 
 def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
