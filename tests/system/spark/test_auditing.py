@@ -183,6 +183,16 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
     wrong = "select check, violations, offset from findings where violations > 0"
     assert ask(wrong) == [("A1", 1, 5)]
+    told = Telling("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
+    own = written(tmp_path / "worker", [told.then("dropped", tp=TP, before=5)])
+    handled = safe.journals(spark, str(own)).orderBy("n")
+    assert [
+        tuple(row) for row in handled.select("batch", "done", "before").collect()
+    ] == [
+        ([0, 2], None, None),
+        (None, [0], None),
+        (None, None, 5),
+    ]
 
 
 def test_holds_of_a_group_are_judged_by_its_history(
