@@ -98,11 +98,13 @@ _REQUIRED = "**Required**"  # sphinx-click's own
 
 
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """Have asterisks of a help text be asterisks: ``ssl.*`` begins no emphasis."""
+    """Have a help text be text: ``ssl.*`` begins no emphasis, ``a@b`` is no address."""
     lines[:] = [
         line
         if line.lstrip().startswith("..")
-        else line.replace("*", "\\*").replace(_REQUIRED.replace("*", "\\*"), _REQUIRED)
+        else line.replace("*", "\\*")
+        .replace("@", "\\@")
+        .replace(_REQUIRED.replace("*", "\\*"), _REQUIRED)
         for line in lines
     ]
 

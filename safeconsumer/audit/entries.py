@@ -130,7 +130,6 @@ class Hold(Entry, tag="hold"):
 
     scope: str
     owner: str | None = None
-    until: float | None = None
     written: float | None = None
     offset: Position | None = None
 
@@ -151,12 +150,12 @@ class Working(Entry, tag="working"):
 
 
 class Handle(Entry, tag="handle"):
-    """A handler begins, of one record or of several ``offsets``."""
+    """A handler begins, of one record or of a ``batch``, by their offsets."""
 
     tp: str
     offset: Offset
     id: Id
-    offsets: list[Offset] | None = None
+    batch: list[Offset] | None = None
     lane: str | None = None
     attempt: int | None = None
     epoch: int | None = None

@@ -198,5 +198,5 @@ class Handlers:
 
 def offsets_of(entry: Handle) -> Sequence[int]:
     """Return the records with which a handler begins, in the order of offsets."""
-    several: Sequence[int] | None = entry.offsets
+    several: Sequence[int] | None = entry.batch
     return (entry.offset,) if several is None else sorted(several)

@@ -315,7 +315,9 @@ def _placed(
     entry: Return | Hold, key: Key, asked: int, running: Mapping[str, Sequence[int]]
 ) -> Placed:
     scope, owner = key
-    lifetime = None if isinstance(entry, Hold) else entry.lifetime
+    lifetime, until = None, None
+    if isinstance(entry, Return):
+        lifetime, until = entry.lifetime, entry.until
     is_carried = owner == _APP and is_partition(scope)
     is_plain = lifetime == _PLAIN and is_partition(scope)
     is_strict = lifetime in {_UNTIL_RESUMED, _PLAIN} and not is_plain
@@ -325,7 +327,7 @@ def _placed(
         asked=asked,
         number=entry.n,
         at=entry.at,
-        until=entry.until or math.inf,
+        until=until or math.inf,
         is_for_good=is_strict and not is_carried,
         is_plain=is_plain,
         is_remote=isinstance(entry, Hold),

@@ -45,7 +45,7 @@ CHECKS = (
 )
 
 # Checks that need to know to which group each member belongs.
-_OF_THE_GROUP = ("A2", "A4", "A6", "G2")
+_OF_THE_GROUP = ("A2", "A4", "A6")
 
 # Why A2 is not judged where everything that was written should have been delivered.
 _UNTOLD = (
@@ -53,7 +53,7 @@ _UNTOLD = (
     "(audit --against-topic)"
 )
 
-# What a clean result rests on; for A4 and A6 this depends on what is known.
+# What a clean result rests on; for A4, A6 and W10 this depends on what is known.
 _BASES: Mapping[str, Basis] = {
     **dict.fromkeys(("A1", "A3", "A5", "W4", "W5", "W7", "W10"), Basis.ORDER),
     "A2": Basis.OFFSETS,
@@ -133,6 +133,12 @@ class Case:
         """The commits of members that did not have the partition by then."""
         return [one.commits.strays for one in self.tracks.values()]
 
+    @property
+    def of_group_holds(self) -> tuple[str, ...]:
+        """The checks that depend on when the group was held."""
+        is_working = any(one.is_working for one in self.tracks.values())
+        return ("G2", "W10") if is_working else ("G2",)
+
     @cached_property
     def clocks(self) -> Mapping[str, Clock]:
         """What is known of members' clocks."""
@@ -174,13 +180,17 @@ def result_of(case: Case, written: Container[str]) -> Result:
     moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
     if case.settings.is_drained and (untold := _untold(case, written)):
         unjudged.setdefault("A2", untold)
+    holds = tuple(one for one in _holds(case) if case.covers(one.span.scope))
+    bases = {**_BASES, "A4": basis, "A6": basis}
+    if holds or "W10" in unjudged:
+        bases |= dict.fromkeys(case.of_group_holds, Basis.CLOCKS)
     return Result(
         case=case.case,
         findings=tuple(
             one for one in findings if one.check not in moot or one.basis is Basis.ORDER
         ),
-        group_holds=tuple(one for one in _holds(case) if case.covers(one.span.scope)),
-        bases={**_BASES, "A4": basis, "A6": basis},
+        group_holds=holds,
+        bases=bases,
         unjudged=unjudged,
     )
 
@@ -253,10 +263,10 @@ def _unknown_holds(case: Case) -> str:
     control = case.settings.control
     if control is None or not control.is_about(case.case.group):
         for _, scope, holder, _ in _heard(case):
-            return (
-                f"members read that {holder} held {scope}: only the control topics "
-                "say when (--control, or --history FILE)"
-            )
+            who = "only the control topics say when (--control, or --history FILE)"
+            if control is not None:
+                who = f"the history that was given is of the group {control.group} only"
+            return f"members read that {holder} held {scope}: {who}"
         return ""
     if control.trouble:
         return control.trouble
@@ -286,9 +296,10 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
     if grouped := _grouped(case):
-        yield from ((check, grouped) for check in _OF_THE_GROUP)
+        checks = (*_OF_THE_GROUP, *case.of_group_holds)
+        yield from ((check, grouped) for check in checks)
     if unknown := _unknown_holds(case):
-        yield "G2", unknown
+        yield from ((check, unknown) for check in case.of_group_holds)
 
 
 def _untold(case: Case, written: Container[str]) -> str:

@@ -9,6 +9,7 @@ from safeconsumer.audit.entries import End, Entry, Line, Other, decoded, head_of
 from safeconsumer.errors import JournalError
 
 _BUFFER = 1 << 16
+_LONGEST = 1 << 24  # bytes; a longer line is no entry
 
 Tail = tuple[int, int | None]
 """
@@ -106,6 +107,9 @@ class Part:
                         yield number, lines
                         number, rest = number + lines.count(b"\n"), b""
                     rest += cut
+                    if len(rest) > _LONGEST:
+                        message = f"{self.name}: a line has more than {_LONGEST} bytes"
+                        raise JournalError(message)
         except OSError as error:
             message = f"{self.name} cannot be read: {error}"
             raise JournalError(message) from error
@@ -209,4 +213,10 @@ def _place(part: Part) -> tuple[str, str, float, int]:
 
 
 def _file(path: Path) -> Part:
+    if path.exists() and not path.is_file():
+        message = (
+            f"{path} is not a regular file: journals are read several times, which a "
+            "pipe cannot be"
+        )
+        raise JournalError(message)
     return Part(str(path), lambda: path.open("rb"))

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from safeconsumer.audit.around import around
 from safeconsumer.audit.loading import JournalSet, load
-from safeconsumer.audit.reading import TopicPartition, partition_of
+from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.audit.stream import Source
@@ -19,7 +19,11 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.journals import settings_options
+from safeconsumer.cli.journals import (
+    check_there,
+    settings_options,
+    topic_or_partition,
+)
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
@@ -55,8 +59,9 @@ Shown = Mapping[Row, Sequence[str]]
 )
 @click.option(
     "--partition",
-    metavar="TOPIC:NUMBER",
-    help="Only this partition, with the entries around each violation.",
+    metavar="TOPIC[:N]",
+    help="Only this partition, or all of this topic, with the entries around each "
+    "violation.",
 )
 @click.option(
     "--master",
@@ -106,7 +111,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             shown: Shown = {}
             if only is not None:
                 _tell_nowhere(rows, only)
-                rows = tuple(row for row in rows if (row.topic, row.partition) == only)
+                rows = tuple(row for row in rows if _is_of(row, only))
                 shown = _around(rows, given)
     for reason in reasons:
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
@@ -141,7 +146,7 @@ def _with_control(settings: Settings, connect: Connect) -> Settings:
 @contextmanager
 def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]:
     if master is None:
-        _check(journals)
+        check_there(journals)
         yield load(map(Path, journals))
         return
     # Only with --master: they take a while, and need an extra.
@@ -156,18 +161,6 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]
         yield found
 
 
-def _check(journals: Sequence[str]) -> None:
-    for name in journals:
-        try:
-            is_there = bool(name) and Path(name).exists()  # Path("") is "."
-        except OSError as error:
-            message = f"{name[:300]} cannot be read: {error.strerror}"
-            raise CommandError(message) from error
-        if not is_there:
-            message = f"no such file or folder: {name or repr(name)}"
-            raise CommandError(message)
-
-
 def _in_topics(
     base: Callable[[], dict[str, Any]], tps: Sequence[TopicPartition]
 ) -> tuple[Sequence[Source], Sequence[str]]:
@@ -177,11 +170,11 @@ def _in_topics(
     return (journal,), troubles
 
 
-def _named(text: str) -> TopicPartition:
+def _named(text: str) -> tuple[str, int | None]:
     try:
-        return partition_of(text)
+        return topic_or_partition(text)
     except ValueError as error:
-        message = f"--partition: {text!r} is not TOPIC:NUMBER, such as orders:3"
+        message = f"--partition: {text!r} is not TOPIC[:N], such as orders:3"
         raise CommandError(message) from error
 
 
@@ -197,6 +190,7 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
 
 def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
     said: list[str] = []
+    unjudged: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.violations:
             line = (
@@ -205,9 +199,13 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
             )
             said += map(printable, (line, *shown.get(row, ())))
         if row.unjudged:
-            line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
-            said.append(printable(line))
-    partitions = len({(row.topic, row.partition) for row in rows})
+            unjudged.setdefault((row.check, row.unjudged), []).append(row)
+    for (check, why), (first, *others) in unjudged.items():
+        more = f" and {len(others):,} more" if others else ""
+        line = f"{check}  {_case(first)}{more}  could not be judged: {why}"
+        said.append(printable(line))
+    # As in a timeline: what two groups read is judged twice.
+    partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
     counts = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
     return [*said, f"{what}: {counts}"]
@@ -218,14 +216,21 @@ def _case(row: Row) -> str:
     return f"{row.topic}:{row.partition}{group}"
 
 
-def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
-    known = sorted({(row.topic, row.partition) for row in rows})
-    if tp in known:
+def _tell_nowhere(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
+    if any(_is_of(row, only) for row in rows):
         return
+    topic, number = only
+    known = sorted({(row.topic, row.partition) for row in rows})
+    asked = f"the topic {topic}" if number is None else tp_text((topic, number))
     named = ", ".join(map(tp_text, known[:5])) or "no partition"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
-    what = f"no journal names {tp_text(tp)}; they name {named}{more}"
+    what = f"no journal names {asked}; they name {named}{more}"
     click.echo(f"safeconsumer: {printable(what)}", err=True)
+
+
+def _is_of(row: Row, only: tuple[str, int | None]) -> bool:
+    topic, number = only
+    return row.topic == topic and number in {None, row.partition}
 
 
 def _around(rows: Sequence[Row], given: JournalSet) -> Shown:

@@ -40,9 +40,10 @@ def existing(
     base: Mapping[str, Any],
     topics: Iterable[str],
     mend: str = "create it, or look for a typing error",
+    status: Status = Status.FAILED,
 ) -> None:
     """
-    Check that all of the topics exist; ``mend`` says what to do if not.
+    Check that all of the topics exist; if not, ``mend`` says what to do.
 
     Raises:
         CommandError: the message has the names of those that do not; or the broker
@@ -55,7 +56,7 @@ def existing(
         names = printable(", ".join(missing))
         verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
         message = f"{verb}: {names}; {mend}"
-        raise CommandError(message, Status.FAILED)
+        raise CommandError(message, status)
 
 
 def _partitions(described: Mapping[str, Any]) -> frozenset[int] | None:

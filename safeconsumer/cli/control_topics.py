@@ -19,6 +19,7 @@ from safeconsumer.audit.control import (
 )
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
+from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
@@ -34,7 +35,8 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
         CommandError: a topic is missing, or the broker stopped answering.
         KafkaError: the topics cannot be read.
     """
-    existing(base, names, "run safeconsumer control init, or give --topic-prefix")
+    mend = "run safeconsumer control init, or give --topic-prefix"
+    existing(base, names, mend, Status.REFUSED)
     admin = made(KafkaAdminClient, **base)
     try:
         topics = _topics(admin, names, time.time())

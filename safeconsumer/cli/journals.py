@@ -1,16 +1,46 @@
-"""Defines the options with which a command judges journals."""
+"""Defines the options with which a command judges journals, and checks their names."""
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from safeconsumer.audit.control import Control, from_history
+from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
+from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import JournalError
+
+
+def check_there(journals: Iterable[str]) -> None:
+    """
+    Check that files and folders of journals are there.
+
+    Raises:
+        CommandError: one is not, or cannot be looked at.
+    """
+    for name in journals:
+        try:
+            is_there = bool(name) and Path(name).exists()  # Path("") is "."
+        except OSError as error:
+            message = f"{name[:300]} cannot be read: {error.strerror}"
+            raise CommandError(message) from error
+        if not is_there:
+            message = f"no such file or folder: {name or repr(name)}"
+            raise CommandError(message)
+
+
+def topic_or_partition(text: str) -> tuple[str, int | None]:
+    """
+    Return the topic and the number that ``--partition`` names; None for all of it.
+
+    Raises:
+        ValueError: its number cannot be read, or its topic.
+    """
+    return partition_of(text) if ":" in text else (text, None)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -147,8 +147,10 @@ def _typed(context: click.Context, names: Container[str]) -> list[str]:
 def _consumer(target: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - untyped
     from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    if options["group"] is None or not options["topics"]:
-        message = f"{target} takes a consumer: give its --group, and topics"
+    lacks = [] if options["topics"] else ["topics"]
+    lacks += ["a --group"] if options["group"] is None else []
+    if lacks:
+        message = f"{target} takes a consumer: give {' and '.join(lacks)}"
         raise TargetError(message)
     usual = SafeConsumer.DEFAULT_CONFIG
     given = dict(_setting(one, usual) for one in options["settings"])
@@ -164,7 +166,8 @@ def _consumer(target: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - un
     cluster.existing(there, options["topics"])
     if options["is_controlled"]:
         config["control"] = control
-        cluster.existing(there, control.all_topics, "safeconsumer control init")
+        mend = "safeconsumer control init"
+        cluster.existing(there, control.all_topics, mend, Status.REFUSED)
     try:
         return SafeConsumer(*options["topics"], group_id=options["group"], **config)
     except _WRONG_SETTING as error:

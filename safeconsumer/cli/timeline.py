@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from safeconsumer.audit.loading import Journals, load
-from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.data import Timeline
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.cli.journals import settings_options
+from safeconsumer.cli.journals import (
+    check_there,
+    settings_options,
+    topic_or_partition,
+)
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError
 from safeconsumer.group.durations import seconds_of
@@ -37,10 +40,6 @@ def _checked(make: Callable[[str], Any]) -> Callable[..., Any]:
     return convert
 
 
-def _topic_or_partition(text: str) -> tuple[str, int | None]:
-    return partition_of(text) if ":" in text else (text, None)
-
-
 def _output(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() not in {".svg", ".png", ".html"}:
@@ -53,9 +52,7 @@ def _output(text: str) -> Path:
 
 
 @click.command(epilog=EPILOG)
-@click.argument(
-    "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
-)
+@click.argument("journals", nargs=-1, required=True)
 @click.option(
     "-o",
     "--output",
@@ -72,7 +69,7 @@ def _output(text: str) -> Path:
     "partitions",
     multiple=True,
     metavar="TOPIC[:N]",
-    callback=_checked(_topic_or_partition),
+    callback=_checked(topic_or_partition),
     help="Only this partition, or all of this topic; repeatable.",
 )
 @click.option(
@@ -95,7 +92,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     *,
-    journals: tuple[Path, ...],
+    journals: tuple[str, ...],
     output: Path,
     groups: tuple[str, ...],
     partitions: tuple[tuple[str, int | None], ...],
@@ -123,8 +120,9 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         end=end,
     )
     with explained(context):
+        check_there(journals)
         page = _page()
-        collector, given = Collector(settings), load(journals)
+        collector, given = Collector(settings), load(map(Path, journals))
         troubles, unread = _read(collector, given)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)

@@ -40,8 +40,8 @@ Of every consumer:
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
   ``hold`` also ``written``, when the broker appended it to the control topic, and
   ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the
-  entry may be written a little later, and ``why`` if nobody lifted it: it expired, or
-  ended with an ownership.
+  entry may be written a little later, and ``why`` if nobody elsewhere lifted it: it
+  expired, it ended with an ownership, or a ``resume`` of this consumer ended it.
 
 Of a worker, whose consumer keeps a journal; each is written before anything else can
 follow from it, such as a commit, the next record of a lane, or an event:
@@ -53,8 +53,8 @@ follow from it, such as a commit, the next record of a lane, or an event:
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
   ownership; with ``handled`` ``ok``, false if it raised. Of a batch, and of records of
   one lane that are handed over to another process together, ``offset`` is the first,
-  and ``handle`` has all ``offsets``; ``handled``, unless it is ``ok``, has those that
-  are ``done``: the others failed, or were not begun;
+  and ``handle`` has a ``batch``, their offsets; ``handled``, unless it is ``ok``, has
+  those that are ``done``: the others failed, or were not begun;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
   also without a handler, where the broker's log cannot be read;
@@ -83,8 +83,8 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 
 VERSION = 2
 
-# The reasons why a hold that nobody lifted is over.
-EXPIRED, ENDED = "expired", "ended"
+# The reasons why a hold that nobody elsewhere lifted is over.
+EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.
 DEAD_LETTER, SKIPPED = "dead-letter", "skipped"

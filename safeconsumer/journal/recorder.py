@@ -18,7 +18,7 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
 from safeconsumer.journal.deliveries import Began, Deliveries
-from safeconsumer.journal.format import ENDED, EXPIRED, scope_text, tp_text
+from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_text
 from safeconsumer.journal.writer import JournalWriter, Running
 
 log = logging.getLogger("safeconsumer.journal")
@@ -418,8 +418,9 @@ def _is_unasked(event: events.Event, hold: Hold) -> bool:
 def _why_over(event: events.Event, hold: Hold) -> str | None:
     if isinstance(event, events.HoldsExpired):
         return EXPIRED
-    is_lifted = hold.owner == WHOLE or hold.lifetime is not Lifetime.PLAIN
-    return None if isinstance(event, events.HoldsRemoved) and is_lifted else ENDED
+    if isinstance(event, events.HoldsRemoved):
+        return None if hold.is_remote else RESUMED
+    return ENDED
 
 
 def _record_of(hold: Hold) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """Exports the table of metrics to OpenTelemetry, with asynchronous instruments."""
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
@@ -98,21 +97,18 @@ class _Global:
 _by_provider: "weakref.WeakKeyDictionary[object, Readings]" = (
     weakref.WeakKeyDictionary()
 )
-_making = threading.Lock()
 
 
 def _observed_by(provider: Any) -> Readings:  # noqa: ANN401 - the API's, or an SDK's
     the_global = get_meter_provider()
     is_global = provider is None or provider is the_global
     key, provider = (_Global, the_global) if is_global else (provider, provider)
-    with _making:
-        found = _by_provider.get(key)
-        if found is None:
-            found = Readings()
-            meter = get_meter("safeconsumer", version("safeconsumer"), provider)
-            for metric in found.metrics:
-                _create(meter, metric, found)
-            _by_provider[key] = found
+    made = Readings()
+    found = _by_provider.setdefault(key, made)  # of two threads one makes them
+    if found is made:
+        meter = get_meter("safeconsumer", version("safeconsumer"), provider)
+        for metric in made.metrics:
+            _create(meter, metric, made)
     return found
 
 

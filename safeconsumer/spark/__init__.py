@@ -8,6 +8,7 @@ Importing this does not need pyspark; :func:`register` does.
 
 from safeconsumer.spark.auditing import findings
 from safeconsumer.spark.controller import Controller
+from safeconsumer.spark.folders import refuse_another_checkpoint
 from safeconsumer.spark.provision import builder, jars, packages
 from safeconsumer.spark.reading import journals
 from safeconsumer.spark.session import register
@@ -20,6 +21,7 @@ __all__ = [
     "jars",
     "journals",
     "packages",
+    "refuse_another_checkpoint",
     "register",
     "views",
 ]

@@ -7,6 +7,7 @@ the plain command (:mod:`safeconsumer.audit.distributed`).
 """
 
 import json
+import os
 import re
 import tempfile
 import zipfile
@@ -17,7 +18,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from attrs import evolve
+
 from safeconsumer.audit import distributed
+from safeconsumer.audit.control import Control, from_history
 from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
 from safeconsumer.audit.entries import End, Entry, Other, decoded
 from safeconsumer.audit.reading import TopicPartition
@@ -44,7 +48,13 @@ says what they mean.
 _SHIPPED = ("safeconsumer", "attr", "attrs")
 
 
-def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame:  # noqa: ANN401 - pyspark is optional
+def findings(
+    spark: Any,  # noqa: ANN401 - pyspark is optional
+    path: str,
+    settings: Settings | None = None,
+    *,
+    history: str | os.PathLike[str] | None = None,
+) -> Frame:
     """
     Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
@@ -58,18 +68,35 @@ def findings(spark: Any, path: str, settings: Settings | None = None) -> Frame: 
             ``safeconsumer.spark.auditing.shipped``.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
+        history: a file of this machine that ``safeconsumer history -o json`` wrote,
+            which says when groups were held; without it their holds are not judged.
 
     Raises:
-        JournalError: there is no journal at the path, or it cannot be read.
-        SparkSetupError: the session cannot read there.
+        JournalError: there is no journal at the path, or it cannot be read, or the
+            history cannot.
+        SparkSetupError: the session cannot read there, or an executor lacks what
+            judging needs.
     """
+    assumed = settings or Settings()
+    if history is not None:
+        assumed = evolve(assumed, control=_control_in(Path(history)))
     with _translated([path]):
         if not listed(spark, path):
             message = f"there is no journal in {path}"
             raise JournalError(message)
-        answers = _answers(spark, _entries(spark, [path]), settings or Settings())
+        _try(spark)
+        answers = _answers(spark, _entries(spark, [path]), assumed)
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
+
+
+def _control_in(history: Path) -> Control:
+    try:
+        text = history.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the history cannot be read: {error}"
+        raise JournalError(message) from error
+    return from_history(str(history), text)
 
 
 class SparkJournals:
@@ -204,6 +231,12 @@ def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN
     return sent.mapInArrow(judging, _ddl(distributed.ANSWERS))
 
 
+def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
+    # Somebody asks for verdicts later, where what an executor lacks is a trace of Java's.
+    nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
+    nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
+
+
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
     # Several for each core, since they are not equally long.
     return 4 * int(spark.sparkContext.defaultParallelism)
@@ -250,6 +283,12 @@ _MISSING_SYSTEM = re.compile(
     r"Class (\S+FileSystem) not found|No FileSystem for scheme \"(\w+)\""
 )
 
+_OTHER_PYTHON = re.compile(r"Python in worker has different version.*driver:? [\d.]+\d")
+_PYTHON = (
+    "Executors run the Python that PYSPARK_PYTHON named when the session began, or "
+    "else PATH's python3; on one machine it should be sys.executable"
+)
+
 
 @contextmanager
 def _translated(folders: Sequence[str]) -> Iterator[None]:
@@ -274,8 +313,11 @@ def _said(named: str, text: str) -> Exception:
         return SparkSetupError(
             f"an executor has no {module[1]}: install it where executors find it, or "
             "send it along (safeconsumer.spark.auditing.shipped sends everything but "
-            "msgspec and pyarrow; --archives)"
+            f"msgspec and pyarrow; --archives). {_PYTHON}"
         )
+    versions = _OTHER_PYTHON.search(text)
+    if versions is not None:
+        return SparkSetupError(f"{versions[0]}. {_PYTHON}")
     system = _MISSING_SYSTEM.search(text)
     if system is not None:
         return SparkSetupError(

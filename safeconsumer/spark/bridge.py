@@ -58,9 +58,7 @@ class Bridge:
         decider: the unique name under which the shim knows it.
     """
 
-    def __init__(
-        self, open_stream: Opener, ends: Callable[[str], bool] = lambda _: False
-    ) -> None:
+    def __init__(self, open_stream: Opener, ends: Callable[[str], bool]) -> None:
         self.decider = uuid4().hex
         self._open_stream = open_stream
         self._ends = ends

@@ -54,14 +54,11 @@ class Controller:
     """
 
     def __init__(
-        self,
-        open_stream: Opener,
-        ledger: PauseLedger,
-        queries: SparkQueries | None = None,
+        self, open_stream: Opener, ledger: PauseLedger, queries: SparkQueries
     ) -> None:
         self._ledger = ledger
         self._queries = queries
-        self._bridge = Bridge(open_stream, *(() if queries is None else [queries.ends]))
+        self._bridge = Bridge(open_stream, queries.ends)
         self._blocks = itertools.count(1)
         self.is_over: Callable[[], bool] = _never
         self.on_close: Callable[[], object] = tuple
@@ -172,12 +169,11 @@ class Controller:
         return said
 
     def _starting(self) -> list[str]:
-        active = None if self._queries is None else self._queries.active()
+        active = self._queries.active()
         made = self._bridge.made()  # after Spark: a query that has started is in one
         if active is None:
-            unsaid = "Spark does not tell which queries are starting"
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
-            return found if self._queries is None else [*found, unsaid]
+            return [*found, "Spark does not tell which queries are starting"]
         wanted = {one.id for one in made}
         return [
             f"{one.name or one.id}: {_STARTING}"

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
     """
     Return ``SparkSession.builder`` with the jars that ``format("safekafka")`` needs.
 
+    Unless the environment has a ``PYSPARK_PYTHON``, that is set to this Python:
+    executors would otherwise run the ``python3`` of ``PATH``.
+
     Args:
         connector: as for :func:`jars`; without it Spark fetches its connector.
 
@@ -55,6 +59,7 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
         SparkSetupError: as :func:`jars`.
     """
     named = jars(connector)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     sql = import_module("pyspark.sql")
     made = sql.SparkSession.builder.config("spark.jars", named)
     if connector:

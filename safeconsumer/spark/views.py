@@ -47,7 +47,7 @@ _HOLDS = """
             select * from calls
             union all
             select `group`, member, n, coalesce(since, at), e = 'hold', scope, owner,
-                null, until, coalesce(why, e)
+                null, null, coalesce(why, e)
             from {entries} where e in ('hold', 'lift')
         ) window known as (partition by `group`, member, scope, owner order by n)
     ),

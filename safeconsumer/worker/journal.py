@@ -102,7 +102,7 @@ class HandlerJournal:
         # Returns a function that takes the offsets that the handler is done with.
         place = {"tp": tp_text(task.epoch.tp), "offset": offsets[0]}
         place["id"] = next(self._ids)
-        several = {"offsets": offsets} if offsets[1:] else {}
+        several = {"batch": offsets} if offsets[1:] else {}
         about = {"attempt": task.attempt, "epoch": task.epoch.number}
         self._tell(
             self._journal.tell,

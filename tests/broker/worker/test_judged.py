@@ -200,7 +200,7 @@ def test_batches_have_an_entry_each(
     running.end()
     assert journals.broken() == set()
     said = [one for one in journals.entries() if one.event == "handle"]
-    assert any(one["offsets"] is not None for one in said)
+    assert any(one["batch"] is not None for one in said)
     assert lab.committed() == {0: 40, 1: 40}
 
 

@@ -82,7 +82,7 @@ class Telling:
 
     def begin_all(self, tp: str, *offsets: int) -> Self:
         """Have a handler begin with these records of a lane together."""
-        return self.begin(tp, offsets[0], offsets=offsets)
+        return self.begin(tp, offsets[0], batch=offsets)
 
     def end(self, tp: str, *offsets: int, ok: bool = True, **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Have the handlers of these records end."""

@@ -207,8 +207,9 @@ def test_the_audit_reads_the_topics_as_the_history_tells(team: Team) -> None:
     assert read.trouble == there.trouble == ""
     assert abs(read.since - there.since) < 60
     missing = ("--control", *where(team), "--topic-prefix", "none-")
-    told = audit(__file__, *missing).stderr
-    assert "topics do not exist: none-holds_ops, none-holds_group" in told
+    ended = audit(__file__, *missing)
+    assert ended.exit_code == Status.REFUSED
+    assert "topics do not exist: none-holds_ops, none-holds_group" in ended.stderr
 
 
 @pytest.mark.contract("S5")

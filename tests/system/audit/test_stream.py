@@ -68,7 +68,7 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(
 
 def test_a_partition_must_be_one(tmp_path: Path) -> None:
     written(tmp_path, Telling().assigned(TP))
-    ended = run(tmp_path, "--partition", "orders")
+    ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)
 
 

@@ -90,7 +90,7 @@ def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}
-    needed = {"pyproject.toml", "LICENSE", "README.md", "PKG-INFO"}
+    needed = {"pyproject.toml", "LICENSE", "NOTICE", "README.md", "PKG-INFO"}
     needed |= {"CHANGELOG.md", "CONTRIBUTING.md"}
     folders = "safeconsumer", "tests", "docs", "design", ".ci", ".github"
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))

@@ -1,6 +1,7 @@
 """The audit as a Spark job over raw journals, and journals as tables."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -28,7 +29,8 @@ from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.docs.pages import ROOT, blocks
-from tests.unit.cli.test_audit import written
+from tests.harness.spark import connector
+from tests.unit.cli.test_audit import history_of, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -148,6 +150,8 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     """Every entry with the documented columns, and five views."""
     told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
+    told.pause(TP, lifetime="plain").poll()
+    told.then("lift", scope=TP, owner="app", since=told.at, why="resume").resume(TP)
     told.revoked(TP).then("group", group="later").then("lost", partitions=[])
     written(tmp_path, [told])
     entries = safe.journals(spark, f"{tmp_path}/*.journal")
@@ -171,11 +175,50 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
         "select topic, generation, end, until > since from ownerships order by topic"
     )
     assert ask(owned) == [("audit", 1, None, None), ("orders", 1, "revoked", True)]
-    held = "select scope, owner, end, until > since from holds"
-    assert ask(held) == [("orders", "eve", "resume", True)]
+    held = "select scope, owner, end, until > since from holds order by n"
+    assert ask(held) == [
+        ("orders", "eve", "resume", True),
+        (TP, "app", "resume", True),
+    ]
     assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
     wrong = "select check, violations, offset from findings where violations > 0"
     assert ask(wrong) == [("A1", 1, 5)]
+    told = Telling("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
+    own = written(tmp_path / "worker", [told.then("dropped", tp=TP, before=5)])
+    handled = safe.journals(spark, str(own)).orderBy("n")
+    assert [
+        tuple(row) for row in handled.select("batch", "done", "before").collect()
+    ] == [
+        ([0, 2], None, None),
+        (None, [0], None),
+        (None, None, 5),
+    ]
+
+
+def test_holds_of_a_group_are_judged_by_its_history(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+) -> None:
+    """G2: what `safeconsumer history -o json` wrote says when it was held."""
+    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    folder = written(tmp_path / "fleet", [told])
+    history = tmp_path / "history.json"
+
+    def found(**given: Any) -> list[tuple[int, bool]]:  # noqa: ANN401 - of the call
+        rows = safe.findings(spark, str(folder), **given).where("check = 'G2'")
+        return [(row.violations, row.unjudged == "") for row in rows.collect()]
+
+    assert found() == [(0, False)]
+    for end, violations in ((1000.25, 0), (None, 1)):
+        history.write_text(history_of("orders", 950.0, end))
+        assert found(history=history) == [(violations, True)]
+    assert found(settings=Settings(patience=90.0), history=history) == [(0, True)]
+    history.write_text("[]")
+    with pytest.raises(JournalError, match=f"{history} is not what"):
+        found(history=str(history))
+    with pytest.raises(JournalError, match="the history cannot be read"):
+        found(history=tmp_path / "none.json")
 
 
 def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
@@ -220,6 +263,50 @@ def test_the_page_does_what_it_says(
     assert entries.count() == safe.journals(spark, str(folder)).count()
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_executors_run_the_python_of_the_program(
+    tmp_path: Path, *, is_told: bool
+) -> None:
+    """As the page has it; one that leaves it to PATH's python3 is told what it lacks."""
+    page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
+    asked = next(one.code for one in blocks(page) if one.language == "python")
+    asked = asked.replace("/lake", str(tmp_path))
+    if not is_told:
+        asked = asked.replace("os.environ", "dict()")
+    written(tmp_path / "journals", bad.FLEETS["a1"]())
+    bare = tmp_path / "bin" / "python3"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    settings = {name: os.environ[name] for name in os.environ if "PYSPARK" not in name}
+    done = subprocess.run(  # noqa: S603 - our own text
+        [sys.executable, "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**settings, "PATH": f"{bare.parent}:{settings['PATH']}"},
+    )
+    if is_told:
+        assert "orders was held by alice" in done.stdout, done.stderr[-3000:]
+        return
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("safeconsumer.errors.SparkSetupError: an executor has no ")
+    assert "PYSPARK_PYTHON" in last
+
+
+def test_the_builder_has_executors_run_this_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless somebody has said which."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "another")
+    safe.builder(connector.folder())
+    assert os.environ["PYSPARK_PYTHON"] == "another"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    safe.builder(connector.folder())
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -254,6 +341,15 @@ def test_an_executor_without_something_is_one_sentence() -> None:
     said = _said("x", text)
     assert isinstance(said, SparkSetupError)
     assert str(said).startswith("an executor has no safeconsumer: install it")
+    text = (
+        "Job aborted\nPySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker "
+        "has different version: 3.12 than that in driver: 3.11, PySpark cannot run\n"
+    )
+    said = _said("x", text)
+    assert isinstance(said, SparkSetupError)
+    assert str(said).startswith(
+        "Python in worker has different version: 3.12 than that in driver: 3.11. "
+    )
 
 
 def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:

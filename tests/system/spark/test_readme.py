@@ -2,6 +2,7 @@
 
 import pytest
 
+from safeconsumer.errors import SparkSettingError
 from safeconsumer.spark import Controller
 from tests.harness.docs.pages import Block, blocks, printed_after, spark_examples
 from tests.harness.spark.lake import Lake
@@ -65,3 +66,22 @@ def test_the_archive_copies_what_its_group_does_not_hold(
     exec(code, {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
     assert "headers" in lake.spark.read.parquet(str(lake.data)).columns
+
+
+def test_the_archive_writes_a_folder_with_one_checkpoint(
+    lake: Lake, operator: Operator
+) -> None:
+    """Records of a second one would be lost: Spark passes over batches by their numbers."""
+    code = held_by(operator, adapted(ARCHIVE, lake))
+    another = code.replace(f"{lake.checkpoint}", f"{lake.checkpoint}-2")
+    assert another.count("-2") == 2
+    for _ in range(2):
+        lake.produce(lake.orders, 5)
+        exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
+        lake.produce(lake.orders, 5)
+        with pytest.raises(
+            SparkSettingError, match=r"batches up to number \d of anoth"
+        ):
+            exec(compile(another, "page", "exec"), {})  # noqa: S102 - our own text
+    exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own text
+    assert lake.rows() == lake.produced()

@@ -201,24 +201,32 @@ def test_a_span_names_its_owner_as_members_do() -> None:
     assert one.holder == "group:app"
 
 
+@pytest.mark.parametrize("is_working", [False, True])
 @pytest.mark.parametrize(
     ("control", "why"),
     [
         (None, "only the control topics say when"),
-        (Control(group="h"), "only the control topics say when"),
+        (
+            Control(group="h"),
+            "eve held orders: the history that was given is of the group h",
+        ),
         (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
         (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),
         (Control(since=1000.0), ""),
     ],
 )
 def test_what_the_topics_do_not_say_is_not_judged(
-    control: Control | None, why: str
+    control: Control | None, why: str, *, is_working: bool
 ) -> None:
-    """G2: of a group of which a member read a hold."""
-    told = Telling().assigned("orders:0")
+    """G2, and W10 of workers: of a group of which a member read a hold."""
+    told = Telling()
+    if is_working:
+        told.then("working", order="partition")
+    told.assigned("orders:0")
     told.then("hold", scope="orders", owner="operator:eve", written=told.at)
     told.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
     (result,) = check([told.journal()], Settings(control=control)).values()
     assert result.findings == ()
-    assert why in result.unjudged.get("G2", "")
-    assert set(result.unjudged) == ({"G2"} if why else set())
+    checks = {"G2", "W10"} if is_working else {"G2"}
+    assert set(result.unjudged) == (checks if why else set())
+    assert all(why in said for said in result.unjudged.values())

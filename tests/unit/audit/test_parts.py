@@ -265,3 +265,34 @@ def test_no_file_is_hidden(tmp_path: Path, member: str) -> None:
     writer.close()
     assert writer.path.name.startswith("billing-")
     assert opened(writer.path).member.startswith(f"{member}-")
+
+
+def test_what_comes_through_a_pipe_is_refused(tmp_path: Path) -> None:
+    """It would be read once, and judged as empty; and nobody may ever write to it."""
+    (path,) = one_file(tmp_path / "a")
+    reading, writing = os.pipe()
+    os.write(writing, path.read_bytes())
+    os.close(writing)
+    piped = run(f"/dev/fd/{reading}")
+    os.close(reading)
+    os.mkfifo(tmp_path / "b.journal")
+    for done, name in ((piped, f"/dev/fd/{reading}"), (run(tmp_path), "b.journal")):
+        assert done.exit_code == 2
+        assert f"{name} is not a regular file" in done.output
+
+
+def test_a_line_without_an_end_is_given_up(tmp_path: Path) -> None:
+    """A file of zeros is neither read whole nor copied again and again."""
+    (path,) = one_file(tmp_path)
+    with path.open("ab") as file:
+        file.truncate(path.stat().st_size + (1 << 30))
+    (journal,) = sources([path])[0]
+    with pytest.raises(JournalError, match="a line has more than 16777216 bytes"):
+        list(journal.entries)
+
+
+def one_file(folder: Path) -> list[Path]:
+    writer = JournalWriter(folder, member="a", group="g")
+    polls(writer, 3)
+    writer.close()
+    return list(folder.glob("*.journal"))

@@ -99,8 +99,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
             case "resume":
                 telling.call("resume", **call)
             case "hold":
-                until = later if step.number % 3 == 0 else None
-                telling.then("hold", until=until, **about)
+                telling.then("hold", **about)
             case "lift":
                 telling.then("lift", since=since, **about)
             case "expired":

@@ -85,6 +85,18 @@ def test_an_empty_name_is_not_the_folder_of_now(
     )
 
 
+@each("name", ["", "none"])
+def test_commands_say_alike_that_a_folder_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Status 2: a picture takes the journals that a verdict takes."""
+    monkeypatch.chdir(tmp_path)
+    said = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
+    for command in (["audit"], ["timeline", "-o", "out.svg"]):
+        done = CliRunner().invoke(safeconsumer, [*command, name])
+        assert (done.exit_code, done.output) == (2, said)
+
+
 def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
     """Beside another one, in order."""
     left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
@@ -209,6 +221,28 @@ def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
     assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
 
 
+@each(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
+def test_a_workers_start_under_a_hold_that_it_reads_late(
+    tmp_path: Path, began_at: float, status: int
+) -> None:
+    """W10: it is acquitted, or convicted, by the control topics alone."""
+    told = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
+    told.until(began_at).handle(TP, 0).until(1060)
+    told.then("hold", scope="orders", owner="operator:eve", written=1059.9)
+    folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
+    (tmp_path / "history.json").write_text(history_of("orders", 1001.0, None))
+    done = run(folder, "--without", "G2", "--report", report)
+    assert (done.exit_code, "W10  orders:0 of g  could not be" in done.output) == (2, 1)
+    judged = run(folder, "--history", tmp_path / "history.json", "--report", report)
+    assert (judged.exit_code, "W10  orders:0 of g  1 x" in judged.output) == (
+        status,
+        bool(status),
+    )
+    rows = [json.loads(line) for line in report.read_text().splitlines()]
+    (basis,) = {row["basis"] for row in rows if row["check"] in {"G2", "W10"}}
+    assert basis == "clocks of several hosts, within the allowance"
+
+
 def history_of(scope: str, start: float, end: float | None) -> str:
     """Return what ``safeconsumer history -o json`` prints of one hold."""
     topic = {"source": "operator", "topic": "ops", "complete_since": 900.0}
@@ -303,6 +337,49 @@ def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = run(tmp_path / "empty", "--partition", TP)
     assert "no journal names orders:0; they name no partition" in done.stderr
+
+
+def test_a_topic_is_all_its_partitions(tmp_path: Path) -> None:
+    """As for a timeline."""
+    told = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
+    folder = written(tmp_path, [told.poll(TP, 0, 2).poll("orders:1", 0, 2)])
+    done = run(folder, "--partition", "orders")
+    lines = done.stdout.splitlines()
+    named = [one.split("  ")[1] for one in lines if one.startswith("A1")]
+    assert (done.exit_code, named) == (1, ["orders:0 of g", "orders:1 of g"])
+    assert sum(one.startswith("  > ") for one in lines) == 2
+    assert lines[-1] == "violations: 1 journal, 2 partitions"
+    done = run(folder, "--partition", "order")
+    assert "no journal names the topic order; they name orders:0, " in done.stderr
+    assert done.exit_code == 2
+
+
+def test_a_reason_of_many_partitions_is_said_once(tmp_path: Path) -> None:
+    """Behind the violations, which it must not hide; the report has every row."""
+    tps = [f"orders:{number}" for number in range(1000)]
+    told = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    told.then("hold", scope="orders", owner="operator:eve")
+    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    told.then("hold", scope="audit:0", owner="operator:eve")
+    folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
+    done = run(folder, "--report", report)
+    lines = done.stdout.splitlines()
+    assert [one.split("  ")[:2] for one in lines] == [
+        ["A1", "audit:0 of g"],
+        ["G2", "audit:0 of g"],
+        ["G2", "orders:0 of g and 999 more"],
+        ["violations: 1 journal, 1,001 partitions"],
+    ]
+    rows = [json.loads(line) for line in report.read_text().splitlines()]
+    assert sum(bool(row["unjudged"]) for row in rows) == 1001
+
+
+def test_a_partition_counts_for_each_group(tmp_path: Path) -> None:
+    """As a timeline has a lane for each."""
+    folder = written(
+        tmp_path, [Telling(one, group=one).assigned(TP).poll(TP, 0, 5) for one in "ab"]
+    )
+    assert run(folder).output == "clean: 2 journals, 2 partitions\n"
 
 
 def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(

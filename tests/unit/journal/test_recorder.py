@@ -6,7 +6,7 @@ import pytest
 
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
@@ -29,6 +29,19 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
         ("lift", "operator:eve"),
     ]
     assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)
+
+
+def test_who_resumes_has_lifted(tmp_path: Path) -> None:
+    """A plain pause that ends with a resume has not ended by itself."""
+    journal = JournalWriter(tmp_path)
+    ledger = PauseLedger((Recorder(journal, "a", "").hook,))
+    scope = scopes.parse("orders:0")
+    ledger.place([scope], owner="app", lifetime=Lifetime.PLAIN)
+    ledger.remove([(scope, "app")], by_application=True)
+    ledger.place([scope], owner="app", lifetime=Lifetime.PLAIN)
+    ledger.remove_owner("app")
+    entries = read(journal.path).lines
+    assert [(one.event, one["why"]) for one in entries] == [("lift", "resume")] * 2
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path: Path) -> None:

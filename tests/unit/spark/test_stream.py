@@ -67,6 +67,19 @@ def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
     raise (Refused if answer["verdict"] == "refuse" else Undecided)(answer["why"])
 
 
+class Spark(SparkQueries):
+    """What Spark would say of its queries."""
+
+    def __init__(self) -> None:
+        self.running: list[Query] | None = []
+
+    def active(self) -> list[Query] | None:
+        return self.running
+
+    def ends(self, query: str) -> bool:
+        return query == "nightly's"
+
+
 class DeciderLab:
     """A controller with one stream, asked as the shim asks."""
 
@@ -76,12 +89,14 @@ class DeciderLab:
         self.elsewhere = Elsewhere()
         made = SourceOptions(fails_on_loss=fails_on_loss)
         self.opened: list[str] = []
+        self.spark = Spark()
         self.controller = Controller(
             lambda name, _: (
                 self.opened.append(name)
                 or Stream(name, made, ledgers=(own,), follower=self.elsewhere)
             ),
             own,
+            self.spark,
         )
         self.ask("open", options="")
 
@@ -388,31 +403,17 @@ def test_options_come_as_they_were_given() -> None:
         return Stream(name, made, ledgers=(ledger(()),))
 
     options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
-    bridge = Controller(opened, ledger(())).bridge
+    bridge = Controller(opened, ledger(()), Spark()).bridge
     asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
-
-
-class Spark(SparkQueries):
-    """What Spark would say of its queries."""
-
-    def __init__(self) -> None:
-        self.running: list[Query] | None = []
-
-    def active(self) -> list[Query] | None:
-        return self.running
-
-    def ends(self, query: str) -> bool:
-        return query == "nightly's"
 
 
 def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
     """Before its stream is made by Spark's word, then by the shim's."""
     lab = DeciderLab()
     lab.ask("close")
-    lab.controller._queries = spark = Spark()
-    lab.controller.bridge._ends = spark.ends
+    spark = lab.spark
     assert lab.loud() == ""
     spark.running = [Query(id="nightly's", name="nightly", is_starting=True)]
     assert "nightly: it is starting" in lab.loud()
@@ -432,7 +433,7 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
     """Its query has ended; Spark does not always say so to its sources."""
     lab = DeciderLab()
     lab.ask("close")
-    lab.controller._queries = spark = Spark()
+    spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
     assert lab.loud() == ""
     spark.running = None

@@ -1,0 +1,48 @@
+"""Refuses to write files into a folder that another checkpoint has written."""
+
+import re
+from typing import Any
+
+from safeconsumer.errors import SparkSettingError
+
+# A batch in one of Spark's logs: its number; others there are being written.
+_BATCH = re.compile(r"(\d+)(\.compact)?")
+
+
+def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # noqa: ANN401 - pyspark is optional
+    """
+    Return if a folder of files has no batch that a checkpoint does not know.
+
+    Spark counts the batches of each checkpoint from 0, and a folder takes a batch only
+    if its number is new there: those of a second checkpoint are passed over, silently,
+    until they have caught up. A second checkpoint that has as many batches as the folder
+    is not noticed.
+
+    Args:
+        spark: the session.
+        to: the folder of the files, on any file system of the session.
+        checkpoint: the folder of the checkpoint with which a query is to begin.
+
+    Raises:
+        SparkSettingError: it has; a query would lose records.
+    """
+    written = _latest(spark, to, "_spark_metadata")
+    if written > _latest(spark, checkpoint, "offsets"):
+        message = (
+            f"{to} has batches up to number {written} of another checkpoint than "
+            f"{checkpoint}: Spark would pass over those of this one that have the same "
+            "numbers, and their records would be lost. Name the checkpoint with which "
+            "it was written, or another folder"
+        )
+        raise SparkSettingError(message)
+
+
+def _latest(spark: Any, folder: str, log: str) -> int:  # noqa: ANN401 - pyspark is optional
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder, log)  # noqa: SLF001 - pyspark's way
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - pyspark's way
+    files = path.getFileSystem(state.newHadoopConf())
+    if not files.exists(path):
+        return -1
+    names = [str(one.getPath().getName()) for one in files.listStatus(path)]
+    found = map(_BATCH.fullmatch, names)
+    return max((int(one[1]) for one in found if one is not None), default=-1)

@@ -1,0 +1,48 @@
+"""The columns of journals as tables are the fields of their entries."""
+
+import re
+
+from msgspec import inspect, structs
+
+from safeconsumer.audit.entries import EVENTS
+from safeconsumer.spark.reading import SCHEMA
+
+# Of the file and its head, and what stands for "tp".
+OTHERS = {"file": "string", "member": "string", "e": "string"}
+OTHERS |= {"topic": "string", "partition": "bigint"}
+SIMPLE = {
+    inspect.IntType: "bigint",
+    inspect.FloatType: "double",
+    inspect.StrType: "string",
+    inspect.BoolType: "boolean",
+}
+
+
+def sparks(kind: inspect.Type) -> str:
+    """Return Spark's type for a field's."""
+    match kind:
+        case inspect.UnionType(types=types):
+            found = {sparks(one) for one in types} - {""}
+            return found.pop() if len(found) == 1 else "string"
+        case inspect.NoneType():
+            return ""
+        case inspect.ListType(item_type=item) | inspect.TupleType(item_types=(item, _)):
+            return f"array<{sparks(item)}>"
+        case inspect.DictType(key_type=key, value_type=value):
+            return f"map<{sparks(key)},{sparks(value)}>"
+    return SIMPLE[type(kind)]
+
+
+def test_every_field_of_an_entry_has_a_column() -> None:
+    """And no column is of none; numbers may be narrower, and times are timestamps."""
+    columns = dict(re.findall(r"`(\w+)` (\S+?)(?:, |$)", SCHEMA))
+    told = {"timestamp": "double", "int": "bigint"}
+    columns = {name: told.get(kind, kind) for name, kind in columns.items()}
+    fields: dict[str, set[str]] = {}
+    for entry in EVENTS.values():
+        for one in structs.fields(entry):
+            kind = sparks(inspect.type_info(one.type))
+            fields.setdefault(one.encode_name, set()).add(kind)
+    del fields["tp"]
+    expected = {name: {kind} for name, kind in OTHERS.items()} | fields
+    assert {name: {kind} for name, kind in columns.items()} == expected
