@@ -137,7 +137,8 @@ def not_done(
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
     workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
-    came = (span for epoch in workers for span in epoch.came)
+    deleted = merged(span for epoch in workers for span in epoch.deleted)
+    came = uncovered(merged(span for one in workers for span in one.came), deleted)
     written = uncovered(merged(acknowledged.runs), skipped([*plain, *workers]))
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"

@@ -109,6 +109,8 @@ class Epoch:
             too. None: no record came.
         came: the offsets of its records, without those that the position skipped.
         skipped: offsets that the application, or the client's reset rule, skipped.
+        began_at: the position where it stood first; None if it is not known.
+        deleted: the part of them that the reset rule skipped.
         commits: the commits that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
@@ -131,6 +133,8 @@ class Epoch:
     first: tuple[float, int] | None = None
     came: Spans = field(factory=Spans)
     skipped: Spans = field(factory=Spans)
+    began_at: int | None = None
+    deleted: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0

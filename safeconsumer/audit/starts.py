@@ -91,7 +91,8 @@ def wrong_starts(
         if not epoch.runs or epoch.was_sought or _is_kept(start):
             continue
         at = epoch.runs[0].start
-        if at > start.high:
+        stood = at if epoch.began_at is None else epoch.began_at
+        if at > start.high and stood > start.high:
             said = f"an ownership began at {at}, {start.low} was committed"
             yield _finding("A4", case, epoch, start.low, said, _basis_of(start, basis))
         elif at < start.low and at < start.delivered:
@@ -111,7 +112,9 @@ def wrong_commits(
         if least < start.low:
             said = f"committed {least}, {start.low} was committed before"
             yield _finding("A5", case, epoch, least, said, _basis_of(start, basis))
-        elif not epoch.runs and most > max(start.high, _kept_end(start)):
+        elif not epoch.runs and most > max(
+            start.high, _kept_end(start), *epoch.deleted.ends
+        ):
             said = f"committed {most}, {start.high} was, and nothing came since"
             yield _finding("A5", case, epoch, most, said, _basis_of(start, basis))
 

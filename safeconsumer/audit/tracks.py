@@ -187,6 +187,8 @@ class Track:
         if left_at is not None:
             self.epochs[-1].skipped.add(left_at, position)
         self.position, self._run = position, None
+        if self.epochs[-1].began_at is None:
+            self.epochs[-1].began_at = position
 
     def seeking(self, call: Call) -> None:
         """Follow the call of a seek; until it returns it may have been done or not."""
@@ -233,6 +235,7 @@ class Track:
                     f"{self.member} says in entry {entry.n} that the position was reset "
                     f"from {before} to {offset}"
                 )
+            self.epochs[-1].deleted.add(before, offset)
             self._leave(before)
         if self.position is None:
             self._stand_at(offset)

@@ -93,6 +93,16 @@ def test_what_came_and_no_handler_completed_is_missing_once_drained() -> None:
     assert broken(fleet, Settings(is_drained=True)) == set()
 
 
+def test_what_a_worker_had_and_retention_deleted_is_not_missing() -> None:
+    """W5: it was not handled, and the next one finds it deleted."""
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 5)
+    told.handle(TP, 0).commit(TP, 1).revoked(TP)
+    then = Telling("b", at=2000).then("working", order="key").assigned(TP, generation=2)
+    then.then("begins", tp=TP, offset=1)
+    then.then("begins", tp=TP, offset=5).poll(TP, 5, 7).handle(TP, 5, 6)
+    assert broken([told, then], Settings(is_drained=True)) == set()
+
+
 def test_partitions_do_not_touch_each_other() -> None:
     """Each is judged alone."""
     told = Telling().assigned(TP, "returns:1").pause("returns")
