@@ -67,6 +67,13 @@ def unordered(epochs: Iterable[Epoch], strays: Iterable[Commits], skew: float) -
     for one in epochs:
         if not one.is_numbered:
             return f"the journal of {one.member} does not name the group's generations"
+    for rank in _ranks(epochs):
+        committed = {one.member for one in rank if one.has_committed}
+        if committed and len({one.member for one in rank}) > 1:
+            return (
+                f"several members had it in generation {rank[0].generation}: a static "
+                "member that starts again keeps its generation"
+            )
     # A group that was deleted counts from one again, and has lost its commits.
     over = math.inf
     for rank in reversed(_ranks(epochs)):

@@ -103,6 +103,17 @@ def test_what_a_worker_had_and_retention_deleted_is_not_missing() -> None:
     assert broken([told, then], Settings(is_drained=True)) == set()
 
 
+def test_owners_of_the_same_generation_are_not_ordered() -> None:
+    """A static member keeps it when it starts again."""
+    fleet = [
+        Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5),
+        Telling("b", at=2000).assigned(TP).poll(TP, 2, 9).commit(TP, 9),
+    ]
+    (found,) = judged(fleet, Settings())
+    assert found.findings == ()
+    assert "several members" in str(found.unjudged)
+
+
 def test_partitions_do_not_touch_each_other() -> None:
     """Each is judged alone."""
     told = Telling().assigned(TP, "returns:1").pause("returns")
