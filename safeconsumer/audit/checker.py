@@ -9,8 +9,9 @@ from safeconsumer.audit.entries import Acked, Entry, Kept, Other
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import Member, Watch
 from safeconsumer.audit.reading import TopicPartition, tp_of
-from safeconsumer.audit.results import Case, Result, Settings, result_of
+from safeconsumer.audit.results import Case, Group, Result, Settings, result_of
 from safeconsumer.audit.stream import Source
+from safeconsumer.audit.tracks import Track
 
 
 class Checker:
@@ -92,7 +93,9 @@ class Checker:
             *(Address(None, *tp) for tp in self._written),
         ]
         written = written_to(known)
-        return {case: self.result(case, written) for case in needs_of(known)}
+        cases = needs_of(known)
+        groups = {name: self._group(name) for name in {one.group for one in cases}}
+        return {one: self._result(one, written, groups[one.group]) for one in cases}
 
     def result(self, case: Address, written: Container[str]) -> Result:
         """
@@ -103,19 +106,21 @@ class Checker:
             written: topics for which a journal or the topic itself says what was
                 written, perhaps to other partitions only.
         """
+        return self._result(case, written, self._group(case.group))
+
+    def _result(self, case: Address, written: Container[str], group: Group) -> Result:
+        acknowledged = self._written.get(case.tp) or fleet.Acknowledged()
+        return result_of(Case(case, group, acknowledged), written)
+
+    def _group(self, name: str | None) -> Group:
         members = [
-            one
-            for (_, group), one in sorted(self._members.items())
-            if group == case.group
+            one for (_, group), one in sorted(self._members.items()) if group == name
         ]
-        own = Case(
-            case,
-            self._settings,
-            {one.name: one.tracks[case.tp] for one in members if case.tp in one.tracks},
-            self._written.get(case.tp) or fleet.Acknowledged(),
-            {one.name: one.holds for one in members},
-        )
-        return result_of(own, written)
+        tracks: dict[TopicPartition, dict[str, Track]] = {}
+        for one in members:
+            for tp, track in one.tracks.items():
+                tracks.setdefault(tp, {})[one.name] = track
+        return Group(self._settings, {one.name: one.holds for one in members}, tracks)
 
 
 def check(

@@ -8,13 +8,16 @@ member's clock makes doubtful is not judged.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
 
 from attrs import frozen
 
 from safeconsumer.audit.clocks import Clock
 from safeconsumer.audit.control import Span
 from safeconsumer.audit.findings import Address, Basis, Finding
+from safeconsumer.audit.holding import Holds, Key
 from safeconsumer.audit.ownerships import Epoch, Moments
 from safeconsumer.audit.tracks import Track
 
@@ -38,6 +41,21 @@ class Bounds:
     late: float
     end: float
 
+    @classmethod
+    def of(cls, span: Span, read: float, patience: float, skew: float) -> Self:
+        """
+        Return when a hold had to be obeyed.
+
+        Args:
+            span: when it was in force.
+            read: when it was first read; ``inf`` if that is not known.
+            patience: seconds within which members read a hold.
+            skew: seconds by which two clocks may differ.
+        """
+        late = span.start + patience + skew
+        known = min(max(span.start, read) + skew, late)
+        return cls(span=span, known=known, late=late, end=span.end - skew)
+
     def binds(self, epoch: Epoch) -> bool:
         """Return whether it binds an ownership from its first record on."""
         return epoch.owned_since > self.known
@@ -48,35 +66,37 @@ class Bounds:
 
 
 class Readings:
-    """When members read holds of their group: from then on everybody can read them."""
+    """
+    When members read holds of their group: from then on everybody can read them.
 
-    def __init__(self) -> None:
-        self._at: dict[tuple[str, str], list[float]] = {}
+    Args:
+        members: the holds of each member.
+    """
 
-    def add(self, scope: str, holder: str, at: float) -> None:
-        """Note that a member read a hold."""
-        self._at.setdefault((scope, holder), []).append(at)
+    def __init__(self, members: Mapping[str, Holds]) -> None:
+        self._at: dict[Key, list[tuple[float, str]]] = {}
+        for member, one in members.items():
+            for key, times in one.heard.items():
+                if ":" in key[1]:  # of the group or of operators
+                    own = self._at.setdefault(key, [])
+                    own.extend((at, member) for at in times)
+        for own in self._at.values():
+            own.sort()
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[Key]:
         """Yield the scope and the holder of each hold that was read."""
         return iter(self._at)
 
-    def bounds(self, span: Span, patience: float, skew: float) -> Bounds:
-        """
-        Return when a hold had to be obeyed.
-
-        Args:
-            span: when it was in force.
-            patience: seconds within which members read a hold.
-            skew: seconds by which two clocks may differ.
-        """
-        late = span.start + patience + skew
+    def first(self, span: Span, skew: float, clocks: Mapping[str, Clock]) -> float:
+        """Return when a hold was first read by a clock that was right then, or ``inf``."""
         times = self._at.get((span.scope, span.holder), ())
-        own = [at for at in times if span.start - skew <= at < span.end]
-        read = max(span.start, min(own, default=math.inf))
-        return Bounds(
-            span=span, known=min(read + skew, late), late=late, end=span.end - skew
-        )
+        for number in range(bisect_left(times, (span.start - skew,)), len(times)):
+            at, member = times[number]
+            if at >= span.end:
+                break
+            if at <= clocks[member].since:
+                return at
+        return math.inf
 
 
 def under_hold(

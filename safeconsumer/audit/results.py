@@ -13,6 +13,7 @@ lane are handled one at a time, in order; W10, no handler begins on held records
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,13 +21,13 @@ from functools import cached_property
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
-from safeconsumer.audit.clocks import Clock, clock_of
-from safeconsumer.audit.control import Control
+from safeconsumer.audit.clocks import Clock, Lags, clock_of
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
 from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.ownerships import Commits, Epoch
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -105,23 +106,61 @@ class Result:
 
 
 @frozen(slots=False)
+class Group:
+    """
+    What is known of the members of one group, for all its cases.
+
+    Attributes:
+        settings: the assumptions.
+        holds: what each member read of the group's holds.
+        tracks: what members did with each partition.
+    """
+
+    settings: Settings
+    holds: Mapping[str, Holds]
+    tracks: Mapping[TopicPartition, Mapping[str, Track]]
+
+    @cached_property
+    def readings(self) -> Readings:
+        """When members read holds."""
+        return Readings(self.holds)
+
+    @cached_property
+    def clocks(self) -> dict[str, Clock]:
+        """What is known of members' clocks by the holds that they read."""
+        return {name: self.clock(name) for name in self.holds}
+
+    def clock(self, name: str, *lags: Lags) -> Clock:
+        """Return what is known of a member's clock, by other records that came too."""
+        both = self.holds[name].lags, *lags
+        return clock_of(name, both, self.settings.patience, self.settings.clock_skew)
+
+
+@frozen(slots=False)
 class Case:
     """
     Everything that is known about one case.
 
     Attributes:
         case: the group and the partition.
-        settings: the assumptions.
-        tracks: what members did with it.
+        group: what is known of the members of the group.
         acknowledged: what producers wrote.
-        holds: what members of the group read of its holds.
     """
 
     case: Address
-    settings: Settings
-    tracks: Mapping[str, Track]
+    group: Group
     acknowledged: fleet.Acknowledged
-    holds: Mapping[str, Holds]
+    _covers: dict[str, bool | None] = field(factory=dict, init=False)
+
+    @property
+    def settings(self) -> Settings:
+        """The assumptions."""
+        return self.group.settings
+
+    @property
+    def tracks(self) -> Mapping[str, Track]:
+        """What members did with it."""
+        return self.group.tracks.get(self.case.tp, {})
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -142,20 +181,37 @@ class Case:
     @cached_property
     def clocks(self) -> Mapping[str, Clock]:
         """What is known of members' clocks."""
-        patience, skew = self.settings.patience, self.settings.clock_skew
-        own = {name: [one.lags] for name, one in self.holds.items()}
-        for name, track in self.tracks.items():
-            own[name].append(track.lags)
-        return {
-            name: clock_of(name, lags, patience, skew) for name, lags in own.items()
+        own = {
+            name: self.group.clock(name, one.lags) for name, one in self.tracks.items()
         }
+        return ChainMap(own, self.group.clocks)
+
+    @cached_property
+    def bounds(self) -> Sequence[Bounds]:
+        """When the group was held, by all that may cover it."""
+        control = self.settings.control
+        if control is None or control.trouble:
+            return ()
+        spans = [one for one in control.spans if one.group == self.case.group]
+        return [
+            self._bounds(span) for span in spans if self.covers(span.scope) is not False
+        ]
+
+    def _bounds(self, span: Span) -> Bounds:
+        patience, skew = self.settings.patience, self.settings.clock_skew
+        read = math.inf
+        if self.covers(span.scope):
+            read = self.group.readings.first(span, skew, self.clocks)
+        return Bounds.of(span, read, patience, skew)
 
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
-        try:
-            return covering(scope)(self.case.tp)
-        except JournalError:
-            return None
+        if scope not in self._covers:
+            try:
+                self._covers[scope] = covering(scope)(self.case.tp)
+            except JournalError:
+                self._covers[scope] = None
+        return self._covers[scope]
 
 
 def result_of(case: Case, written: Container[str]) -> Result:
@@ -180,7 +236,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
     moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
     if case.settings.is_drained and (untold := _untold(case, written)):
         unjudged.setdefault("A2", untold)
-    holds = tuple(one for one in _holds(case) if case.covers(one.span.scope))
+    holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
     bases = {**_BASES, "A4": basis, "A6": basis}
     if holds or "W10" in unjudged:
         bases |= dict.fromkeys(case.of_group_holds, Basis.CLOCKS)
@@ -224,22 +280,8 @@ def _late_commits(tracks: Iterable[Track]) -> Iterator[Finding]:
 # ---------------------------------------------------------------- holds of the group
 
 
-def _holds(case: Case) -> Iterator[Bounds]:
-    control = case.settings.control
-    if control is None or control.trouble:
-        return
-    readings = Readings()
-    for member, scope, holder, at in _heard(case):
-        if at <= case.clocks[member].since:
-            readings.add(scope, holder, at)
-    for span in control.spans:
-        if span.group == case.case.group and case.covers(span.scope) is not False:
-            patience, skew = case.settings.patience, case.settings.clock_skew
-            yield readings.bounds(span, patience, skew)
-
-
 def _under_holds(case: Case) -> Iterator[Finding | Unjudged]:
-    for bounds in _holds(case):
+    for bounds in case.bounds:
         scope = bounds.span.scope
         for found in under_hold(case.case, case.tracks, bounds, case.clocks):
             if isinstance(found, Finding) and not case.covers(scope):
@@ -251,18 +293,13 @@ def _under_holds(case: Case) -> Iterator[Finding | Unjudged]:
                 yield found
 
 
-def _heard(case: Case) -> Iterator[tuple[str, str, str, float]]:
-    for member, one in case.holds.items():
-        for (scope, holder), times in one.heard.items():
-            if ":" in holder and case.covers(scope):  # of the group or of operators
-                yield from ((member, scope, holder, at) for at in times)
-
-
 def _unknown_holds(case: Case) -> str:
     # Why it is not known when the group was held; "" if it is.
     control = case.settings.control
     if control is None or not control.is_about(case.case.group):
-        for _, scope, holder, _ in _heard(case):
+        for scope, holder in case.group.readings:
+            if not case.covers(scope):
+                continue
             who = "only the control topics say when (--control, or --history FILE)"
             if control is not None:
                 who = f"the history that was given is of the group {control.group} only"

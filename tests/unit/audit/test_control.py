@@ -2,12 +2,13 @@
 
 import json
 import math
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import Checker, check
 from safeconsumer.audit.control import (
     Control,
     Record,
@@ -230,3 +231,40 @@ def test_what_the_topics_do_not_say_is_not_judged(
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())
     assert all(why in said for said in result.unjudged.values())
+
+
+def test_the_work_grows_with_the_fleet_and_its_holds_and_no_faster() -> None:
+    """Twice the members, or twice the holds: about twice the steps, not four times."""
+    least = steps(20, 20)
+    assert steps(40, 20) < 2.5 * least
+    assert steps(20, 40) < 2.5 * least
+
+
+def steps(members: int, holds: int) -> int:
+    """Return how many functions are entered to judge a fleet that read holds."""
+    spans = tuple(
+        Span(
+            source="operator", group="g", owner="eve", scope="orders", start=at, end=at
+        )
+        for at in range(5000, 5000 + holds)
+    )
+    checker = Checker(Settings(control=Control(spans=spans)))
+    for number in range(members):
+        tp = f"orders:{number}"
+        told = Telling(f"m{number}").assigned(tp).poll(tp, 0, 2)
+        for _ in range(holds):
+            told.then("hold", scope="orders", owner="operator:eve", written=told.at)
+            told.then("lift", scope="orders", owner="operator:eve")
+        checker.read(told.journal())
+    entered = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    sys.setprofile(count)
+    try:
+        checker.results()
+    finally:
+        sys.setprofile(None)
+    return entered
