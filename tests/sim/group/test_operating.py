@@ -242,7 +242,8 @@ def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> No
         assert ended.exit_code == 1, ended.output
         assert f"G2  {logged}:0 of {team.group}  1 x, first by b" in ended.stdout
         assert "delivered though @all was held for the group before" in ended.stdout
-        assert ended.stdout.count("nothing shows that the clock of b") == 4
+        why = "and 3 more  could not be judged: nothing shows that the clock of b"
+        assert ended.stdout.count(why) == 1
 
 
 def audit(*arguments: str) -> Any:  # noqa: ANN401 - click's
