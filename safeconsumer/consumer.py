@@ -607,14 +607,19 @@ class SafeConsumer(UpstreamConsumer):
             )
         except BaseException as error:
             if not isinstance(error, Exception) or is_of_handler(error):
+                block.is_interrupted = True
                 self._safe_ended[block] = None  # it may be placed
                 self._safe_end(block)
             raise
         try:
             yield
         finally:
-            self._safe_ended[block] = None
-            self._safe_end(block)
+            try:
+                self._safe_ended[block] = None
+                self._safe_end(block)
+            except BaseException:  # where that begins, too
+                block.is_interrupted = True
+                raise
 
     def _safe_end(self, block: "_EndedBlock") -> None:
         # Who takes it out lifts its hold, and nobody else: another thread that was slow

@@ -1,13 +1,15 @@
 """Computes when a hold ends: after a while, or at a time of day."""
 
 import time
-from datetime import datetime, timedelta
+from datetime import MINYEAR, datetime, timedelta
 from typing import Any
 
 from attrs import frozen
 
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.durations import LONGEST, seconds_of
+
+_FAR = "until: that is a century away: leave it out for no end"
 
 
 @frozen
@@ -41,8 +43,7 @@ class Ending:
             message = f"until: that time has passed, by {whose} clock"
             raise HoldSettingError(message)
         if left > LONGEST:
-            message = "until: that is a century away: leave it out for no end"
-            raise HoldSettingError(message)
+            raise HoldSettingError(_FAR)
         return left
 
 
@@ -67,6 +68,7 @@ def ending_of(for_: str | None, until: str | None) -> Ending:
 
 
 def _moment(text: str, now: datetime) -> float:
+    unread = f"until: {text[:40]!r} is not a time: write 18:30 or 2026-11-22T18:30"
     try:
         if len(text) <= len("18:30:00"):
             # Each day has its own UTC offset, as clocks may change in between.
@@ -75,11 +77,14 @@ def _moment(text: str, now: datetime) -> float:
             if found <= now:
                 found = datetime.combine(today + timedelta(days=1), at).astimezone()
         else:
-            found = datetime.fromisoformat(text).astimezone()
+            found = datetime.fromisoformat(text)
     except (OverflowError, ValueError) as error:
-        message = f"until: {text[:40]!r} is not a time: write 18:30 or 2026-11-22T18:30"
+        raise HoldSettingError(unread) from error
+    try:
+        return found.astimezone().timestamp()
+    except (OverflowError, ValueError) as error:  # no zone reaches so far
+        message = unread if found.year == MINYEAR else _FAR
         raise HoldSettingError(message) from error
-    return found.timestamp()
 
 
 def _time(text: str) -> Any:  # noqa: ANN401 - a time of day

@@ -341,7 +341,7 @@ class PauseSafeFetcher(Fetcher):
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
-            assigned = self._subscriptions.assignment.get(tp)
+            assigned, moves = self._subscriptions.assignment.get(tp), state.moves
             if assigned is not state or state.position is not position:
                 part.drain()
                 return 0
@@ -350,9 +350,11 @@ class PauseSafeFetcher(Fetcher):
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
-                state.position = (
-                    end  # otherwise the iteration moves it, record by record
-                )
+                # Otherwise the iteration moves it, record by record.
+                if state.moves == moves:
+                    state.position = end
+                if state.moves != moves:  # a signal handler has sought on this thread
+                    state.settle()
         self._record_lag(state, end)
         return len(records)
 

@@ -84,10 +84,11 @@ class OwnedPartitionState(TopicPartitionState):
 
     def settle(self) -> None:
         """
-        Undo it if a step of an iteration has set its position over that of a seek.
+        Undo it if its position was set over that of a seek.
 
-        A step takes no lock: that would cost a tenth of its time. It sets the position,
-        and then checks whether it was moved in between.
+        A step of an iteration takes no lock: that would cost a tenth of its time. A drain
+        has it, and a signal handler on its thread, too. So both set the position, and
+        then check whether it was moved in between.
         """
         with self.lock:
             self._position = self.moved_to

@@ -65,11 +65,17 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "text", ["soon", "25:00", "2026-13-01T00:00", "", "9999-12-31T23:59-14:00"]
+    "text", ["soon", "25:00", "2026-13-01T00:00", "", "0001-01-01T00:00+14:00"]
 )
 def test_until_no_time(text: str) -> None:
     with pytest.raises(HoldSettingError, match="is not a time"):
         ending.ending_of(None, text)
+
+
+def test_until_where_no_zone_reaches() -> None:
+    """It is a time, and the same is said of it by every Python and zone."""
+    with pytest.raises(HoldSettingError, match="a century away"):
+        ending.ending_of(None, "9999-12-31T23:59-14:00")
 
 
 def test_until_what_is_over_by_the_brokers_clock() -> None:
