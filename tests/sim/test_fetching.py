@@ -13,29 +13,6 @@ from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways, known, stock_fails
 
 
-@pytest.mark.contract("P1")
-@both_ways
-@simulated()
-def test_an_answer_that_comes_after_the_pause_waits_for_the_resume(
-    lab: Lab, how: str
-) -> None:
-    """P1: paused while its fetch was on the way, nothing comes, nothing is asked again."""
-    p0, p1 = lab.topic("t", 2, records=5)
-    asked: list[int] = []
-    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, p0))
-    reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
-    reader.consumer.pause(p0)
-    late.end()
-    reader.reads(p1, range(5))
-    reader.is_silent()
-    assert reader.consumer.position(p0) == 0
-    reader.consumer.resume(p0)
-    reader.reads(p0, range(5))
-    assert set(asked[1:]) <= {5}
-
-
 @stock_fails("any answer about metadata counts as the one that is waited for")
 @simulated(seeds=1)
 def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(

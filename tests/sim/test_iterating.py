@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
 from tests.sim.meddling import Meddled, elsewhere
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_protocols, both_ways
+from tests.sim.reading import Listener, Reader, both_protocols, both_ways, stock_fails
 
 
 def iterating(lab: Lab, taken: int = 3, **settings: Any) -> Meddled:  # noqa: ANN401 - Kafka's own
@@ -147,26 +148,6 @@ def test_polls_and_steps_of_an_iteration_may_take_turns(lab: Lab) -> None:
         reader.reads(tp, [10])
 
 
-class BodyError(Exception):
-    """Raised by the body of a loop."""
-
-
-@simulated(seeds=1)
-def test_an_exception_in_the_loop_body_loses_nothing(lab: Lab) -> None:
-    """The next loop goes on with the next record."""
-    reader = iterating(lab, 0)
-
-    def loop() -> None:
-        for record in reader.consumer:
-            reader.log.append(record)
-            if len(reader.log) == 4:
-                raise BodyError
-
-    with pytest.raises(BodyError):
-        loop()
-    reader.reads_everything()
-
-
 # ------------------------------------------------------------ gates
 
 
@@ -257,3 +238,25 @@ def test_a_paused_member_that_waits_does_not_spin(lab: Lab, how: str) -> None:
     assert (set(group.members), group.generation) == before
     assert set(lab.kinds(since)) <= {"Heartbeat", "Metadata"}
     assert (lab.world.turns - turns) / (lab.now - began) < 50
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.parametrize("is_member", [True, False])
+@both_ways
+@stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
+@simulated()
+def test_a_brief_poll_waits_once(
+    lab: Lab, kind: type[KafkaConsumer], how: str, *, is_member: bool
+) -> None:
+    """P11: with everything paused it looks, waits and ends: three turns of two threads."""
+    (p0,) = lab.topic("t", 1, records=5)
+    topics, tps = (("t",), ()) if is_member else ((), (p0,))
+    reader = Reader(lab, kind, *topics, tps=tps, how=how)
+    reader.take(5)
+    reader.consumer.pause(p0)
+    reader.poll(1)
+    turns, began = lab.world.turns, lab.now
+    for _ in range(60):
+        reader.poll(0.05)
+    assert (lab.world.turns - turns) / 60 < 4
+    assert 3.0 <= lab.now - began < 3.1

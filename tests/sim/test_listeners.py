@@ -6,7 +6,6 @@ import pytest
 from kafka import (
     AsyncConsumerRebalanceListener,
     KafkaConsumer,
-    OffsetAndMetadata,
     TopicPartition,
 )
 from kafka.errors import KafkaError, UnknownMemberIdError
@@ -69,23 +68,6 @@ def test_pause_seek_and_resume_in_a_listener_stand(
     reader.reads(paused, range(4, 10))
 
 
-@simulated(seeds=1)
-def test_five_hundred_partitions_paused_and_resumed_in_the_listener(lab: Lab) -> None:
-    """Pausing all and resuming all inside the listener leaves none silent."""
-    tps = lab.topic("t", 500, records=1)
-    reader = Reader(lab, SafeConsumer)
-    consumer = reader.consumer
-
-    def pause_then_resume(assigned: set[TopicPartition]) -> None:
-        consumer.pause(*assigned)
-        consumer.resume(*assigned)
-
-    consumer.subscribe(["t"], listener=Listener(assigned=pause_then_resume))
-    reader.owns(tps)
-    reader.until(lambda: len(reader.log) == 500)
-    assert all(reader.offsets(tp) == [0] for tp in tps)
-
-
 def member(
     lab: Lab, assignor: type = EAGER, kind: type[KafkaConsumer] = SafeConsumer
 ) -> tuple[Reader, list[TopicPartition]]:
@@ -118,111 +100,6 @@ def test_paused_does_not_list_what_is_being_revoked(lab: Lab, assignor: type) ->
     reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
     assert seen
     assert all(paused <= {tps[0]} for paused in seen)
-
-
-@both_protocols
-@simulated()
-def test_an_asynchronous_commit_on_revocation_does_not_hang(
-    lab: Lab, assignor: type
-) -> None:
-    """``commit_async`` in the listener works, paused partitions included."""
-    answers: list[tuple[Any, Any]] = []
-
-    def commit(revoked: set[TopicPartition]) -> None:
-        # Named one by one: a cooperative rebalance has already taken them away, and a
-        # commit without offsets is one of what is assigned.
-        offsets = {tp: OffsetAndMetadata(5, "", -1) for tp in revoked}
-        if offsets:
-            reader.consumer.commit_async(offsets, lambda *one: answers.append(one))
-
-    reader, tps = member(lab, assignor)
-    reader.consumer.subscribe(["t"], listener=Listener(revoked=commit))
-    reader.consumer.pause(*tps)
-    another(lab, assignor)
-    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
-    reader.until(lambda: answers)
-    offsets, answer = answers[0]
-    assert not isinstance(answer, Exception)
-    assert set(offsets) >= set(tps) - reader.consumer.assignment()
-    assert {lab.committed(tp) for tp in offsets} == {5}
-
-
-@pytest.mark.contract("P12")
-@stock_fails("the error does not say what works")
-@simulated(seeds=1)
-def test_a_commit_in_a_listener_is_refused_with_what_works(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
-    """P12: it cannot work on the IO thread; the error says so, and polling goes on."""
-    errors: list[Exception] = []
-
-    def commit(_: object) -> None:
-        try:
-            reader.consumer.commit()
-        except RuntimeError as error:
-            errors.append(error)
-
-    reader, tps = member(lab, kind=kind)
-    reader.consumer.subscribe(["t"], listener=Listener(revoked=commit))
-    other = another(lab)
-    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=5)
-    other.leave()
-    reader.owns(tps, each=5)
-    assert errors
-    lab.append(tps[0])
-    reader.until(lambda: 5 in reader.offsets(tps[0]), each=5)
-    assert all("commit_async" in str(error) for error in errors)
-
-
-@pytest.mark.contract("P12")
-@stock_fails("the call over the network comes last, after half of it has changed")
-@simulated(seeds=1)
-def test_an_unsubscribe_in_a_listener_is_refused_as_a_whole(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
-    """P12: it raises, and the subscription is as it was."""
-    seen: list[object] = []
-
-    def unsubscribe(_: object) -> None:
-        with pytest.raises(RuntimeError):
-            reader.consumer.unsubscribe()
-        seen.append(reader.consumer.subscription())
-
-    reader, _ = member(lab, kind=kind)
-    reader.consumer.subscribe(["t"], listener=Listener(unsubscribe))
-    lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, count=1)
-    reader.until(lambda: seen, each=5)
-    assert seen == [{"t"}]
-
-
-REBALANCE_IN_PROGRESS = 27
-
-
-@both_protocols
-@simulated()
-def test_a_listener_that_raises_once_forgets_no_pause(lab: Lab, assignor: type) -> None:
-    """``poll`` raises once, and what was paused and kept is still paused."""
-    failures = [ValueError("once")]
-
-    def fail(_: object) -> None:
-        if failures:
-            raise failures.pop()
-
-    reader, tps = member(lab, assignor)
-    reader.consumer.subscribe(["t"], listener=Listener(fail, fail))
-    reader.consumer.pause(*tps)
-
-    def is_shared() -> bool:
-        return len(reader.consumer.assignment()) == 2
-
-    another(lab, assignor)
-    with pytest.raises(Exception, match="rebalance callback"):
-        reader.until(is_shared, each=1)
-    reader.until(is_shared, each=1)
-    for tp in tps:
-        lab.append(tp)
-    reader.is_silent()
-    assert reader.consumer.assignment() <= reader.consumer.paused()
 
 
 @pytest.mark.contract("P8")

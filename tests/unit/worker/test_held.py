@@ -10,7 +10,6 @@ from safeconsumer.worker.calls import Slot, call_batch, call_each
 from safeconsumer.worker.client import covers
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
-from tests.harness.worker.bench import bench
 from tests.harness.worker.desk import TP, Desk
 
 
@@ -59,28 +58,6 @@ def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:
     assert desk.work() == []
     desk.resume()
     assert desk.work() == list(range(len(seen), 6))
-
-
-def test_each_record_of_a_thread_asks() -> None:
-    """Of a hand-over that has begun; and it is known which one is worked on."""
-    began: list[int] = []
-    seen: list[Any] = []
-
-    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
-        began.append(record.offset)
-        seen.append(at_work(made.runner.slots, is_batch=False))
-        if record.offset == 2:
-            made.held.epochs[TP].is_held = True
-
-    with bench(
-        "thread", handle, count=1, order=Order.PARTITION, lane_seconds=1.0
-    ) as made:
-        made.admit(5)
-        made.wait(lambda: len(began) > 2 and not made.held.running, "it to be held")
-        made.schedule.turn()
-        assert made.held.records == 2
-    assert began == [0, 1, 2]
-    assert seen == [{TP: [offset]} for offset in began]
 
 
 def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
