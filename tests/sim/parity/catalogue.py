@@ -12,16 +12,14 @@ Play = Callable[[Stage], None]
 @frozen
 class Scenario:
     """
-    What is played, by which clients, with which protocols of groups.
+    What is played, by both clients, with which protocols of groups.
 
     Attributes:
         play: the scenario.
-        clients: ``ours``, ``stock``, or both.
         protocols: ``eager``, ``cooperative``, or both.
     """
 
     play: Play
-    clients: tuple[str, ...] = tuple(CLIENTS)
     protocols: tuple[str, ...] = ("eager",)
     name: str = field(init=False)
 
@@ -43,11 +41,6 @@ def both(play: Play) -> Play:
     return _add(Scenario(play))
 
 
-def ours(play: Play) -> Play:
-    """Play it with our client only."""
-    return _add(Scenario(play, clients=("ours",)))
-
-
 def in_groups(play: Play) -> Play:
     """Play it with both clients and both protocols."""
     return _add(Scenario(play, protocols=tuple(PROTOCOLS)))
@@ -58,6 +51,6 @@ def cases() -> list[tuple[str, str, str]]:
     return [
         (one.name, client, protocol)
         for one in SCENARIOS.values()
-        for client in one.clients
+        for client in CLIENTS
         for protocol in one.protocols
     ]

@@ -6,7 +6,7 @@ from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 
 from tests.sim.parity.catalogue import both, in_groups
 from tests.sim.parity.reading import raised
-from tests.sim.parity.stages import Member, Reader, Stage
+from tests.sim.parity.stages import Reader, Stage
 
 
 def joined(s: Stage, *topics: str, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
@@ -158,162 +158,6 @@ def a_member_comes_and_goes(s: Stage) -> None:
     s.facts["kinds of the second"] = sorted(b.kinds())
 
 
-@in_groups
-def a_pause_moves_away_and_back(s: Stage) -> None:
-    """Whether what is paused is delivered after another member had it."""
-    a = _paused(s)
-    b = s.member("t", client="stock")
-    b.owns(2)
-    a.owns(2)
-    b.close()
-    a.owns(4)
-    _note_leak(s, a)
-
-
-@in_groups
-def a_pause_of_what_is_kept(s: Stage) -> None:
-    """What a rebalance leaves with its owner stays paused, by both clients."""
-    a = _paused(s)
-    b = s.member("t", client="stock")
-    b.owns(2)
-    a.owns(2)
-    _note_leak(s, a)
-
-
-@in_groups
-def a_pause_of_a_member_that_was_evicted_for_not_polling(s: Stage) -> None:
-    """Whether a pause outlives max.poll.interval, and the join after it."""
-    a = _paused(s, max_poll_interval_ms=2000)
-    known = a.member_id()
-    a.stand_still()
-    s.until(a.has_lost, "it has left its group")
-    a.go_on()
-    _is_back(s, a, known)
-    _note_leak(s, a)
-
-
-@in_groups
-def a_pause_of_a_member_whose_session_expired(s: Stage) -> None:
-    """Whether a pause outlives a lost session, and the join after it."""
-    a = _paused(s)
-    known = a.member_id()
-    s.freeze(a)
-    b = s.member("t", client="stock")
-    b.owns(4)
-    b.close()
-    s.thaw(a)
-    _is_back(s, a, known)
-    _note_leak(s, a)
-
-
-@in_groups
-def a_pause_of_a_member_that_is_told_it_is_unknown(s: Stage) -> None:
-    """Whether a pause outlives UNKNOWN_MEMBER_ID, and the join after it."""
-    a = _paused(s)
-    known, before = a.member_id(), a.generation()
-    a.forget()
-    _is_back(s, a, known)
-    s.facts["later"] = a.generation() > before
-    _note_leak(s, a)
-
-
-def _paused(s: Stage, **settings: Any) -> Member:  # noqa: ANN401 - Kafka's own
-    """Let a member read and commit four partitions, pause them, and write more."""
-    partitions = s.topic(partitions=4, records=5)
-    a = s.member("t", **settings)
-    a.owns(4)
-    a.settle()
-    a.call(lambda consumer: consumer.commit())
-    a.call(lambda consumer: consumer.pause(*consumer.assignment()))
-    s.append(5, *partitions)
-    return a
-
-
-def _is_back(s: Stage, a: Member, known: str) -> None:
-    """Wait until a member that its group gave up has joined again, as a new one."""
-    s.until(lambda: a.member_id() not in ("", known), "a new member id")
-    a.owns(4)
-
-
-def _note_leak(s: Stage, a: Member) -> None:
-    a.settle()
-    s.facts["paused"] = len(a.consumer.paused())
-    s.facts["leaked"] = len(a.records) - 20
-
-
-# One member's subscription
-
-
-def _subscribed(s: Stage) -> Member:
-    for text in "tu":
-        s.topic(text, partitions=2, records=5)
-    a = s.member("t", poll_ms=1000)
-    a.owns(2)
-    a.settle()
-    a.call(lambda consumer: consumer.commit())
-    a.call(lambda consumer: consumer.pause(*consumer.assignment()))
-    return a
-
-
-def _note_after(s: Stage, a: Member) -> None:
-    a.owns(2)
-    s.append(5, *[TopicPartition(s.name("t"), number) for number in range(2)])
-    a.settle()
-    s.facts["paused"] = len(a.consumer.paused())
-    s.facts["after"] = len([tp for tp, _ in a.records if tp.topic == s.name("t")]) - 10
-
-
-@both
-def another_topic_and_back(s: Stage) -> None:
-    """Whether a pause outlives a subscription without its topic."""
-    a = _subscribed(s)
-    a.call(lambda consumer: consumer.subscribe([s.name("u")]))
-    s.until(lambda: _topics(a) == {s.name("u")}, "the other topic")
-    a.owns(2)
-    a.call(lambda consumer: consumer.subscribe([s.name("t")]))
-    s.until(lambda: _topics(a) == {s.name("t")}, "the first topic")
-    _note_after(s, a)
-
-
-@both
-def unsubscribed_and_subscribed(s: Stage) -> None:
-    """A pause does not outlive an unsubscribe."""
-    a = _subscribed(s)
-    a.call(lambda consumer: consumer.unsubscribe())
-    s.facts["unsubscribed"] = len(a.consumer.assignment())
-    a.call(lambda consumer: consumer.subscribe([s.name("t")]))
-    _note_after(s, a)
-
-
-@both
-def a_wider_subscription(s: Stage) -> None:
-    """What is kept stays paused, what is new flows."""
-    a = _subscribed(s)
-    names = [s.name("t"), s.name("u")]
-    a.call(lambda consumer: consumer.subscribe(names))
-    a.owns(4)
-    a.settle()
-    s.facts["paused"] = sorted(
-        tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
-    )
-    s.facts["records"] = len(a.records)
-
-
-def _topics(a: Reader) -> set[str]:
-    return {tp.topic for tp in a.consumer.assignment()}
-
-
-@both
-def a_pause_before_the_first_poll(s: Stage) -> None:
-    """What is raised; or else, that nothing comes."""
-    tp, other = s.topic(partitions=2, records=5)
-    one = s.consumer("t", group_id=s.group)
-    s.facts["raised"] = raised(lambda: one.consumer.pause(tp))
-    s.until(lambda: _owns(one) or one.poll() < 0, "a join")
-    one.settle()
-    s.facts["values"] = [one.values(tp), one.values(other)]
-
-
 @both
 def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
     """A new topic that matches is assigned, read, and not paused."""
@@ -332,26 +176,6 @@ def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
     s.facts["paused"] = [
         tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
     ]
-
-
-@both
-def partitions_are_added(s: Stage) -> None:
-    """They are assigned and flow; what was paused stays so."""
-    partitions = s.topic(partitions=2, records=5)
-    a = s.member("t", metadata_max_age_ms=500, poll_ms=1000)  # as above
-    a.owns(2)
-    a.settle()
-    a.call(lambda consumer: consumer.pause(*partitions))
-    s.admin().create_partitions({s.name("t"): 4})
-    a.owns(4)
-    new = [TopicPartition(s.name("t"), number) for number in (2, 3)]
-    for tp in new:
-        s._counts[tp] = 0
-    s.append(3, *new)
-    s.append(3, *partitions)
-    a.settle()
-    s.facts["values"] = [a.values(tp) for tp in (*partitions, *new)]
-    s.facts["paused"] = sorted(tp.partition for tp in a.consumer.paused())
 
 
 @both

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.sim.lab import play
-from tests.sim.parity import group_holds, groups, reading  # noqa: F401 - they add theirs
+from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
 from tests.sim.parity.catalogue import SCENARIOS
 from tests.sim.parity.stages import RealStage, SimStage
 

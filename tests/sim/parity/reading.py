@@ -5,8 +5,7 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from safeconsumer.events import Event, UnreadRecordsDeleted
-from tests.sim.parity.catalogue import both, ours
+from tests.sim.parity.catalogue import both
 from tests.sim.parity.stages import Reader, Stage
 
 
@@ -50,63 +49,6 @@ def seeks(s: Stage) -> None:
     s.facts["position at the end"] = one.consumer.position(tp)
     s.append(2, tp)
     s.facts["after the end"] = one.read(16)
-
-
-@both
-def a_seek_while_paused(s: Stage) -> None:
-    """What was sought while paused is where it goes on."""
-    (tp,) = s.topic(records=10)
-    one = assigned(s, tp)
-    one.read(10)
-    one.consumer.pause(tp)
-    one.consumer.seek(tp, 3)
-    s.facts["paused"] = one.poll()
-    one.consumer.resume(tp)
-    s.facts["after"] = one.read(17)
-
-
-@both
-def one_of_two_is_paused(s: Stage) -> None:
-    """The other one flows; after the resume nothing is missing."""
-    quiet, flowing = s.topic(partitions=2, records=5)
-    one = assigned(s, quiet, flowing)
-    one.consumer.pause(quiet)
-    one.settle()
-    s.facts["while paused"] = [one.values(quiet), one.values(flowing)]
-    s.facts["paused"] = [tp.partition for tp in one.consumer.paused()]
-    one.consumer.resume(quiet)
-    one.settle()
-    s.facts["after"] = [one.values(quiet), one.values(flowing)]
-
-
-@both
-def a_pause_in_the_middle_of_a_batch(s: Stage) -> None:
-    """What was fetched and not delivered is kept, or fetched again: nothing is lost."""
-    (tp,) = s.topic(records=20)
-    one = assigned(s, tp)
-    while not one.poll(max_records=5):
-        pass
-    one.consumer.pause(tp)
-    s.facts["paused"] = [one.poll() for _ in range(3)]
-    one.consumer.resume(tp)
-    one.read(20)
-    s.facts["values"] = one.values(tp)
-
-
-@both
-def away_and_back_by_assign(s: Stage) -> None:
-    """Whether a pause outlives an assign that leaves its partition out."""
-    tp, other = s.topic(partitions=2, records=5)
-    one = assigned(s, tp)
-    one.settle()
-    one.consumer.pause(tp)
-    one.consumer.assign([other])
-    one.settle()
-    one.consumer.assign([tp])
-    one.consumer.seek(tp, 0)
-    s.facts["paused"] = len(one.consumer.paused())
-    one.settle()
-    s.facts["values"] = one.values(tp)
 
 
 @both
@@ -230,12 +172,6 @@ def _retained(s: Stage, reset: str, *, is_held: bool, **settings: Any) -> Reader
 
 
 @both
-def retention_passes_a_held_position_to_the_earliest(s: Stage) -> None:
-    """It goes on with the first record that is left."""
-    s.facts["values"] = _retained(s, "earliest", is_held=True).read(8)
-
-
-@both
 def retention_passes_a_held_position_to_the_latest(s: Stage) -> None:
     """It goes on at the end, or with the first record that is left."""
     one = _retained(s, "latest", is_held=True)
@@ -254,19 +190,6 @@ def retention_passes_a_held_position_and_there_is_no_policy(s: Stage) -> None:
     (tp,) = one.consumer.assignment()
     one.consumer.seek_to_beginning(tp)
     s.facts["values"] = one.read(8)
-
-
-@ours
-def retention_under_a_hold_is_told(s: Stage) -> None:
-    """Both positions, and how many offsets are gone; once."""
-    told: list[Event] = []
-    one = _retained(s, "latest", is_held=True, hooks=[told.append])
-    s.facts["values"] = one.read(8)
-    s.facts["told"] = [
-        (event.position, event.start, event.gone)
-        for event in told
-        if isinstance(event, UnreadRecordsDeleted)
-    ]
 
 
 @both

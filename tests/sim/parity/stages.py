@@ -7,7 +7,6 @@ cluster time passes by itself.
 """
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -73,16 +72,8 @@ class Stage:
         """Wait until something is so."""
         raise NotImplementedError
 
-    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - what is frozen
-        """Run a function in a thread, and return what can be frozen."""
-        raise NotImplementedError
-
-    def freeze(self, member: "Member") -> None:
-        """Let a member do nothing at all, its network included."""
-        raise NotImplementedError
-
-    def thaw(self, member: "Member") -> None:
-        """Let it go on."""
+    def start(self, name: str, main: Callable[[], None]) -> None:
+        """Run a function in a thread."""
         raise NotImplementedError
 
     def clean(self) -> None:
@@ -173,15 +164,9 @@ class Stage:
         self._opened.append(one)
         return one
 
-    def member(
-        self,
-        *topics: str,
-        client: str | None = None,
-        **settings: Any,  # noqa: ANN401 - Kafka's own
-    ) -> "Member":
+    def member(self, *topics: str, **settings: Any) -> "Member":  # noqa: ANN401 - Kafka's own
         """Start a member of the group, which polls in a thread of its own."""
-        kind = self.kind if client is None else CLIENTS[client]
-        one = Member(self, kind, [self.name(text) for text in topics], settings)
+        one = Member(self, [self.name(text) for text in topics], settings)
         self._opened.append(one)
         return one
 
@@ -312,24 +297,21 @@ class Member(Reader):
     Attributes:
         polls: how many polls have ended.
         error: what has ended them, the class of Kafka's exception.
-        process: what is frozen.
     """
 
     def __init__(
-        self,
-        stage: Stage,
-        kind: type[KafkaConsumer],
-        topics: list[str],
-        settings: dict[str, Any],
+        self, stage: Stage, topics: list[str], settings: dict[str, Any]
     ) -> None:
         super().__init__(stage, None, [])
         self.polls = 0
         self.error = ""
-        self._make = lambda: kind(*topics, **stage.settings(self._kinds, **settings))
+        self._make = lambda: stage.kind(
+            *topics, **stage.settings(self._kinds, **settings)
+        )
         self._calls: list[Callable[[], None]] = []
         self._poll_ms = settings.pop("poll_ms", 50)
-        self._is_still = self._is_over = self._has_ended = False
-        self.process = stage.start(f"member-{len(stage._opened)}", self._live)
+        self._is_over = self._has_ended = False
+        stage.start(f"member-{len(stage._opened)}", self._live)
         stage.until(lambda: self.consumer is not None, "a member is there")
 
     def _live(self) -> None:
@@ -346,17 +328,11 @@ class Member(Reader):
         calls, self._calls = self._calls, []
         for call in calls:
             call()
-        if self._is_still:
-            time.sleep(0.05)
-        else:
-            self._poll_as_a_member()
-            self.polls += 1
-
-    def _poll_as_a_member(self) -> None:
         # Stock must not forget its first join: it waits for it in one poll.
         batches = self.consumer.poll(self._poll_ms if self._owns_any() else 1000)
         for tp, records in batches.items():
             self.records += [(tp, int(one.value)) for one in records]
+        self.polls += 1
 
     def _owns_any(self) -> bool:
         return bool(self.consumer.assignment())
@@ -382,14 +358,6 @@ class Member(Reader):
             f"{count} partitions",
         )
 
-    def stand_still(self) -> None:
-        """Let it poll no more."""
-        self._is_still = True
-
-    def go_on(self) -> None:
-        """Let it poll again."""
-        self._is_still = False
-
     def settle(self) -> None:
         """Wait until all that may flow has been read, and no more comes."""
         self.stage.until(lambda: has_read_all(self), "all is read")
@@ -398,7 +366,7 @@ class Member(Reader):
 
     def close(self) -> None:
         """Let it close its consumer, and wait until its thread has ended."""
-        self._is_over, self._is_still = True, False
+        self._is_over = True
         self.stage.until(lambda: self._has_ended, "a member has closed")
 
 
@@ -414,17 +382,9 @@ class SimStage(Stage):
         """Wait in virtual time."""
         self.lab.until(condition, 120, what)
 
-    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - a process
+    def start(self, name: str, main: Callable[[], None]) -> None:
         """Run a function in a process of its own."""
-        return self.lab.start(name, main)[0]
-
-    def freeze(self, member: Member) -> None:
-        """Stop its process."""
-        self.lab.freeze(member.process)
-
-    def thaw(self, member: Member) -> None:
-        """Let its process go on."""
-        self.lab.thaw(member.process)
+        self.lab.start(name, main)
 
     def clean(self) -> None:
         """Let time pass as in a cluster whose cleaner looks every half second."""
@@ -438,25 +398,11 @@ class RealStage(Stage):
     def __init__(self, broker: Any, client: str, protocol: str) -> None:  # noqa: ANN401 - a broker of the suite
         super().__init__(client, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
         self.connection = broker.client_config
-        self._thawed: dict[Member, threading.Event] = {}
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until it is so, however long other tests keep the machine busy."""
         wait_for(condition, what, 120)
 
-    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - a thread
+    def start(self, name: str, main: Callable[[], None]) -> None:
         """Run a function in a thread of this process."""
-        thread = threading.Thread(target=main, name=name, daemon=True)
-        thread.start()
-        return thread
-
-    def freeze(self, member: Member) -> None:
-        """Stop its polls, and its loop: then it sends nothing."""
-        member.stand_still()
-        thawed = self._thawed[member] = threading.Event()
-        member.consumer._net.call_soon_threadsafe(lambda: thawed.wait(120))
-
-    def thaw(self, member: Member) -> None:
-        """Let its loop and its polls go on."""
-        self._thawed.pop(member).set()
-        member.go_on()
+        threading.Thread(target=main, name=name, daemon=True).start()

@@ -19,14 +19,6 @@ OTHERWISE = {
     "P4, P5: all or nothing, and by Kafka's error": (
         "a_pause_of_what_is_not_assigned",
     ),
-    "P5: it can be paused already": ("a_pause_before_the_first_poll",),
-    "P3, P7: a pause of all that is assigned outlives it": (
-        "a_pause_moves_away_and_back",
-        "a_pause_of_a_member_that_is_told_it_is_unknown",
-        "a_pause_of_a_member_that_was_evicted_for_not_polling",
-        "a_pause_of_a_member_whose_session_expired",
-        "another_topic_and_back",
-    ),
     "P16: what is left of a held partition comes, whatever the policy": (
         "retention_passes_a_held_position_to_the_latest",
     ),
