@@ -127,32 +127,6 @@ def _without_a_poll(reader: Late) -> None:
     reader.consumer.resume(reader.tp)
 
 
-def _that_expires(reader: Late) -> None:
-    reader.consumer.pause("t", owner="ops", for_=3)
-    reader.loses()
-
-
-def _for_a_block(reader: Late) -> None:
-    with reader.consumer.held("re:t+", reason="an import"):
-        reader.loses()
-        reader.is_silent(seconds=1)
-
-
-def _of_everything(reader: Late) -> None:
-    reader.consumer.pause_all()
-    reader.is_silent(seconds=1)
-    reader.loses()
-    reader.consumer.resume_all()
-
-
-def _of_two_owners(reader: Late) -> None:
-    reader.consumer.pause(*reader.consumer.assignment())
-    reader.consumer.pause("t", owner="ops")
-    reader.consumer.resume(*reader.consumer.assignment())
-    reader.loses()
-    reader.consumer.resume("t", owner="ops")
-
-
 def _of_a_seek(reader: Late) -> None:
     reader.consumer.pause(reader.tp)
     reader.loses()
@@ -164,14 +138,6 @@ def _before_a_seek(reader: Late) -> None:
     reader.consumer.pause(reader.tp)
     reader.loses()
     reader.consumer.resume(reader.tp)
-    reader.consumer.seek(reader.tp, POSITION)
-
-
-def _away_and_back(reader: Late) -> None:
-    reader.consumer.pause(reader.tp)
-    reader.consumer.assign([])
-    reader.loses()
-    reader.consumer.assign([reader.tp])
     reader.consumer.seek(reader.tp, POSITION)
 
 
@@ -187,13 +153,8 @@ def _away_while_another_is_read(reader: Late) -> None:
 
 HOLDS: dict[str, Callable[[Late], None]] = {
     "no poll between": _without_a_poll,
-    "one that expires": _that_expires,
-    "a block": _for_a_block,
-    "everything": _of_everything,
-    "two owners": _of_two_owners,
     "a seek while held": _of_a_seek,
     "a seek after it": _before_a_seek,
-    "away and back": _away_and_back,
     "away while another is read": _away_while_another_is_read,
 }
 

@@ -1,4 +1,4 @@
-"""Workers whose consumers keep journals, judged by the audit: on every executor."""
+"""Workers whose consumers keep journals, judged by the audit: with handlers in processes."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,7 +12,7 @@ from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
-from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
+from tests.broker.worker.handlers import InBatches, Recording
 from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
@@ -21,10 +21,7 @@ from tests.harness.worker.planted import PLANTS
 pytestmark = pytest.mark.any_broker
 
 QUICK = Retry(attempts=2, first=0.01)
-RECORDS = 40
-EXECUTORS = ("thread", "asyncio", "process")
 ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
-in_all = pytest.mark.parametrize("executor", EXECUTORS)
 
 
 class Journals:
@@ -42,10 +39,10 @@ class Journals:
             max_poll_records=20,
             partition_assignment_strategy=[ASSIGNORS[protocol]],
         )
-        if settings.get("executor") == "process":
-            settings.setdefault("concurrency", 2)  # each takes a second to start
-        settings = {"order": "key", "retry": QUICK, **settings}
-        return self._lab.run(handle, consumer, **settings)
+        usual = {"concurrency": 2, "order": "key", "retry": QUICK}
+        return self._lab.run(
+            handle, consumer, executor="process", **{**usual, **settings}
+        )
 
     def produce(self, values: list[str]) -> int:
         """Write the values to both partitions, four keys each, and say so in a journal."""
@@ -87,44 +84,6 @@ def _key(number: int) -> bytes:
     return b"%d" % (number % 4)
 
 
-def _handler(executor: str, folder: Path) -> Recording:
-    return AsyncRecording(folder) if executor == "asyncio" else Recording(folder)
-
-
-def _mixed(count: int) -> list[str]:
-    orders = {3: "fail", 5: "fail=1", 7: "later=0.02", 9: "reject"}
-    return [
-        orders.get(number % 10, f"until=round{number // 10}") for number in range(count)
-    ]
-
-
-@pytest.mark.contract("W5", "W10")
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_a_worker_under_holds_is_clean(
-    lab: Lab, journals: Journals, tmp_path: Path, executor: str
-) -> None:
-    """W4, W5, W7, W10: with retries, poison, rejected records and holds all along."""
-    count = journals.produce(_mixed(RECORDS))
-    policy = "skip" if executor == "asyncio" else "dead_letter"
-    running = journals.run(
-        _handler(executor, tmp_path), executor=executor, **journals.ending(policy)
-    )
-    consumer = running.worker.consumer
-    for number in range(RECORDS // 10):
-        wait_for(lambda: running.worker.stats().running, "handlers that wait")
-        with consumer.held(lab.topic):
-            (tmp_path / f"round{number}").touch()
-            wait_for(lambda: not running.worker.stats().running, "them to end")
-    running.wait_done(count)
-    running.end()
-    assert lab.committed() == {0: RECORDS, 1: RECORDS}
-    assert journals.broken() == set()
-    said = Counter(entry.event for entry in journals.entries())
-    assert said["running"] > 3
-    assert said["completed"] == count // 5
-    assert said["handle"] == said["handled"] > count
-
-
 @pytest.mark.contract("W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
 def test_processes_under_holds_are_clean(
@@ -132,9 +91,7 @@ def test_processes_under_holds_are_clean(
 ) -> None:
     """W4, W5, W7, W10: what is handed over when a hold comes may begin, and no more."""
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
-    running = journals.run(
-        Recording(tmp_path), executor="process", **journals.ending(policy)
-    )
+    running = journals.run(Recording(tmp_path), **journals.ending(policy))
     for part in range(5):
         running.wait_done(part * count // 5)
         with running.worker.consumer.held(lab.topic):
@@ -149,16 +106,14 @@ def test_processes_under_holds_are_clean(
 
 
 @pytest.mark.contract("W4", "W6", "W7")
-@in_all
 @pytest.mark.parametrize("protocol", list(ASSIGNORS))
 def test_workers_that_come_and_go_are_clean(
-    lab: Lab, journals: Journals, tmp_path: Path, executor: str, protocol: str
+    lab: Lab, journals: Journals, tmp_path: Path, protocol: str
 ) -> None:
     """W4, W6, W7: one joins, one is stopped with handlers at work, and another goes on."""
     values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
     count = journals.produce(values)
     options: dict[str, Any] = {
-        "executor": executor,
         "protocol": protocol,
         "limits": Limits(records=40, low=0.5),
         "commit": Commit(every=0.1),
@@ -167,7 +122,7 @@ def test_workers_that_come_and_go_are_clean(
     }
     if protocol == "eager":
         options |= journals.ending("dead_letter")
-    handler = _handler(executor, tmp_path)
+    handler = Recording(tmp_path)
     first = journals.run(handler, **options)
     first.wait_done(30)
     second = journals.run(handler, **options)
@@ -190,11 +145,7 @@ def test_batches_have_an_entry_each(
     """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
     count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)
     running = journals.run(
-        InBatches(tmp_path),
-        executor="process",
-        order=order,
-        batch=5,
-        on_exhausted="skip",
+        InBatches(tmp_path), order=order, batch=5, on_exhausted="skip"
     )
     running.wait_done(count)
     running.end()
@@ -209,7 +160,7 @@ def test_what_a_process_took_with_it(
 ) -> None:
     """W5, W7: it dies in the midst of a hand-over, and the rest comes again in order."""
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
-    running = journals.run(Recording(tmp_path), executor="process", order="partition")
+    running = journals.run(Recording(tmp_path), order="partition")
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: 40, 1: 40}
@@ -231,7 +182,6 @@ def test_a_worker_that_breaks_its_promise_is_found(
         check_name = plant(patch)
         running = journals.run(
             Recording(tmp_path),
-            executor="process",
             concurrency=3,  # two wait for the hold
             commit=Commit(every=0.05),
         )

@@ -23,7 +23,6 @@ from safeconsumer.worker import (
     Retry,
     partition,
 )
-from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.lanes import Order
 from tests.broker.worker.handlers import Recording
@@ -378,20 +377,6 @@ def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": root},
     )
     assert done.returncode == 0
-
-
-def test_a_killed_process_costs_nothing_but_itself(
-    lab: Lab, recording: Recording
-) -> None:
-    """What it was working on is tried again, one by one; another process takes its place."""
-    lab.new_topic(partitions=1)
-    count = lab.produce({0: [*[""] * 10, "kill", *[""] * 10]})
-    running = lab.run(recording, executor="process", concurrency=2)
-    running.wait_done(count)
-    running.end()
-    assert {0: count} == lab.committed()
-    died = [e for e in running.events if type(e) is worker_events.WorkerProcessDied]
-    assert [event.exit_code for event in died] == [-9]
 
 
 @frozen

@@ -509,31 +509,6 @@ def test_a_rate_is_kept_by_batches_that_come_again(lab: Lab) -> None:
     assert 20 < sum(begun) <= 70
 
 
-@pytest.mark.parametrize("order", ["partition", "key"])
-@simulated(seeds=1)
-def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab, order: Any) -> None:
-    """It waits until there are enough, or until its time is over."""
-    (tp,) = lab.topic("t")
-    sizes: list[tuple[int, float]] = []
-    run = Working(
-        lab,
-        lambda records, _: sizes.append((len(records), round(lab.now - at, 1))),
-        batch=4,
-        batch_within=5.0,
-        order=order,
-    )
-    lab.until(run.worker.healthy)
-    at = lab.now
-    for _ in range(3):
-        put(lab, tp, "", keys="k")
-        lab.sleep(0.5)
-    assert not sizes
-    put(lab, tp, "", "", "", keys="k")
-    run.done(6)
-    assert [size for size, _ in sizes] == [4, 2]
-    assert (round(sizes[0][1] - 1.5, 1), round(sizes[1][1] - 6.5, 1)) == (0.0, 0.0)
-
-
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])

@@ -132,7 +132,7 @@ class InBatches:
 ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone"]
 
 
-@pytest.mark.contract("W4", "W5", "W7", "W10")
+@pytest.mark.contract("W3", "W4", "W5", "W7", "W10")
 @in_both
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize("order", ["key", "partition", "unordered"])

@@ -23,22 +23,6 @@ from tests.sim.worker.working import (
 EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 
-@pytest.mark.contract("W4", "W5")
-@in_both
-@simulated(seeds=2)
-def test_everything_is_done_once_and_committed(lab: Lab, executor: str) -> None:
-    """W4, W5: in the end the committed offsets are the ends, whatever was slow."""
-    filled(lab, 3, *["", "slow", "", ""] * 10)
-    handler = Handler(lab, slow=0.3)
-    run = Working(lab, handler, executor=executor)
-    run.done(120)
-    report = run.stop()
-    assert (report.done, report.dropped, report.committed) == (120, 0, True)
-    assert committed(lab) == [40, 40, 40]
-    assert [sorted(handler.offsets(n)) for n in range(3)] == [[*range(40)]] * 3
-    assert lab.running() == []
-
-
 @pytest.mark.contract("W2", "W4")
 @in_both
 @simulated(seeds=1)
@@ -57,37 +41,6 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(
     assert run.worker.stats().poll_gap < 1
     assert run.stop().committed
     assert committed(lab) == [1, 1]
-
-
-@pytest.mark.contract("W3")
-@in_both
-@pytest.mark.parametrize("order", ["partition", "key"])
-@simulated(seeds=1)
-def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
-    """W3: calls of one lane never overlap, and none comes before one in front of it."""
-    values = ["slow"] * 12
-    values[3], values[7] = "fails", "later"
-    filled(lab, 2, *values, keys="abc")
-    handler = Handler(
-        lab,
-        slow=0.1,
-        fails=lambda _, context: None if context.attempt == 3 else ValueError,
-        later=lambda *_: RetryLater(5.0) if len(handler.times("later")) <= 2 else None,
-    )
-    run = Working(lab, handler, executor=executor, order=order, retry=EXACT)
-    run.done(24)
-    run.stop()
-    lanes: dict[object, list[Any]] = {}
-    for one in handler.calls:
-        lane = (one.partition, one.key if order == "key" else None)
-        lanes.setdefault(lane, []).append(one)
-    assert len(lanes) == (6 if order == "key" else 2)
-    for calls in lanes.values():
-        found = [one.offset for one in calls]
-        assert found == sorted(found)
-        ends = [one.ended for one in calls]
-        begins = [one.began for one in calls]
-        assert all(a <= b for a, b in zip(ends, begins[1:], strict=False))
 
 
 @pytest.mark.contract("W7")
@@ -235,21 +188,27 @@ def test_commits_come_after_so_many_records_or_seconds(
 
 
 @pytest.mark.contract("W4")
-@pytest.mark.parametrize("fault", ["refused", "cut", "lost"])
+@pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
 @simulated(seeds=1)
 def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
-    """W4: refused, cut off or without an answer; in the end all is committed, once done."""
+    """W4: refused, cut off, unanswered or nobody there; in the end all is committed, once."""
     lab.topic("t", 2, records=20)
     handler = Handler(lab, **{str(n): 0.5 for n in range(20)})
     run = Working(lab, handler, commit=Commit(every=2.0))
     run.done(4)
     how = {"refused": {"error": 15}, "cut": {"is_cut": True}, "lost": {"is_lost": True}}
-    lab.cluster.fail("OffsetCommit", count=2, **how[fault])
+    if fault == "away":
+        lab.cluster.down(1)
+        lab.sleep(10)
+        lab.cluster.up(1)
+    else:
+        lab.cluster.fail("OffsetCommit", count=2, **how[fault])
     run.done(40)
     assert run.stop().committed
     assert committed(lab) == [20, 20]
     assert [len(handler.offsets(n)) for n in (0, 1)] == [20, 20]
-    assert run.worker.stats().commits_failed == 2
+    failed = run.worker.stats().commits_failed
+    assert failed > 0 if fault == "away" else failed == 2
 
 
 @simulated(seeds=1)

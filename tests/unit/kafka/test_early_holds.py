@@ -10,9 +10,6 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer.errors import NotConsumedError
-from safeconsumer.events.consumer import PatternCoversNothing
-from tests.harness.holds.lab import Told
-from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.listing import each
 
@@ -173,12 +170,3 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
     consumer.pause_all()
     consumer.assign([A])
     assert consumer.paused() == {A}
-
-
-def test_a_pattern_that_covers_nothing_is_told(safe: Maker, told: Told) -> None:
-    """A warning for whoever mistyped it."""
-    consumer = safe()
-    assigned(consumer, A)
-    consumer.pause(re.compile("order"))  # whole names: not orders
-    assert len(told.of(PatternCoversNothing)) == 1
-    assert consumer.paused() == set()

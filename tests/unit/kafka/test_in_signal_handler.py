@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -13,7 +12,7 @@ from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.errors import NotConsumedError
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.harness.holds.lab import Told, is_locked
-from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import handled_by, send
 
@@ -137,33 +136,3 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     consumer.poll(0)
     owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
     assert sorted(owners) == ["app", "signal"]
-
-
-def test_a_handler_may_pause_resume_and_ask(safe: Maker, told: Told) -> None:
-    """The next poll obeys it, and it is told before the handler returns."""
-    consumer = safe()
-    assigned(consumer, A, B)
-    told.events.clear()
-    seen: list[Any] = []
-
-    def handler(*_: object) -> None:
-        consumer.pause(A, reason="signal")
-        consumer.pause("orders", owner="signal")
-        seen.append(consumer.paused())
-        seen.append(consumer.resume("orders", owner="signal"))
-        seen.append(consumer.explain(A))
-        seen.append(len(consumer.holds()))
-
-    with handled_by(handler):
-        send()
-    paused, still, lines, holds = seen
-    assert paused == {A, B}
-    (left,) = still  # the first pause, of a part of the topic
-    assert str(left.scope) == "orders:0"
-    assert (len(lines), holds) == (1, 1)
-    names = ["hold_placed", "hold_placed", "hold_removed"]
-    assert told.names() == names
-    answer(consumer, A, 0, batch(0, 1))
-    answer(consumer, B, 0, batch(0, 1))
-    assert offsets(consumer.poll(0)) == {1: [0]}
-    assert told.names() == names

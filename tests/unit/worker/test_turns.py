@@ -85,18 +85,6 @@ def test_an_end_gives_back_what_was_in_hand() -> None:
     assert (loop.client.positions[TP], loop.client.committed[TP]) == (0, 0)
 
 
-def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
-    """W12: at once, where nothing has come yet."""
-    loop = Loop(commit=Commit(every=60.0))
-    loop.turn(2)
-    loop.client.log[TP] = 10
-    loop.client.reset(TP, 7)
-    loop.turn(3)
-    assert loop.client.committed[TP] == 7
-    loop.turn()
-    assert loop.work() == [7, 8, 9]
-
-
 def test_what_came_before_a_reset_is_done_first() -> None:
     """W4, W12: nothing is committed past it, and nothing begins without a floor."""
     loop = Loop(commit=Commit(every=60.0))
