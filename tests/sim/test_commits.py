@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.sim.reading import (
     Listener,
     Reader,
     both_protocols,
-    stock_fails,
 )
 
 
@@ -59,20 +57,6 @@ def half_has_left(
     (kept,) = {*tps} - {left}
     other.call(lambda consumer: consumer.commit({left: at(100)}))
     return reader, other, kept, left
-
-
-@stock_fails("it is sent by a member of the present generation, which may commit all")
-@both_protocols
-@simulated()
-def test_a_commit_of_what_has_left_rewinds_nobody(
-    lab: Lab, kind: type[KafkaConsumer], assignor: type
-) -> None:
-    """P17: 100 became 50."""
-    reader, other, _, left = half_has_left(lab, kind, assignor)
-    with suppress(CommitFailedError):
-        reader.consumer.commit({left: at(50)})
-    assert lab.committed(left) == 100
-    other.stop()
 
 
 @pytest.mark.contract("P17")

@@ -277,44 +277,6 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(
     reader.owns([p0, another])
 
 
-@simulated()
-def test_a_subscription_that_has_grown_and_shrunk(lab: Lab) -> None:
-    """A join that assigns what is not subscribed any more is dropped; the next counts."""
-    (kept,), (gone,), (new,) = (lab.topic(name, 1) for name in ("kept", "gone", "new"))
-    told: list[str] = []
-    hooks = [lambda event: told.append(event.name)]
-    reader = Reader(lab, SafeConsumer, "kept", "gone", hooks=hooks)
-    reader.owns([kept, gone])
-    late = held_join(lab, reader)
-    told.clear()
-    reader.consumer.subscribe(["kept", "new"])
-    next_one = follow(lab, late)
-    reader.until(lambda: next_one.kept)
-    assert told == ["stale_join_dropped"]
-    next_one.end()
-    reader.owns([kept, new])
-
-
-@simulated()
-def test_a_join_that_assigns_nothing_that_was_given_up_is_applied(lab: Lab) -> None:
-    """Another member has what is not subscribed here any more: this join counts."""
-    kept, gone = lab.topic("kept", 2), lab.topic("gone", 1)
-    lab.topic("new", 1)
-    first = lab.member(SafeConsumer, "kept", "gone", name="a")  # sorted by its name
-    first.owns(3)
-    told: list[str] = []
-    hooks = [lambda event: told.append(event.name)]
-    reader = Reader(lab, SafeConsumer, "kept", "gone", client_id="z", hooks=hooks)
-    reader.owns(kept[1:])
-    assert first.consumer.assignment() == {kept[0], *gone}
-    late = held_join(lab, reader)
-    told.clear()
-    reader.consumer.subscribe(["kept", "new"])
-    next_one = follow(lab, late)
-    reader.until(lambda: next_one.kept)
-    assert "stale_join_dropped" not in told
-
-
 # A join that fails, or that was missed
 
 

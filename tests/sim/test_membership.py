@@ -11,39 +11,13 @@ from safeconsumer import SafeConsumer
 from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_protocols, known, stock_fails
+from tests.sim.reading import Listener, Reader, known, stock_fails
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
 FENCED_INSTANCE_ID = 82
 
 
 # Lost
-
-
-@pytest.mark.contract("P6")
-@pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
-@both_protocols
-@stock_fails("a pause ends with the ownership")
-@simulated(seeds=1)
-def test_a_heartbeat_says_that_the_membership_is_over(
-    lab: Lab, kind: type[KafkaConsumer], error: int, assignor: type
-) -> None:
-    """P6: what it paused is still paused when it is back."""
-    tps = lab.topic("t", 2, records=10)
-    reader = Reader(lab, kind, "t", assignor=assignor)
-    reader.until(lambda: len(reader.log) == 20, each=5)
-    reader.consumer.commit()
-    reader.consumer.pause(tps[0])
-    generation = lab.generation()
-    lab.cluster.fail("Heartbeat", error=error, count=1)
-    reader.until(lambda: lab.generation() > generation, seconds=90, each=5)
-    for tp in tps:
-        lab.append(tp)
-    reader.reads(tps[1], [10])
-    reader.is_silent()
-    assert reader.consumer.paused() == {tps[0]}
-    reader.consumer.resume(tps[0])
-    reader.reads(tps[0], [10])
 
 
 @pytest.mark.contract("P11")
@@ -181,27 +155,6 @@ def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab: Lab) -> None
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):
         reader.consumer.commit()
-
-
-@pytest.mark.contract("P6")
-@simulated()
-def test_what_a_static_member_had_goes_to_others_when_it_dies(lab: Lab) -> None:
-    """P6: its session expires, it says no goodbye; what stayed here is still paused."""
-    tps = lab.topic("t", 4, records=10)
-    reader = Reader(lab, SafeConsumer, "t", group_instance_id="here")
-    reader.owns(tps)
-    reader.consumer.pause(*tps)
-    reader.poll()
-    other = lab.member(KafkaConsumer, "t", group_instance_id="there", poll_ms=5000)
-    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
-    kept = reader.consumer.assignment()
-    lab.kill(other.process)
-    start = len(reader.log)
-    reader.owns(tps, seconds=90, each=1)
-    reader.until(lambda: len(reader.log) == start + 20)
-    reader.is_silent()
-    assert not any(reader.offsets(tp, start) for tp in kept)
-    assert reader.consumer.paused() == kept
 
 
 @pytest.mark.parametrize("is_automatic", [True, False])

@@ -43,26 +43,6 @@ def test_a_seek_wins_over_parked_data(
     reader.reads(p0, range(20, 30))
 
 
-@simulated()
-def test_seeks_to_the_beginning_and_the_end_wake_nothing(lab: Lab) -> None:
-    """Both work on a paused partition."""
-    (p0,) = lab.topic("t", 1, records=10)
-    reader = Reader(lab, SafeConsumer, tps=[p0])
-    reader.take(10)
-    consumer = reader.consumer
-    consumer.pause(p0)
-    consumer.seek_to_beginning(p0)
-    assert consumer.position(p0) == 0
-    reader.is_silent()
-    consumer.seek_to_end(p0)
-    assert consumer.position(p0) == 10
-    consumer.seek_to_beginning(p0)
-    reader.is_silent()
-    assert consumer.paused() == {p0}
-    consumer.resume(p0)
-    reader.reads(p0, range(10))
-
-
 @pytest.mark.parametrize(
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )

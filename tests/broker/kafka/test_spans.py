@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-from kafka import KafkaConsumer, KafkaProducer
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -33,27 +31,6 @@ def instrumented() -> Iterator[InMemorySpanExporter]:
 def names(found: InMemorySpanExporter) -> list[str]:
     """Return the last word of each span's name."""
     return [span.name.split()[-1] for span in found.get_finished_spans()]
-
-
-@pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
-@simulated(seeds=1)
-def test_iteration_gives_a_span_for_each_record(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
-    """As many as stock, a child of whoever sent it, also behind the first of a poll."""
-    (tp,) = lab.topic("t", 1)
-    with instrumented() as found:
-        with KafkaProducer(**lab.connection) as producer:
-            for number in range(20):
-                producer.send("t", b"%d" % number)
-        assert names(found) == 20 * ["send"]
-        sent = [span.context.span_id for span in found.get_finished_spans()]
-        found.clear()
-        reader = Reader(lab, kind, tps=[tp], how="iterate")
-        reader.reads(tp, range(20))
-    assert names(found) == 20 * ["receive"]
-    parents = [span.parent for span in found.get_finished_spans()]
-    assert [one.span_id for one in parents if one is not None] == sent
 
 
 @simulated(seeds=1)

@@ -193,27 +193,6 @@ def retention_passes_a_held_position_and_there_is_no_policy(s: Stage) -> None:
 
 
 @both
-def retention_passes_a_position_that_was_never_held_to_the_latest(s: Stage) -> None:
-    """It goes on at the end."""
-    one = _retained(s, "latest", is_held=False)
-    one.settle()
-    (tp,) = one.consumer.assignment()
-    s.append(2, tp)
-    one.settle()
-    s.facts["values"] = one.values(tp)
-
-
-@both
-def retention_passes_a_position_that_was_never_held(s: Stage) -> None:
-    """It goes on with the first record that is left."""
-    one = _retained(s, "earliest", is_held=False)
-    one.read(8)
-    (tp,) = one.consumer.assignment()
-    s.facts["values"] = one.values(tp)
-    s.facts["beginning"] = one.consumer.beginning_offsets([tp])[tp]
-
-
-@both
 def a_compacted_topic(s: Stage) -> None:
     """Each key's last record is left, a tombstone's too, at its old offset."""
     settings = {

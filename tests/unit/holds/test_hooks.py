@@ -60,19 +60,6 @@ def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
     assert len(after.events) == 1
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
-    """What is no ``Exception`` goes through, and the ledger stays usable."""
-
-    def hook(_: Event) -> None:
-        raise stop
-
-    lab = LedgerLab(hook)
-    with pytest.raises(stop):
-        lab.hold(ORDERS)
-    assert {ORDERS} == {hold.scope for hold in lab.ledger.view().holds}
-
-
 @each("hook", [None, "hook", 3])
 def test_what_is_no_hook_is_refused_at_once(hook: object) -> None:
     """Not at the first event, hours later."""

@@ -2,62 +2,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.view import View
-from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
-
-ROUNDS = 150
-
-
-def _is_consistent(view: View) -> bool:
-    expected = {
-        tp for tp in view.partitions() if tp in view.gates or view.holds.covers(tp)
-    }
-    return expected == set(view.quiet)
-
-
-def _hammer(lab: LedgerLab, owner: str) -> None:
-    for number in range(ROUNDS):
-        lab.hold(ORDERS, scopes.partition(*C), owner=owner, reason=str(number))
-        lab.lift(ORDERS, owner=owner)
-        lab.hold(ALL, owner=owner)
-        lab.lift(ALL, owner=owner)
-
-
-def _reassign(lab: LedgerLab) -> None:
-    assignments: list[tuple[TopicPartition, ...]] = [(A, B, C), (A,), (), (B, C)]
-    for number in range(ROUNDS):
-        lab.assign(*assignments[number % len(assignments)])
-    lab.assign(A, B, C)
-
-
-def test_writers_readers_and_rebalances_at_once() -> None:
-    """Every snapshot is whole, nobody's hold is lost, every change is told once."""
-    lab = LedgerLab()
-    writers = [
-        threading.Thread(target=_hammer, args=(lab, f"owner-{number}"))
-        for number in range(3)
-    ]
-    writers.append(threading.Thread(target=_reassign, args=(lab,)))
-    for one in writers:
-        one.start()
-    looks = 0
-    while any(one.is_alive() for one in writers) or not looks:
-        assert _is_consistent(lab.ledger.view())
-        looks += 1
-    for one in writers:
-        one.join(30)
-    assert lab.quiet() == {C}
-    assert {(scopes.partition(*C), f"owner-{number}") for number in range(3)} == {
-        hold.key for hold in lab.ledger.view().holds
-    }
-    lab.ledger.deliver()
-    placed = sum(len(event.holds) for event in lab.told.of(HoldsPlaced))
-    removed = sum(len(event.holds) for event in lab.told.of(HoldsRemoved))
-    assert placed == 3 * ROUNDS * 3
-    assert removed == 3 * ROUNDS * 2
+from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab
 
 
 def test_whoever_waits_is_woken_by_what_changes_here() -> None:

@@ -12,12 +12,9 @@ from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     ReturnedRecords,
     Stamped,
-    StampedOffsets,
     drop_answer,
-    is_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.kafka.fetches import PartitionData
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -65,20 +62,6 @@ def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
     for tp, size in ((A, 50), (B, 40), (A, 50), (C, 20)):
         parked.keep_part(Part(tp, size))
     assert parked.drop_excess() == {B: 40}
-
-
-# ------------------------------------------------------------ stamps
-
-
-def test_a_stamped_offset_is_its_number() -> None:
-    """Upstream carries it like any other; only we look at the stamp."""
-    state, other = OwnedPartitionState(), OwnedPartitionState()
-    offsets = StampedOffsets({A: 7}, {A: state, B: other}, 0)
-    assert offsets[A] == 7
-    assert is_of(offsets[A], state)
-    assert not is_of(offsets[A], other)
-    assert not is_of(offsets[A], None)
-    assert is_of(7, other)  # it has none
 
 
 # ------------------------------------------------------------ returned records
@@ -179,15 +162,6 @@ def test_delivered_is_what_was_there_before_a_drain(
     assert _delivered(subscription) == 10
     subscription.undelivered.settle()
     assert _delivered(subscription) == 10
-
-
-def test_what_was_not_returned_moves_back(subscription: LedgerSubscription) -> None:
-    """However often that is interrupted, and done again."""
-    _drain(subscription, 5)
-    subscription.undelivered.settle()
-    subscription.undelivered.settle()
-    assert _delivered(subscription) == 0
-    assert subscription.assignment[A].position.offset == 0
 
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:

@@ -8,10 +8,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer import SafeConsumer
 from safeconsumer.errors import NotConsumedError
-from safeconsumer.events.consumer import HoldsPlaced
-from tests.harness.holds.lab import Told, is_locked
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import handled_by, send
@@ -92,47 +90,3 @@ def test_a_handler_waits_for_no_lock_of_upstreams(
             with handled_by(lambda *_, call=call: call(consumer)):
                 send()
             assert not released.is_set(), name
-
-
-def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
-    safe: Maker, told: Told
-) -> None:
-    """
-    No deadlock, and no hold is lost.
-
-    1. The main thread places a hold and has the ledger's lock. 2. The IO thread has
-    upstream's subscription lock and wants the ledger's. 3. A signal interrupts the
-    main thread, and its handler pauses a topic.
-    """
-    consumer = safe(group_id="g")
-    consumer.subscribe(["orders"])
-    ledger, subscription = consumer._safe_ledger, consumer._subscription
-    clock, inside, done = ledger._clock, threading.Event(), threading.Event()
-
-    def join() -> None:
-        with subscription._lock:
-            inside.set()
-            subscription._apply_assignment([A])
-        done.set()
-
-    other = threading.Thread(target=join)
-
-    def look() -> float:
-        if is_locked(ledger) and threading.current_thread() is not other:
-            ledger._clock = clock
-            other.start()
-            assert inside.wait(20)
-            send()
-        return float(clock())
-
-    with handled_by(lambda *_: consumer.pause("orders", owner="signal")):
-        ledger._clock = look
-        consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
-    assert ledger._clock is clock  # it did come
-    assert done.wait(20)
-    other.join(20)
-    assert consumer.paused() == {A}
-    assert len(consumer.holds()) == 2  # B's, though it is not assigned
-    consumer.poll(0)
-    owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
-    assert sorted(owners) == ["app", "signal"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -31,8 +30,6 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     DeadLetterLimitError,
-    DeserializationError,
-    HandlersFailError,
     HandlerTimeoutError,
     LifespanError,
     RecordFailedError,
@@ -297,54 +294,6 @@ def test_an_interrupt_and_pytests_own_come_out() -> None:
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
-
-
-def _beyond(records: list[Any]) -> None:
-    if len(records) > 1:
-        raise BatchFailure({len(records): ValueError("counted from 1")})
-
-
-async def _beyond_async(records: list[Any], _context: Context) -> None:
-    _beyond(records)
-
-
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_a_batch_failure_beyond_what_was_read_is_not_believed(executor: Any) -> None:  # noqa: ANN401
-    """W7: it fits the batch with what cannot be read, which the handler never saw."""
-    is_async = executor == "asyncio"
-    run = run_worker(
-        _beyond_async if is_async else lambda records, _context: _beyond(records),
-        [make_record(value) for value in (b"1", b"{bad", b"3")],
-        executor=executor,
-        batch=3,
-        dead_letter=True,
-        value_deserializer=json.loads,
-    )
-    (letter,) = run.dead_letters
-    assert (letter.record.offset, letter.attempts) == (1, 1)
-    assert isinstance(letter.error, DeserializationError)
-    assert places(run) == [0, 1, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize("values", [(b"1", b"2"), (b"1", b"{bad")])
-def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
-    values: tuple[bytes, ...],
-) -> None:
-    """W5: a future that a handler of batches returns says that nothing is done yet."""
-
-    class Soon:
-        def __await__(self) -> Iterator[None]:
-            yield None
-
-    run = run_worker(
-        lambda _records, _context: Soon(),
-        [make_record(value) for value in values],
-        batch=2,
-        dead_letter=True,
-        value_deserializer=json.loads,
-    )
-    assert isinstance(run.error, HandlersFailError)
-    assert run.done == []
 
 
 def test_a_pause_is_waited_for() -> None:

@@ -3,7 +3,6 @@
 import itertools
 import sys
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,34 +139,6 @@ def test_keys_are_compared_under_no_lock() -> None:
     assert desk.work() == [0, 1]
     desk.pass_time(0.0)
     assert (desk.epoch.lanes, set(seen)) == ({}, {False})
-
-
-@pytest.mark.parametrize("ticks", [1, 2, 3])
-def test_what_is_thrown_in_between_two_records_counts_what_is_done(
-    monkeypatch: pytest.MonkeyPatch, ticks: int
-) -> None:
-    """As by a time limit that strikes late: nothing finished is called failed."""
-    desk = Desk(Order.PARTITION)
-    desk.epoch.pace = 1e-6
-    chunk = desk.admit(3)
-    (task,) = desk.schedule.queue.claim()
-    moments = iter([0.0] * ticks + [None, *[0.0] * 3])
-
-    def clock() -> float:
-        now = next(moments)
-        if now is None:
-            message = "too late"
-            raise TimeoutError(message)
-        return now
-
-    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=clock))
-    context = context_of(task, lambda: None)
-    outcome = call_each(lambda _r, _c: None, task, Slot(), context, 1.0)
-    done = min(3, ticks)
-    assert [*outcome.finished] == [*range(done)]
-    assert [index for index, _ in outcome.failed] == [*range(done, min(3, done + 1))]
-    assert [*outcome.left] == [*range(done + 1, 3)]
-    assert [*chunk.done] == [index < done for index in range(3)]
 
 
 class Watched(Slot):

@@ -204,10 +204,12 @@ Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI
     [
         ("1x23", {1: KeyError()}, {1: DeserializationError, 2: KeyError}),
         ("1x23", {-1: KeyError()}, IndexError),
+        ("1x23", {3: KeyError()}, IndexError),
         ("1x23", None, {1: DeserializationError}),
         ("xx", {0: KeyError()}, dict.fromkeys(range(2), DeserializationError)),
         ("123", None, None),
         ("12", RetryLater, HandlersFailError),
+        ("1x", RetryLater, HandlersFailError),
     ],
 )
 def test_a_batch_of_which_some_cannot_be_read(
