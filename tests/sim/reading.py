@@ -7,6 +7,7 @@ import pytest
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
@@ -36,6 +37,11 @@ def stock_fails(reason: str) -> pytest.MarkDecorator:
         pytest.param(KafkaConsumer, id="stock", marks=known(reason)),
     ]
     return pytest.mark.parametrize("kind", both)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    """Return what is committed for an offset."""
+    return OffsetAndMetadata(offset, "", -1)
 
 
 class Listener(ConsumerRebalanceListener):

@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import CommitFailedError, KafkaError
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer, SafeConsumerError
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import NotOwnedError
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
-from tests.sim.reading import (
-    COOPERATIVE,
-    EAGER,
-    Listener,
-    Reader,
-    both_protocols,
-)
-
-
-def at(offset: int) -> OffsetAndMetadata:
-    """Return what is committed for an offset."""
-    return OffsetAndMetadata(offset, "", -1)
+from tests.sim.reading import COOPERATIVE, EAGER, Listener, Reader, at, both_protocols
 
 
 def sent(lab: Lab, origin: str | None = None) -> int:
@@ -37,21 +25,16 @@ def sent(lab: Lab, origin: str | None = None) -> int:
 
 
 def half_has_left(
-    lab: Lab,
-    kind: Any,  # noqa: ANN401 - a class of consumers
-    assignor: type = EAGER,
-    *,
-    drains: bool = False,
+    lab: Lab, assignor: type = EAGER, *, drains: bool = False
 ) -> tuple[Reader, Member, TopicPartition, TopicPartition]:
     """Return a reader, another member, what the reader keeps, and what that one has now."""
     tps = lab.topic("t", 2, records=100)
-    reader = Reader(lab, kind, "t", assignor=assignor)
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
     if drains:  # as a worker does, before it joins
         Membership(reader.consumer).ask_before_join(lambda: None)
     reader.until(lambda: len(reader.log) == 200)
-    other = lab.member(
-        kind, "t", name="b", partition_assignment_strategy=[assignor], poll_ms=100
-    )
+    settings = {"partition_assignment_strategy": [assignor], "poll_ms": 100}
+    other = lab.member(SafeConsumer, "t", name="b", **settings)
     reader.until(lambda: len(other.consumer.assignment()) == 1)
     (left,) = other.consumer.assignment()
     (kept,) = {*tps} - {left}
@@ -67,9 +50,7 @@ def test_a_commit_that_names_what_is_not_owned_is_refused(
     lab: Lab, assignor: type, *, drains: bool
 ) -> None:
     """P17: by an error of both families that says which; nothing is sent, nor the rest."""
-    reader, other, kept, left = half_has_left(
-        lab, SafeConsumer, assignor, drains=drains
-    )
+    reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
         reader.consumer.commit({kept: at(70), left: at(50)})
@@ -90,7 +71,7 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(
     lab: Lab, *, is_known: bool
 ) -> None:
     """P17: to the callback in the next poll, whether the coordinator is known or not."""
-    reader, other, kept, left = half_has_left(lab, SafeConsumer)
+    reader, other, kept, left = half_has_left(lab)
     given: list[tuple[Any, Any]] = []
     if not is_known:
         reader.consumer._coordinator.coordinator_dead("a test")

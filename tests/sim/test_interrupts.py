@@ -574,22 +574,6 @@ def test_at_every_place_of_what_ends_an_iteration(lab: Lab, name: str) -> None:
 
 @pytest.mark.contract("P18")
 @everywhere
-def test_at_every_place_of_a_close_that_commits(lab: Lab) -> None:
-    """P18: a time limit is no failure of the commit."""
-    lab.topic("t", 1, records=3)
-    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 10_000_000}
-    for at in places(lab):
-        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{at}", **settings)
-        reader.take(3)
-        has_come = interrupting().at(at, reader.consumer.close)
-        reader.consumer.close()
-        if not has_come:
-            break
-    assert at > 30
-
-
-@pytest.mark.contract("P18")
-@everywhere
 def test_at_every_place_of_a_subscription_without_a_group(lab: Lab) -> None:
     """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
     lab.topic("t", 1, records=1)
@@ -612,12 +596,14 @@ def test_at_every_place_of_a_subscription_without_a_group(lab: Lab) -> None:
 
 
 @pytest.mark.contract("P18")
+@both_ways
 @everywhere
-def test_at_every_place_of_close(lab: Lab) -> None:
-    """P18: a second close ends what is left of its threads and connections."""
+def test_at_every_place_of_close(lab: Lab, how: str) -> None:
+    """P18: also where it commits; a second close ends what is left of its threads."""
     lab.topic("t", 2, records=3)
+    settings = {"enable_auto_commit": how == "poll", "how": how}
     for at in places(lab):
-        reader = Reader(lab, SafeConsumer, "t", how="iterate")
+        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{at}", **settings)
         reader.take(1)
         has_come = interrupting().at(at, reader.consumer.close)
         reader.consumer.close()

@@ -132,22 +132,6 @@ def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab: Lab) -> None:
     reader.reads_everything()
 
 
-@simulated(seeds=1)
-def test_polls_and_steps_of_an_iteration_may_take_turns(lab: Lab) -> None:
-    """Nothing is skipped, nothing comes twice, and all is fetched for."""
-    reader = iterating(lab)
-    for _ in range(3):
-        reader.how = "poll"
-        reader.poll(1, limit=2)
-        reader.how = "iterate"
-        reader.poll(1, limit=1)
-    reader.reads_everything()
-    for tp in reader.tps:
-        lab.append(tp, 1, first=10)
-        reader.how = "poll"
-        reader.reads(tp, [10])
-
-
 # ------------------------------------------------------------ gates
 
 

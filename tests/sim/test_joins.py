@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, RequestTimedOutError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
@@ -22,6 +22,7 @@ from tests.sim.reading import (
     COOPERATIVE,
     Listener,
     Reader,
+    at,
     both_protocols,
     known,
     stock_fails,
@@ -58,7 +59,7 @@ def joined(
 
 def commit(reader: Reader, tp: TopicPartition, offset: int) -> None:
     """Commit another offset than the reader's, as if somebody else had."""
-    reader.consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
+    reader.consumer.commit({tp: at(offset)})
 
 
 # A join that outlasts its poll

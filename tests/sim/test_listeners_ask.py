@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetMetadataTooLargeError
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.membership import Membership
@@ -15,7 +14,7 @@ from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.harness.holds.lab import Told
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import COOPERATIVE, Listener, Reader, both_protocols
+from tests.sim.reading import COOPERATIVE, Listener, Reader, at, both_protocols
 
 BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
     "commit": lambda consumer, _: consumer.commit(),
@@ -268,11 +267,6 @@ KNOWN: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
     "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
     "group_metadata": lambda consumer, _: consumer.group_metadata(),
 }
-
-
-def at(offset: int) -> OffsetAndMetadata:
-    """Return what is committed for an offset."""
-    return OffsetAndMetadata(offset, "", -1)
 
 
 def assigned_at_latest(lab: Lab, **settings: Any) -> tuple[Reader, Told]:  # noqa: ANN401 - Kafka's own

@@ -5,17 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways, stock_fails
-
-
-def at(offset: int) -> OffsetAndMetadata:
-    """Return what is committed for an offset."""
-    return OffsetAndMetadata(offset, "", -1)
+from tests.sim.reading import Reader, at, both_ways, stock_fails
 
 
 @both_ways

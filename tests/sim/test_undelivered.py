@@ -4,7 +4,6 @@ What a poll has taken and not returned is not committed, and a seek moves past i
 Something happens on another thread, or an error, while a record of it is deserialized.
 """
 
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -159,21 +158,6 @@ def test_records_of_a_poll_that_raised_come_again(
     reader.reads_everything()
 
 
-@both_ways
-@simulated(seeds=1)
-def test_an_interrupt_behind_records_that_came_or_went_back(lab: Lab, how: str) -> None:
-    """What was returned does not come again, and what went back does."""
-    reader = Meddled(lab, how=how, max_poll_records=6)
-    reader.take(2)
-    reader.consumer.pause(*reader.tps)
-    reader.poll(1)
-    reader.consumer.resume(*reader.tps)
-    reader.meddler.raise_at(9, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        reader.until(lambda: False, limit=6)
-    reader.reads_everything()
-
-
 @simulated(seeds=1)
 def test_a_seek_behind_a_poll_that_raised_stands(lab: Lab) -> None:
     """Nothing is put back over it."""
@@ -302,16 +286,3 @@ def test_retention_behind_records_that_went_back(lab: Lab, decoder: str) -> None
     reader.is_silent(of=[held])
     consumer.resume(held)
     reader.reads(held, [*range(5), *range(12, 15)])
-
-
-@simulated(seeds=1)
-def test_both_of_two_interrupts(lab: Lab) -> None:
-    """A poll that raised does not bar the next one, whatever was in it."""
-    reader = Meddled(lab, group_id=None)
-    for count in (3, 6):
-        reader.meddler.raise_at(count, KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            reader.until(lambda: False)
-    with pytest.raises(ValueError, match=re.escape("negative")):
-        reader.consumer.poll(-1)
-    reader.reads_everything()

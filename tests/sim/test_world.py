@@ -4,7 +4,6 @@ import gc
 import random
 import threading
 import time
-import uuid
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -31,18 +30,6 @@ def threads(*targets: Callable[[], Any]) -> list[threading.Thread]:
     for one in found:
         one.start()
     return found
-
-
-def test_an_hour_passes_at_once_on_every_clock() -> None:
-    """All clocks move together, by what is slept and by a little more."""
-
-    def main(_: World) -> list[float]:
-        clocks = (time.monotonic, time.time, time.perf_counter)
-        before = [clock() for clock in clocks]
-        time.sleep(3600)
-        return [clock() - was for clock, was in zip(clocks, before, strict=True)]
-
-    assert all(3600 <= passed < 3600.01 for passed in run(main))
 
 
 def test_outside_a_world_all_is_as_it_was() -> None:
@@ -196,20 +183,6 @@ def test_a_world_leaves_no_thread_behind() -> None:
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]
     assert set(threading.enumerate()) <= before
-
-
-def test_a_seed_decides_who_is_next() -> None:
-    """Threads that could all run are drawn: the same for one seed, not for all."""
-
-    def main(_: World) -> tuple[int, ...]:
-        seen: list[int] = []
-        for one in threads(*[lambda n=n: seen.append(n) for n in range(6)]):
-            one.join()
-        return (*seen, uuid.uuid4().int)
-
-    orders = [run(main, seed) for seed in range(20)]
-    assert orders == [run(main, seed) for seed in range(20)]
-    assert len(set(orders)) == 20
 
 
 def _life_of_a_group(lab: Lab) -> tuple[Any, ...]:

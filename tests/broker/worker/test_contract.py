@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
     AsyncRecording,
     Recording,
-    Trace,
 )
 from tests.harness.waiting import looks, wait_for
 from tests.harness.worker.lab import Lab, Running
@@ -66,55 +64,6 @@ def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
     return start
 
 
-def overlaps(traces: list[Trace]) -> bool:
-    """Tell whether any two calls overlap."""
-    return any(later.began < earlier.ended for earlier, later in pairwise(traces))
-
-
-@pytest.mark.contract("W4", "W5")
-def test_everything_is_done_once_and_committed(
-    lab: Lab, run: Run, recording: Recording
-) -> None:
-    """W4, W5: in the end the committed offsets are the ends of the partitions."""
-    lab.new_topic(partitions=3)
-    count = lab.produce({number: [""] * 70 for number in range(3)})
-    running = run()
-    running.wait_done(count)
-    report = running.end()
-    assert (report.done, report.dropped, report.committed) == (count, 0, True)
-    assert lab.committed() == {0: 70, 1: 70, 2: 70}
-    assert {n: list(range(70)) for n in range(3)} == recording.offsets()
-
-
-@pytest.mark.contract("W3")
-@pytest.mark.parametrize("order", ["partition", "key"])
-def test_order_holds_with_retries(
-    lab: Lab, run: Run, recording: Recording, order: str
-) -> None:
-    """W3: calls of one lane never overlap, and none comes before one in front of it."""
-    lab.new_topic(partitions=2)
-    # Each record stays until its neighbour in the other partition has begun, too.
-    values = {
-        own: [f"touch={own}-{number};until={1 - own}-{number}" for number in range(12)]
-        for own in (0, 1)
-    }
-    for one in values.values():
-        one[3], one[7] = "fail=2", "later=0.05"
-    count = lab.produce(values, key=lambda n: b"%d" % (n % 3))
-    running = run(order=order, concurrency=6 if order == "key" else 2)
-    running.wait_done(count)
-    running.end()
-    lanes: dict[object, list[Trace]] = {}
-    for one in recording.traces():
-        lane = (one.partition, one.key if order == "key" else None)
-        lanes.setdefault(lane, []).append(one)
-    assert len(lanes) == (6 if order == "key" else 2)
-    for traces in lanes.values():
-        assert not overlaps(traces)
-        offsets = [one.offset for one in traces]
-        assert offsets == sorted(offsets)
-
-
 @pytest.mark.contract("W7")
 def test_a_dead_letter_completes_its_record(
     lab: Lab, run: Run, recording: Recording
@@ -149,34 +98,6 @@ def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
 
     wait_for(more, f"{count} records of {topic}")
     return got
-
-
-@pytest.mark.contract("W8")
-def test_stop_waits_for_running_handlers(
-    lab: Lab, run: Run, recording: Recording
-) -> None:
-    """W8: what runs is finished and committed; what is queued is not begun."""
-    lab.new_topic(partitions=2)
-    begun = {number: f"begun{number}" for number in (0, 1)}
-    lab.produce(
-        {
-            number: ["", f"touch={name};until=go", *6 * [""]]
-            for number, name in begun.items()
-        }
-    )
-    running = run(concurrency=2, drain=Drain(shutdown=60.0))
-    # A process that is still starting has begun nothing, and its record comes back.
-    paths = [recording.folder / name for name in begun.values()]
-    wait_for(lambda: all(path.exists() for path in paths), "two handlers to run")
-    running.worker.stop()
-    wait_for(lambda: running.worker.stats().state == "draining", "it to drain")
-    (recording.folder / "go").touch()
-    running.wait_end()
-    report = running.report
-    assert report is not None
-    assert report.done >= 4
-    assert report.done + report.dropped == 16
-    assert sum(offset or 0 for offset in lab.committed().values()) == report.done
 
 
 def test_a_handler_that_stands_still_is_named_with_its_stack(

@@ -84,12 +84,12 @@ def _key(number: int) -> bytes:
     return b"%d" % (number % 4)
 
 
-@pytest.mark.contract("W5", "W10")
+@pytest.mark.contract("W3", "W4", "W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
 def test_processes_under_holds_are_clean(
     lab: Lab, journals: Journals, tmp_path: Path, policy: str
 ) -> None:
-    """W4, W5, W7, W10: what is handed over when a hold comes may begin, and no more."""
+    """W3 to W5, W7, W10: what is handed over when a hold comes may begin, and no more."""
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
     running = journals.run(Recording(tmp_path), **journals.ending(policy))
     for part in range(5):

@@ -317,8 +317,9 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
     assert lab.committed() == {0: 0}
 
 
+@pytest.mark.contract("W8")
 def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
-    """As systemd sends it: what the processes are at is finished, as in a drain."""
+    """W8: as systemd sends it: what the processes are at is finished, as in a drain."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())

@@ -4,7 +4,6 @@ import gc
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -19,7 +18,6 @@ from tests.harness.explorer.engine import (
     every,
     sample,
 )
-from tests.harness.explorer.engine import InfeasibleError as Infeasible
 from tests.system.explorer import toys
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
@@ -117,46 +115,6 @@ def test_a_handler_that_waits_for_what_it_interrupted_is_found(
     assert all("Log.write" in one.messages[1] for one in found.wrong)
 
 
-def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
-    """B runs on the main thread, called by the handler that is installed for a signal."""
-    seen = []
-
-    def look(_: object) -> None:
-        handlers = {
-            getattr(handler, "__func__", handler).__code__
-            for number in signal.valid_signals()
-            if callable(handler := signal.getsignal(number))
-            and hasattr(getattr(handler, "__func__", handler), "__code__")
-        }
-        frame = sys._getframe()
-        while frame is not None and frame.f_code not in handlers:
-            frame = frame.f_back
-        seen.append((frame is not None, threading.current_thread().name))
-
-    add = toys.Counter.add
-    _explore(explorer, toys.Counter, (add, look), _nothing, as_handler=True)
-    assert set(seen) == {(True, "MainThread")}
-    assert len(seen) == 3
-
-
-def test_who_waits_again_and_again_is_not_stuck(explorer: Explorer) -> None:
-    """A loop of short waits stands at one instruction whenever somebody looks."""
-
-    def wait_often(_: object) -> None:
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
-            threading.Event().wait(0.001)
-
-    def add_last(toy: toys.Counter) -> None:
-        toy.count = toy.count + 1
-
-    operations = (add_last, wait_often)
-    found = explorer.explore(
-        Meeting(lambda: nullcontext(toys.Counter()), *operations, _nothing)
-    )
-    assert found.wrong == []
-
-
 class _Interrupt(BaseException):
     pass
 
@@ -178,20 +136,6 @@ def test_whatever_is_raised_is_seen(explorer: Explorer) -> None:
     messages = ("_Interrupt", "raised _Interrupt()")
     assert [one.messages for one in found.wrong] == [messages] * 3
     assert sys.gettrace() is None
-
-
-def test_what_could_not_have_been_is_not_checked(explorer: Explorer) -> None:
-    """An operation says so by an exception of its own."""
-
-    def never(_: object) -> None:
-        raise Infeasible
-
-    def check(*_: object) -> list[str]:
-        return ["checked"]
-
-    found = _explore(explorer, toys.Counter, (toys.Counter.add, never), check)
-    assert found.wrong == []
-    assert found.infeasible == 3
 
 
 def test_everything_is_as_it_was() -> None:
