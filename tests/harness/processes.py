@@ -113,11 +113,9 @@ class Process:
         self._popen.send_signal(number)
 
     def freeze(self) -> None:
-        """Stop it where it is."""
         self.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
         self.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

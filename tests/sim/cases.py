@@ -59,7 +59,6 @@ class Process:
         return not self._awaited
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - the adapter's
-        """Do one call and return what it returned."""
         self.begin(name, *args)
         return self.answer(name)
 
@@ -85,11 +84,9 @@ class Process:
         return not self._answers.empty()
 
     def freeze(self) -> None:
-        """Stop it."""
         self._lab.freeze(self._process)
 
     def thaw(self) -> None:
-        """Let it go on."""
         self._lab.thaw(self._process)
 
     def kill(self) -> None:

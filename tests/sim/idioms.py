@@ -55,7 +55,6 @@ class Program:
         self.own: dict[TopicPartition, int] = {}
 
     def subscribe(self) -> None:
-        """Subscribe to what it reads."""
         topics = [self.a, self.b] if self.reads_b else [self.a]
         listener = Listener(assigned=self.on_assigned, revoked=self.on_revoked)
         self.consumer.subscribe(topics, listener=listener)
@@ -74,7 +73,6 @@ class Program:
         self.consumer.pause(*self.consumer.assignment())
 
     def go(self) -> None:
-        """Resume it."""
         self.consumer.resume(*self.consumer.assignment())
 
     def on_record(self, tp: TopicPartition) -> None:
@@ -235,7 +233,6 @@ class Work(Program):
                 self.done(tp)
 
     def done(self, tp: TopicPartition) -> None:
-        """Resume a partition."""
         if tp in self.consumer.assignment():
             self.consumer.resume(tp)
 
@@ -291,7 +288,6 @@ class OneTopic(Program):
     reads_b = True
 
     def mine(self) -> list[TopicPartition]:
-        """Return what is assigned of it."""
         return [tp for tp in self.consumer.assignment() if tp.topic == self.a]
 
     def stop(self) -> None:

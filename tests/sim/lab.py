@@ -114,7 +114,6 @@ class Lab:
         return len(self.cluster.groups.find(group).members)
 
     def generation(self, group: str = GROUP) -> int:
-        """Return a group's generation."""
         return self.cluster.groups.find(group).generation
 
     def coordinator(self, group: str = GROUP) -> int:
@@ -122,7 +121,6 @@ class Lab:
         return self.cluster.nodes.coordinator_of(0, group)
 
     def committed(self, tp: TopicPartition, group: str = GROUP) -> int | None:
-        """Return the offset that a group has committed for a partition."""
         found = self.cluster.committed(group).get((tp.topic, tp.partition))
         return None if found is None else found.offset
 
@@ -143,7 +141,6 @@ class Lab:
         return found
 
     def partitions(self, name: str) -> list[TopicPartition]:
-        """Return a topic's partitions."""
         topic = self.cluster.topics.get(name)
         assert topic is not None, f"there is no topic {name}"
         return [TopicPartition(name, number) for number in range(len(topic.logs))]

@@ -107,7 +107,6 @@ class Socket:
     # What the world does to it
 
     def take(self, data: bytes) -> None:
-        """Let bytes arrive."""
         if self.state != "closed":
             self.inbox += data
             self._notify()
@@ -281,8 +280,6 @@ class Network:
         return least + self.world.rng.uniform(_FASTEST, _SLOWEST + spread)
 
     def dial(self, client: Socket, host: str) -> None:
-        """Connect a socket to a host."""
-
         def arrive() -> None:
             accept = self.hosts.get(host)
             if client.state == "closed":

@@ -129,7 +129,6 @@ class Awaiting(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
         self.answered = 0
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Await it."""
         await self._revoked(set(revoked))
         self.answered += 1
 

@@ -16,19 +16,16 @@ MISSING = TopicPartition("none", 0)
 
 
 def subscribe(reader: Reader) -> None:
-    """Read it, by name."""
     reader.consumer.subscribe(["t", "none"])
     reader.is_silent(of=[MISSING])
 
 
 def assign(reader: Reader) -> None:
-    """Read it, by hand."""
     reader.consumer.assign([MISSING])
     reader.is_silent()
 
 
 def ask_for_the_end(reader: Reader) -> None:
-    """Ask where it ends."""
     with suppress(KafkaTimeoutError):
         reader.consumer.end_offsets([MISSING], timeout_ms=2000)
 

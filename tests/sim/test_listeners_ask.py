@@ -150,7 +150,6 @@ class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # un
         self.answered = 0
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Commit."""
         await self._commit(revoked)
         self.answered += 1
 

@@ -17,7 +17,6 @@ from tests.sim.test_threads import AN_HOUR, in_flight, parked
 
 
 def polling(reader: Reader, seconds: float = AN_HOUR) -> threading.Thread:
-    """Start to read on a thread of its own."""
     thread = threading.Thread(target=reader.poll, args=(seconds, 1))
     thread.start()
     return thread

@@ -25,7 +25,6 @@ def run(main: Callable[[World], Any], seed: int = 0, **more: float) -> Any:  # n
 
 
 def threads(*targets: Callable[[], Any]) -> list[threading.Thread]:
-    """Start a thread for each function."""
     found = [threading.Thread(target=one) for one in targets]
     for one in found:
         one.start()

@@ -105,7 +105,6 @@ class Lock:
                 self._waiters.remove(task)
 
     def release(self) -> None:
-        """Give it back."""
         if not self._is_held:
             message = "release unlocked lock"
             raise RuntimeError(message)
@@ -214,12 +213,10 @@ def life_of(thread: Any) -> _Life | None:  # noqa: ANN401 - any Thread
 
 
 def make_lock() -> Any:  # noqa: ANN401 - two kinds of lock
-    """Make what threading.Lock() makes."""
     return _real_lock() if world() is None else Lock()
 
 
 def make_rlock() -> Any:  # noqa: ANN401 - two kinds of lock
-    """Make what threading.RLock() makes."""
     return _real_rlock() if world() is None else _played_rlock()
 
 

@@ -57,7 +57,6 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Let it not be called."""
         self.call = None
 
 

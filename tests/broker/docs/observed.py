@@ -22,7 +22,6 @@ class Lines(logging.Handler):
     count = 0
 
     def emit(self, _record):  # noqa: ANN001, ANN201 - run by Pythons of before, too
-        """Count it."""
         self.count += 1
 
 

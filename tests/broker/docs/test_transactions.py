@@ -42,7 +42,6 @@ class Program:
         before_poll: Callable[[SafeConsumer], None],
         commit: Callable[[KafkaProducer], None],
     ) -> None:
-        """Run it to its first commit."""
         real, polls = SafeConsumer.poll, iter(range(MOST_POLLS))
 
         def poll(consumer: SafeConsumer, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's

@@ -43,7 +43,6 @@ Run = Callable[..., Running]
 
 @pytest.fixture(params=["thread", "asyncio", "process"])
 def executor(request: pytest.FixtureRequest) -> str:
-    """Lend each executor in turn."""
     return str(request.param)
 
 
@@ -55,8 +54,6 @@ def recording(executor: Any, tmp_path: Path) -> Recording:  # noqa: ANN401
 
 @pytest.fixture
 def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
-    """Run a worker with this executor."""
-
     def start(handle: Any = None, **settings: Any) -> Running:  # noqa: ANN401
         settings = {"concurrency": 3, "retry": QUICK, **settings}
         return lab.run(handle or recording, executor=executor, **settings)

@@ -62,7 +62,6 @@ class Journals:
         return {"dead_letter": letters}
 
     def entries(self) -> list[Line]:
-        """Return the entries of all workers."""
         paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
         return [one for path in paths for one in read(path).lines]
 

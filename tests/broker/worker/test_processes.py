@@ -56,7 +56,6 @@ class Slow:
             file.write(f"{record.offset}\n")
 
     def calls(self) -> list[int]:
-        """Return the offsets of all calls."""
         return [*map(int, (self.folder / "calls").read_text().split())]
 
     def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401

@@ -69,7 +69,6 @@ class Spans:
 
     @property
     def one(self) -> ReadableSpan:
-        """The only one."""
         (span,) = self.all
         return span
 
@@ -152,7 +151,6 @@ def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
 
 
 async def obey_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
-    """As ``obey``."""
     await asyncio.sleep(0)
     obey(record, context)
 
@@ -469,7 +467,6 @@ def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: A
 
 
 def as_header(span: ReadableSpan) -> str:
-    """Return what carries a span."""
     here = span.context
     return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
 
@@ -587,7 +584,6 @@ class House(TextMapPropagator):
         return baggage.set_baggage("user", "\ud83d", context)
 
     def inject(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - any
-        """Fail."""
         raise OSError
 
 

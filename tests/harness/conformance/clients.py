@@ -8,8 +8,6 @@ OURS = frozenset({"safeconsumer", "safeconsumer, strict"})
 
 @frozen(kw_only=True)
 class Client:
-    """A client as it is run here."""
-
     name: str  # what ``--clients`` calls it
     title: str  # the head of its column
     family: str  # whose documented choices are its own

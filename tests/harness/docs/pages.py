@@ -21,8 +21,6 @@ _REMARK = re.compile(
 
 @frozen
 class Block:
-    """One fenced block."""
-
     page: Path  # the file that it is in
     line: int  # of its first line of code there, from 1
     language: str  # as its fence says

@@ -153,7 +153,6 @@ class Meeting:
 
 
 def every(places: Sequence[object]) -> Iterable[int]:
-    """Choose all places."""
     return range(1, len(places) + 1)
 
 
@@ -199,7 +198,6 @@ class Explorer:
 
     @property
     def other(self) -> threading.Thread:
-        """The thread of B."""
         return self._other.thread
 
     def __enter__(self) -> Self:
@@ -421,13 +419,11 @@ class _Other:
         self._is_abandoned = True
 
     def begin(self, job: Callable[[], None]) -> None:
-        """Let it run."""
         self._job = job
         self.is_idle = self._has_begun = False
         self._go.release()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
         self._done.acquire()
 
     def ended_or_blocked(self) -> bool:
@@ -450,7 +446,6 @@ class _Other:
             return False
 
     def stack(self) -> tuple[tuple[str, int, str], ...]:
-        """Return where it stands."""
         frame = sys._current_frames().get(self.ident)
         return () if frame is None else _stack(frame)
 

@@ -44,8 +44,6 @@ TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 
 class Asker(Protocol):
-    """One connection."""
-
     def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
         """Send a request and return its answer."""
 
@@ -261,7 +259,6 @@ class Writer:
         return int(topic.results_by_partition[0].partition_error_code)
 
     def writes(self, *, is_transactional: bool = True) -> int:
-        """Write a record."""
         id_, epoch = self.producer
         data = batch(
             b"value",
@@ -275,7 +272,6 @@ class Writer:
         return int(told.error_code)
 
     def _named(self) -> dict[str, Any]:
-        """Return what names it in a request."""
         id_, epoch = self.producer
         return {
             "transactional_id": self.id,
@@ -314,7 +310,6 @@ class Writer:
         return int(topic.partitions[0].error_code)
 
     def ends(self, *, is_committed: bool) -> int:
-        """End the transaction."""
         request = EndTxnRequest(**self._named(), committed=is_committed)
         return int(self.place.ask.ask(request, 3).error_code)
 
@@ -443,7 +438,6 @@ def a_fetch_asks_for_nothing(place: Place) -> list[int]:
 
 
 def in_kit(cluster: Cluster, clock: Clock) -> Place:
-    """Return the kit's cluster as a place."""
     return Place(
         Client(cluster),
         create=cluster.create_topic,

@@ -25,8 +25,6 @@ class Clock:
 
 
 class Call:
-    """One scheduled call."""
-
     def __init__(self, at: float, function: Callable[[], None]) -> None:
         self.at = at
         self.function = function

@@ -101,7 +101,6 @@ class Desk:
         return sorted(found)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and turn."""
         self.clock.now += seconds
         self.schedule.turn()
 

@@ -201,7 +201,6 @@ class FakeClient:
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, as ``SafeConsumer.holds`` does."""
         return tuple(self.ledger.view().holds)
 
     def hold(

@@ -6,7 +6,6 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer._kafka.fixes.producers import end
 from safeconsumer.worker import Report, Worker
 from tests.harness.producing import write
 from tests.harness.waiting import LIMIT, wait_for
@@ -17,9 +16,6 @@ How long a member is silent before it is taken for dead: a slow machine evicts n
 
 A test that waits for a member to expire gives a short time of its own.
 """
-
-CLOSE_SECONDS = 2.0
-"""Seconds for a producer to end in."""
 
 
 class Running:
@@ -94,20 +90,6 @@ class Lab:
         """Create another topic of one partition."""
         return self._make_topic(partitions=1)
 
-    def add_partitions(self, total: int) -> None:
-        """Let the topic grow to so many partitions."""
-        self.broker.add_partitions(self.topic, total)
-
-        def is_known() -> bool:
-            # A producer knows the number that it was told first for five minutes, and a
-            # broker may tell the old one for a moment.
-            if self._producer is not None:
-                end(self._producer, CLOSE_SECONDS)
-            self._producer = None
-            return len(self.producer.partitions_for(self.topic)) == total
-
-        wait_for(is_known, "the new partitions", pause=0.2)
-
     @property
     def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
         """A producer without idempotence, whose tests may break their broker."""
@@ -144,7 +126,6 @@ class Lab:
         consumer: Any = None,  # noqa: ANN401
         **settings: Any,  # noqa: ANN401
     ) -> Running:
-        """Run a worker."""
         events: list[Any] = []
         settings.setdefault("on_event", events.append)
         worker = Worker(

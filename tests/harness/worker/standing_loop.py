@@ -67,7 +67,6 @@ class Loop:
             self.client.answer_all()
 
     def work(self) -> list[int]:
-        """Do what there is, and return its offsets."""
         found = []
         while tasks := self.schedule.queue.claim():
             found += done_by(self.schedule, tasks)

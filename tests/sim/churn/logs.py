@@ -34,11 +34,9 @@ class Logs:
         self.look()
 
     def log(self, tp: TopicPartition) -> Log:
-        """Return the cluster's own log of a partition."""
         return self._cluster.log(tp.topic, tp.partition)
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Return the partitions of all topics that are consumed."""
         for name in self._topics:
             for number in range(len(self._cluster.topics.get(name).logs)):
                 yield TopicPartition(name, number)

@@ -31,15 +31,12 @@ class Told(ConsumerRebalanceListener):
     book: Book
 
     def on_partitions_assigned(self, assigned: Any) -> None:  # noqa: ANN401 - upstream's
-        """Note what is given."""
         self.book.assigned(assigned)
 
     def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401
-        """Note what is given up."""
         self.book.revoked(revoked)
 
     def on_partitions_lost(self, lost: Any) -> None:  # noqa: ANN401
-        """Note what is lost."""
         self.book.lost(lost)
 
 
@@ -202,7 +199,6 @@ class Member:
         self.book.say(f"subscribed to {topics}")
 
     def unsubscribe(self) -> None:
-        """Give up all it has."""
         self.consumer.unsubscribe()
         self.book.left("unsubscribed")
         self.topics = []
@@ -260,7 +256,6 @@ class Working(Member):
     worker: Worker | None = None
 
     def run(self) -> None:
-        """Work until it is stopped."""
         rng = self.lab.rng
         self.book.is_worker = True
         self.worker = Worker(

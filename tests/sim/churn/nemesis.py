@@ -157,7 +157,6 @@ class Nemesis:
             one.book.look()
 
     def one(self) -> Member:
-        """Draw a member."""
         return self.rng.choice(self.members)
 
     # Members come and go
@@ -374,7 +373,6 @@ class Nemesis:
         self._until(seconds, one.book.disturbance, end)
 
     def _trouble(self, seconds: float, end: Callable[[], None]) -> None:
-        """Disturb them all."""
         self._until(seconds, self.judge.trouble, end)
 
     def _until(self, seconds: float, what: Unrest, end: Callable[[], None]) -> None:

@@ -54,7 +54,6 @@ class Operator(Outsider):
             self.judge.seen["group holds"] += 1
 
     def lift(self, scope: str) -> None:
-        """Lift it."""
         self.judge.group_holds.pop(scope, None)
         self.unsure.add(scope)
         if self._publish(scope, None):

@@ -92,7 +92,6 @@ class Stage:
         records: int = 0,
         settings: dict[str, str] | None = None,
     ) -> list[TopicPartition]:
-        """Make a topic with so many records in each partition."""
         name = self.name(text)
         wanted = {"num_partitions": partitions, "replication_factor": 1}
         self.admin().create_topics(
@@ -121,7 +120,6 @@ class Stage:
         producer.close()
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions of all topics that it has made."""
         return list(self._counts)
 
     def end_of(self, tp: TopicPartition) -> int:
@@ -131,7 +129,6 @@ class Stage:
     # Clients; they are closed at the end
 
     def admin(self) -> KafkaAdminClient:
-        """Return the scenario's admin client."""
         for one in self._opened:
             if isinstance(one, KafkaAdminClient):
                 return one
@@ -223,7 +220,6 @@ class Reader:
         return [value for _, value in self.records[began:]]
 
     def poll_until(self, condition: Callable[[], object], what: str) -> None:
-        """Poll until something is so."""
         self.stage.until(lambda: condition() or self.poll() < 0, what)
 
     def settle(self) -> None:
@@ -233,7 +229,6 @@ class Reader:
             self.poll()
 
     def values(self, tp: TopicPartition) -> list[int]:
-        """Return the values that came from one partition."""
         return [value for one, value in list(self.records) if one == tp]
 
     def kinds(self) -> list[str]:
@@ -241,7 +236,6 @@ class Reader:
         return [one for one in dict.fromkeys(self._kinds) if one not in _BY_CHANCE]
 
     def generation(self) -> int:
-        """Return the generation of its group."""
         return int(self.consumer._coordinator._generation.generation_id)
 
     def is_settled(self) -> bool:
@@ -273,7 +267,6 @@ class Reader:
         return str(self.consumer._coordinator._generation.member_id)
 
     def close(self) -> None:
-        """Close the consumer."""
         self.consumer.close(autocommit=False)
 
 
@@ -371,8 +364,6 @@ class Member(Reader):
 
 
 class SimStage(Stage):
-    """A stage in a simulated world."""
-
     def __init__(self, lab: Lab, client: str, protocol: str) -> None:
         super().__init__(client, protocol)
         self.lab = lab

@@ -225,7 +225,6 @@ class PlantedError(Exception):
 
 
 def planted(*_: Any, **__: Any) -> Any:
-    """Break."""
     raise PlantedError
 
 

@@ -52,8 +52,6 @@ OFTEN = Commit(every=0.2)
 
 
 class Text(Deserializer):  # type: ignore[misc]  # upstream has no types
-    """Deserializes text."""
-
     def deserialize(self, _topic: str, _headers: Any, data: bytes | None) -> str | None:
         return None if data is None else data.decode()
 
@@ -88,7 +86,6 @@ def first_time_only(error: Exception) -> Any:
 
 
 def told_to(lab: Lab) -> Handler:
-    """Make a handler that does all that handlers do."""
     return Handler(
         lab,
         slow=0.05,
@@ -118,7 +115,6 @@ class InBatches:
             raise BatchFailure(errors)
 
     async def wait(self, records: Sequence[Any], context: Any) -> None:
-        """Do it as a coroutine."""
         errors = {}
         for at, record in enumerate(records):
             try:

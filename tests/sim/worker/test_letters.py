@@ -48,7 +48,6 @@ NOT_AUTHORIZED = 29
 
 
 def fails(*_: Any) -> Any:
-    """Fail with a cause."""
     try:
         {}["the cause"]
     except KeyError as error:
@@ -57,7 +56,6 @@ def fails(*_: Any) -> Any:
 
 
 def producer(lab: Lab, **settings: Any) -> KafkaProducer:
-    """Make a producer of letters."""
     lab.topic("dead")
     return KafkaProducer(**lab.connection, **settings)
 
@@ -366,8 +364,6 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> Non
 
 
 def raising(error: Exception) -> Callable[..., None]:
-    """Make a function that raises."""
-
     def function(*_: Any, **__: Any) -> None:
         raise error
 
@@ -382,7 +378,6 @@ class PoolsResult:
     """What a pool of processes gives: it is asked, and tells nobody."""
 
     def ready(self) -> bool:
-        """Deny it."""
         return False
 
     def get(self, timeout: float) -> None:

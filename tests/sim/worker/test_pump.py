@@ -544,7 +544,6 @@ class Answers:
         self.ended: set[tuple[int, int]] = set()
 
     def take(self) -> None:
-        """Take what there is."""
         for batch in self.pump.turn():
             new = {self.name(batch, n) for n in range(len(batch))}
             before = {self.name(one, n) for one, left in self.out for n in left}
@@ -582,7 +581,6 @@ class Answers:
 
     @staticmethod
     def name(batch: Any, index: int) -> tuple[int, int]:
-        """Return which record it is."""
         return batch.partition.partition, batch.records[index].offset
 
 

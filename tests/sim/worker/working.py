@@ -88,7 +88,6 @@ class Handler:
         self.calls: list[Call] = []
 
     def on(self, executor: str) -> Any:
-        """Return the handler that fits an executor."""
         return self.wait if executor == "asyncio" else self
 
     def __call__(self, record: Any, context: Any) -> None:
@@ -195,7 +194,6 @@ class Working:
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
     def told(self, kind: type) -> list[Any]:
-        """Return its events of one kind."""
         return [one for one in self.events if type(one) is kind]
 
     def ends(self) -> BaseException | None:
@@ -230,7 +228,6 @@ def offsets(*batches: Any) -> list[int]:
 
 
 def in_thread(call: Any) -> threading.Thread:
-    """Start a thread that calls something."""
     thread = threading.Thread(target=call)
     thread.start()
     return thread

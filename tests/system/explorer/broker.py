@@ -92,7 +92,6 @@ class Broker:
         self.kept.extend(requests)
 
     def answer(self, request: Request) -> None:
-        """Answer a request, once."""
         if request not in self.pending:
             return
         self.pending.remove(request)

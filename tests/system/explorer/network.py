@@ -70,7 +70,6 @@ class IoThread:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Do a step of its work."""
         if self.owner == threading.get_ident():
             if self.in_handler:
                 raise InfeasibleError
@@ -223,8 +222,6 @@ class Cluster:
 
 
 class Manager:
-    """The connections."""
-
     broker_version = (2, 3)
     broker_version_data = broker_version
 

@@ -75,7 +75,6 @@ class Pair:
         places: Places = every,
         stop_at: int | None = None,
     ) -> Exploration:
-        """Explore it."""
         meeting = Meeting(
             self._make, self.a.run, self._run_b, self._check, self.as_handler
         )

@@ -421,7 +421,6 @@ class Stage:
         self.holds.append(Held(covers, owner, began, self.tick()))
 
     def resume_assigned(self) -> None:
-        """Resume what is assigned."""
         self.resume(*self.consumer.assignment())
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
@@ -480,7 +479,6 @@ class Stage:
         )
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Seek, and remember when."""
         began = self.tick()
         self.consumer.seek(tp, offset)
         self.note_start(tp, offset, began, "seek")
@@ -496,7 +494,6 @@ class Stage:
         self.note_lifted(None, "expiring", began)
 
     def close(self) -> None:
-        """Close the consumer."""
         try:
             self.consumer.close(timeout_ms=5)
         finally:
@@ -505,7 +502,6 @@ class Stage:
     # ------------------------------------------------------------ questions
 
     def quiet(self) -> set[TopicPartition]:
-        """Return the assigned partitions that are quiet."""
         return {TopicPartition(*tp) for tp in self.consumer._safe_ledger.view().quiet}
 
     def positions(self) -> dict[TopicPartition, int | None]:
@@ -526,7 +522,6 @@ class Stage:
         self.consumer._safe_ledger.deliver()
 
     def lift_everything(self) -> None:
-        """Lift every hold there is."""
         self.resume()  # whole pauses
         for hold in self.consumer.holds():
             match type(hold.scope).__name__:
@@ -571,7 +566,6 @@ class Stage:
             pass
 
     def heartbeat(self, error: int) -> None:
-        """Have a heartbeat answered with an error."""
         with self.io.step(), suppress(Exception):
             self.consumer._coordinator._handle_heartbeat_response(
                 HeartbeatResponse(version=3, error_code=error), 0.0
@@ -639,7 +633,6 @@ class _Clock:
         self._looks = itertools.count(1)
 
     def monotonic(self) -> float:
-        """Return the seconds."""
         return next(self._looks) / 1000
 
 

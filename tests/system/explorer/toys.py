@@ -17,8 +17,6 @@ class Counter:
 
 
 class LockedCounter(Counter):
-    """Counts under a lock."""
-
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()

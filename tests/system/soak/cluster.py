@@ -120,7 +120,6 @@ class Cluster:
         self._closing.close()
 
     def named(self, name: str) -> Node:
-        """Return the broker of that name."""
         return next(node for node in self.nodes if node.name == name)
 
     def later(self, work: Callable[[], object]) -> "Future[object]":

@@ -34,7 +34,6 @@ class Fleet:
         self.crowd.kill_all()
 
     def names(self) -> list[str]:
-        """Return the members there are."""
         return sorted(self.crowd.there)
 
     def join(self, name: str | None = None) -> str:

@@ -194,7 +194,6 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(_LIMIT)
 
     def begin(self, rule: Rule) -> None:
-        """Obey a rule from now on."""
         self._loop.call_soon_threadsafe(self._rules.append, rule)
 
     def end(self, rule: Rule) -> None:

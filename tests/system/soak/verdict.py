@@ -108,7 +108,6 @@ def cpu_seconds() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Return what it ran on."""
     return {
         "python": sys.version.split()[0],
         "kafka-python": version("kafka-python"),

@@ -34,7 +34,6 @@ def some(*names: TopicPartition) -> Step:
 
 
 def resume(*names: TopicPartition) -> Step:
-    """Resume partitions."""
     return "resume", *names
 
 

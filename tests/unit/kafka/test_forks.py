@@ -19,8 +19,6 @@ A = TopicPartition("orders", 0)
 
 
 class Slotted(SafeConsumer):
-    """Has a layout of its own."""
-
     __slots__ = ("extra",)
 
 

@@ -21,7 +21,6 @@ _BOUND = 20.0
 
 
 def receiving(**configs: object) -> KafkaNetClient:
-    """Return a client as consumers have it."""
     client = KafkaNetClient(**configs)
     adopt_manager(client._manager)
     return client

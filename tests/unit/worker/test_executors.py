@@ -52,7 +52,6 @@ def fails_slowly(record: Any, _context: Any) -> None:  # noqa: ANN401
 
 
 async def fails_slowly_there(record: Any, context: Any) -> None:  # noqa: ANN401
-    """As it does."""
     fails_slowly(record, context)
 
 
@@ -93,7 +92,6 @@ async def _forever() -> None:
 
 
 async def awaits_a_cancelled_task(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Await a task that somebody has cancelled."""
     if record.offset == 1:
         task = asyncio.create_task(_forever())
         task.cancel()
@@ -116,7 +114,6 @@ def raises_cancelled(record: Any, _context: Any) -> None:  # noqa: ANN401
 
 
 def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noqa: ANN401
-    """Say so of one record."""
     cancelled: Any = asyncio.CancelledError()
     failed = {n: cancelled for n, one in enumerate(records) if one.offset == 1}
     if failed:

@@ -29,7 +29,6 @@ class Resting:
             self.wait_resting(number)
 
     def wait_resting(self, count: int) -> None:
-        """Return once so many rest."""
         wait_for(
             lambda: len(self.desk.schedule.queue._resting) == count, "them to rest"
         )

@@ -91,8 +91,6 @@ def _with_what_cannot_be_shown() -> Exception:
 
 
 class Raising:
-    """A handler that raises what is made for it."""
-
     def __init__(self, make: Callable[[], Exception]) -> None:
         self.make = make
 

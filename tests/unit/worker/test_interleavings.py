@@ -62,7 +62,6 @@ class Scene:
         return found[which]
 
     def finish(self) -> None:
-        """Finish all that is there."""
         desk = self.desk
         desk.schedule.queue.go_on()
         desk.resume()

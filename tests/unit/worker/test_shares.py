@@ -37,7 +37,6 @@ class Share(Loop):
         self.turns(3)
 
     def turns(self, count: int) -> None:
-        """Let it poll."""
         for _ in range(count):
             self.schedule.turn()
             self.engine.turn()

@@ -152,7 +152,6 @@ class Ending(Loop):
             self.engine.turn()
 
     def complete(self, count: int) -> None:
-        """Complete so many records."""
         for _ in range(count):
             (task,) = self.schedule.queue.claim()
             self.schedule.complete([all_done(task, 0.0)])
@@ -166,7 +165,6 @@ class Ending(Loop):
         pytest.fail("it never came")
 
     def conclude(self) -> bool:
-        """End it."""
         self.engine.departures.stop(1.0)
         return self.engine.conclude()
 
