@@ -105,11 +105,9 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended; one that is frozen has not."""
         return self._popen.poll() is not None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing if it has ended."""
         self._popen.send_signal(number)
 
     def freeze(self) -> None:

@@ -16,7 +16,6 @@ _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
 @contextmanager
 def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: ANN401 - any shape of handler
-    """Install a handler for the block."""
     before = signal.signal(number, handler)
     try:
         yield

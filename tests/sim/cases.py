@@ -50,7 +50,6 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it was not killed."""
         return not self._process.is_dead
 
     @property
@@ -63,7 +62,6 @@ class Process:
         return self.answer(name)
 
     def begin(self, name: str, *args: object) -> None:
-        """Let the adapter begin a call."""
         self._awaited += 1
         self._requests.put({"call": name, "with": args})
 

@@ -69,7 +69,6 @@ class Program:
             self.is_busy = False
 
     def stop(self) -> None:
-        """Pause what it pauses."""
         self.consumer.pause(*self.consumer.assignment())
 
     def go(self) -> None:
@@ -388,8 +387,6 @@ class OwnersQuarantine(Quarantine):
 
 
 class PauseAll(Program):
-    """It pauses the whole consumer."""
-
     is_ours_only = True
     reads_b = True
 
@@ -401,7 +398,6 @@ class PauseAll(Program):
 
 
 def resumed(consumer: KafkaConsumer, tp: TopicPartition) -> None:
-    """Resume what may have left."""
     with suppress(KeyError):
         consumer.resume(tp)
 
@@ -444,7 +440,6 @@ class Dictated:
     wanted: Collection[TopicPartition] = ()
 
     def assign(self, _: object, members: Iterable[Any]) -> dict[str, Any]:
-        """Give everything to the only member."""
         (member,) = members
         by_topic: dict[str, list[int]] = {}
         for tp in self.wanted:
@@ -612,7 +607,6 @@ ASSIGNORS = {"eager": DictatedEagerly, "cooperative": DictatedCooperatively}
 
 
 def expected(program: str, assignor: str, situation: str) -> str:
-    """Return a cell of the table."""
     table = rows()
     row = table.get(f"{program}-{assignor}") or table[program]
     return row[situation]

@@ -110,7 +110,6 @@ class Lab:
         return [one.api for one in self.cluster.requests][since:]
 
     def members(self, group: str = GROUP) -> int:
-        """Return how many members the coordinator knows of."""
         return len(self.cluster.groups.find(group).members)
 
     def generation(self, group: str = GROUP) -> int:
@@ -176,7 +175,6 @@ class Lab:
     def start(
         self, name: str, main: Callable[[], Any]
     ) -> tuple[Process, threading.Thread]:
-        """Run a function in the main thread of a process of its own."""
         process = Process(name)
         thread = threading.Thread(target=main, name=name)
         self.world.spawn(thread.start, f"{name}'s start", process)
@@ -188,7 +186,6 @@ class Lab:
         process.is_frozen = True
 
     def thaw(self, process: Process) -> None:
-        """Let a frozen process go on."""
         process.is_frozen = False
 
     def kill(self, process: Process) -> None:
@@ -265,7 +262,6 @@ class Member:
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
     def values(self, tp: TopicPartition) -> list[int]:
-        """Return the values of one partition's records, as numbers."""
         found = [one for one in self.records if (one.topic, one.partition) == tp]
         return [int(one.value) for one in found]
 

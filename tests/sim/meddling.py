@@ -57,7 +57,6 @@ class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
         self._acts[count] = act
 
     def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
-        """Call what is due."""
         del topic, headers
         self.seen.append(int(data))
         act = self._acts.pop(len(self.seen), None)

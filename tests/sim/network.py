@@ -112,7 +112,6 @@ class Socket:
             self._notify()
 
     def opened(self, peer: "Link") -> None:
-        """Let the connection stand."""
         if self.state == "connecting":
             self.peer, self.state = peer, "open"
             self._notify()
@@ -133,7 +132,6 @@ class Socket:
             one.notify()
 
     def events(self, wanted: int) -> int:
-        """Return which of the selector's events it has now."""
         found = 0
         if self.inbox or self.error or self.is_at_end:
             found |= selectors.EVENT_READ
@@ -167,7 +165,6 @@ class Selector(selectors._BaseSelectorImpl):
         return key
 
     def unregister(self, fileobj: Any) -> Any:  # noqa: ANN401 - as Python's own
-        """Watch it no more."""
         key = super().unregister(fileobj)
         key.fileobj.watchers.remove(self)
         return key
@@ -213,11 +210,9 @@ class Link:
         self._last = {"in": 0.0, "out": 0.0}  # when the last bytes arrive, each way
 
     def take(self, data: bytes) -> None:
-        """Carry bytes of the client."""
         self._later("in", lambda: self.on_data(data))
 
     def send(self, data: bytes) -> None:
-        """Carry bytes to the client."""
         self._later("out", lambda: self.client.take(data))
 
     def hang_up(self) -> None:

@@ -57,15 +57,12 @@ class Listener(ConsumerRebalanceListener):
         self._lost = lost or revoked
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Call the function."""
         self._assigned(set(assigned))
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Call the function."""
         self._revoked(set(revoked))
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Call the function."""
         self._lost(set(lost))
 
 
@@ -186,7 +183,6 @@ class Reader:
         assert came == []
 
     def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
-        """Return the offsets that came of a partition, in order."""
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
 
 

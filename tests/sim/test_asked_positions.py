@@ -42,7 +42,6 @@ class Asked(Reader):
         return question
 
     def answered(self, question: Fault) -> None:
-        """Let an answer come, and let it be used."""
         question.end()
         self.lab.sleep(0.2)
 

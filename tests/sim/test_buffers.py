@@ -19,7 +19,6 @@ from tests.sim.test_fetching import asked_for, offsets_in
 
 
 def size(lab: Lab, tp: TopicPartition) -> int:
-    """Return how many bytes of batches a partition has."""
     return sum(len(batch.data) for batch in lab.cluster.log(*tp).batches)
 
 

@@ -38,7 +38,6 @@ def asked_for(lab: Lab, since: int) -> set[tuple[str, int]]:
 
 @simulated()
 def test_requests_name_the_partitions_that_flow_and_no_others(lab: Lab) -> None:
-    """Those that are paused are in none of them."""
     p0, p1 = lab.topic("t", 2, records=1)
     # With sessions a request names only what has changed since the last one.
     settings = {"enable_incremental_fetch_sessions": False, "fetch_max_wait_ms": 100}
@@ -84,7 +83,6 @@ def test_what_is_here_comes_after_the_resume_without_another_fetch(
 
 
 def offsets_in(message: Any, tp: TopicPartition) -> list[int]:  # noqa: ANN401 - a request
-    """Return the offsets that a Fetch asks for of a partition."""
     if message.api != "Fetch":
         return []
     return [

@@ -157,7 +157,6 @@ def test_what_is_right_on_kafka_python_is_right_here() -> None:
 
 
 def test_it_leaks_only_where_kafka_python_leaks() -> None:
-    """By the table."""
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

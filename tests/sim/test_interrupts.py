@@ -79,7 +79,6 @@ everywhere = simulated(seeds=1, nightly=STEP)
 
 
 def places(lab: Lab) -> Iterator[int]:
-    """Yield this seed's places."""
     return itertools.count(lab.world.seed, STEP)
 
 
@@ -706,6 +705,5 @@ def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab: Lab) -> Non
 
 
 def suppressed(call: Callable[..., object], *given: object) -> None:
-    """Call it, whatever it raises."""
     with suppress(Exception):
         call(*given)

@@ -30,7 +30,6 @@ class AsyncListener(AsyncConsumerRebalanceListener):
         self._assigned = assigned
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Call the function."""
         self._assigned(set(assigned))
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
@@ -143,7 +142,6 @@ class SlowlyLosing(AsyncListener):
         self.times: list[float] = []
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """Take its time."""
         del lost
         self.times.append(self._lab.now)
         await self._consumer._net.sleep(2.0)

@@ -27,7 +27,6 @@ def for_letters(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
 
 
 def stock(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
-    """Make kafka-python's own."""
     return KafkaProducer(**lab.connection, max_in_flight_requests_per_connection=1)
 
 

@@ -233,5 +233,4 @@ def test_a_thread_outside_draws_from_another_source() -> None:
 
 
 def test_another_seed_is_another_history() -> None:
-    """Five seeds are five histories."""
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(5)}) == 5

@@ -114,7 +114,6 @@ class Lock:
             one.wake()
 
     def locked(self) -> bool:
-        """Tell whether somebody has it."""
         return self._is_held
 
     def _at_fork_reinit(self) -> None:
@@ -221,7 +220,6 @@ def make_rlock() -> Any:  # noqa: ANN401 - two kinds of lock
 
 
 def get_ident() -> int:
-    """Return the caller's number."""
     task = _task()
     return _real_ident() if task is None else _FIRST_IDENT + task.number
 

@@ -79,8 +79,6 @@ class Process:
 
 
 class Task(greenlet):
-    """One simulated thread."""
-
     def __init__(
         self, world: "World", target: Callable[[], Any], name: str, process: Process
     ) -> None:
@@ -183,7 +181,6 @@ class World:
 
     @property
     def process(self) -> Process:
-        """The process of the task that runs."""
         return self.outside if self.task is None else self.task.process
 
     def spawn(
@@ -234,7 +231,6 @@ class World:
             raise GreenletExit
 
     def sleep(self, seconds: float) -> None:
-        """Do nothing for so many virtual seconds."""
         self.park(max(0.0, seconds))
 
     def until(

@@ -17,8 +17,6 @@ class Consumer(ObservedPauses, KafkaConsumer):
 
 
 class Lines(logging.Handler):
-    """Counts lines of the example's log."""
-
     count = 0
 
     def emit(self, _record):  # noqa: ANN001, ANN201 - run by Pythons of before, too

@@ -81,7 +81,6 @@ class Pasting(code.InteractiveConsole):
         pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
 
     def showtraceback(self) -> None:
-        """Fail likewise."""
         error = sys.exception()
         assert error is not None
         error.add_note(f"{self.filename}:{self._at}")

@@ -29,7 +29,6 @@ def instrumented() -> Iterator[InMemorySpanExporter]:
 
 
 def names(found: InMemorySpanExporter) -> list[str]:
-    """Return the last word of each span's name."""
     return [span.name.split()[-1] for span in found.get_finished_spans()]
 
 

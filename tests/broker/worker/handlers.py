@@ -21,8 +21,6 @@ from tests.harness.waiting import looks
 
 @frozen
 class Trace:
-    """One call for one record."""
-
     partition: int
     offset: int
     key: str
@@ -110,7 +108,6 @@ class Recording:
         return sorted(traces, key=lambda one: one.began)
 
     def offsets(self) -> dict[int, list[int]]:
-        """Return the offsets of all calls by partition."""
         found: dict[int, list[int]] = {}
         for one in self.traces():
             found.setdefault(one.partition, []).append(one.offset)
@@ -119,8 +116,6 @@ class Recording:
 
 @frozen
 class AsyncRecording(Recording):
-    """The same as a coroutine."""
-
     async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
         began = time.monotonic()
         try:

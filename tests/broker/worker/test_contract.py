@@ -48,7 +48,6 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def recording(executor: Any, tmp_path: Path) -> Recording:  # noqa: ANN401
-    """Make the handler that fits the executor."""
     return (AsyncRecording if executor == "asyncio" else Recording)(tmp_path)
 
 
@@ -84,7 +83,6 @@ def test_a_dead_letter_completes_its_record(
 
 
 def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
-    """Read records of a topic of one partition."""
     reader = lab._make_consumer(topic, group=f"g-{topic}")
     got: list[Any] = []
 

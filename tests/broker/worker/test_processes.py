@@ -38,7 +38,6 @@ QUICK_ONCE: dict[str, Any] = {"retry": Retry(attempts=1)}
 
 
 def failed(made: Bench) -> dict[int, str]:
-    """Return what each record failed with for good."""
     gone = [one for one in made.events if one.name == "record_exhausted"]
     return {one.offset: one.error for one in gone}
 
@@ -146,7 +145,6 @@ class Noting:
             self.note("left")
 
     def note(self, what: str) -> None:
-        """Write it down."""
         with (self.folder / "notes").open("a") as file:
             file.write(f"{what} {os.getpid()}\n")
 
@@ -191,7 +189,6 @@ def test_each_process_has_its_own(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def cannot_be_entered() -> Iterator[None]:
-    """Raise before there is anything."""
     message = "no database"
     raise ConnectionError(message)
     yield
@@ -199,7 +196,6 @@ def cannot_be_entered() -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaves_the_process() -> Iterator[None]:
-    """Raise what is no ``Exception``."""
     raise SystemExit(3)
     yield
 
@@ -229,7 +225,6 @@ def test_one_that_cannot_be_entered_ends_run(
 
 @contextlib.contextmanager
 def cannot_be_left() -> Iterator[None]:
-    """Raise when all is done."""
     yield
     message = "the buffer is not flushed"
     raise ConnectionError(message)

@@ -64,7 +64,6 @@ class Spans:
 
     @property
     def all(self) -> tuple[ReadableSpan, ...]:
-        """What has ended, in that order."""
         return self._exporter.get_finished_spans()
 
     @property
@@ -73,7 +72,6 @@ class Spans:
         return span
 
     def tracing(self, *, parent: bool = False) -> Tracing:
-        """Return the setting that has spans recorded here."""
         return Tracing(parent=parent, provider=self.provider)
 
     def attempt(
@@ -462,7 +460,6 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
 
 
 def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: ANN401 - upstream's
-    """Return what its headers of this name say."""
     return [value.decode() for key, value in letter.headers if key == name]
 
 
@@ -589,7 +586,6 @@ class House(TextMapPropagator):
 
 @contextmanager
 def propagating(house: TextMapPropagator) -> Iterator[None]:
-    """Have it propagated, and nothing else."""
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(house)
     try:

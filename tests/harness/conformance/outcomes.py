@@ -34,7 +34,6 @@ class Outcome:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return {
             "case": self.case,
             "client": self.client,

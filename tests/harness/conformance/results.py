@@ -14,8 +14,6 @@ from tests.harness.conformance.run import Tried
 
 @frozen(kw_only=True)
 class Results:
-    """Every outcome, and what it is true of."""
-
     tried: tuple[Tried, ...]  # each client, in each run, in the order of the runs
     broker: str  # what it ran against
     # when it ended, ISO 8601

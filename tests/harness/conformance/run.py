@@ -44,7 +44,6 @@ def run(
     log: Path,
     tell: Tell,
 ) -> Tried:
-    """Try the cases with one client, one after the other."""
     outcomes = []
     with Lab(broker, launch_of(client), client.protocol, log) as lab:
         versions = lab.versions()

@@ -493,7 +493,6 @@ class _Tracer:
 
     @contextlib.contextmanager
     def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
-        """Trace this thread for a block."""
         count, known, is_inside = 0, self._known, self.is_inside
         places = self.places = self.places if k else []
 

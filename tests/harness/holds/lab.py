@@ -34,8 +34,6 @@ class Clock:
 
 
 class Told:
-    """A hook that remembers."""
-
     def __init__(self) -> None:
         self.events: list[Event] = []
 
@@ -76,7 +74,6 @@ class LedgerLab:
         self.assign(*owns)
 
     def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
-        """Assign outside a poll, and tell it."""
         self.ledger.assign(partitions, cause)
         self.ledger.deliver()
 

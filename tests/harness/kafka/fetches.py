@@ -18,7 +18,6 @@ VERSION = 12
 
 
 def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
-    """Return one record batch with offsets from ``first`` on."""
     builder = MemoryRecordsBuilder(
         magic=2, compression_type=0, batch_size=2**30, offset=first
     )
@@ -71,5 +70,4 @@ def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
 
 
 def offsets(polled: dict[TopicPartition, Iterable[Any]]) -> dict[int, list[int]]:
-    """Return the offsets of what a ``poll`` returned, by partition number."""
     return {tp.partition: [one.offset for one in ones] for tp, ones in polled.items()}

@@ -135,6 +135,5 @@ def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typ
 
 
 def error_in(answer: Any) -> int:  # noqa: ANN401  not typed
-    """Return the error of an answer's only partition."""
     (partition,) = answer.responses[0].partitions
     return int(partition.error_code)

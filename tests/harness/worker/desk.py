@@ -58,7 +58,6 @@ class Desk:
             self.admit(records)
 
     def emit(self, kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
-        """Keep an event."""
         self.told.append(kind)
         self.events.append(kind(**fields))
 
@@ -67,7 +66,6 @@ class Desk:
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def admit(self, count: int) -> Chunk:
-        """Give it the next records."""
         records = [FakeRecord(*TP, self._next + n) for n in range(count)]
         self._next += count
         chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
@@ -86,11 +84,9 @@ class Desk:
         self._next = 0
 
     def pause(self, owner: str = "app", for_: float | None = None) -> None:
-        """Hold everything."""
         self.ledger.place([Everything()], owner=owner, for_=for_)
 
     def resume(self, owner: str = "app") -> None:
-        """Lift that hold."""
         self.ledger.remove([(Everything(), owner)])
 
     def work(self) -> list[int]:

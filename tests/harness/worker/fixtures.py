@@ -16,7 +16,6 @@ def lab(
     make_consumer: Callable[..., Any],
     make_producer: Callable[..., Any],
 ) -> Iterator[Lab]:
-    """Lend a topic, its records, and workers on it."""
     made = Lab(
         broker=kafka_broker,
         make_topic=kafka_topic,

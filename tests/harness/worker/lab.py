@@ -19,8 +19,6 @@ A test that waits for a member to expire gives a short time of its own.
 
 
 class Running:
-    """A worker in a thread of its own."""
-
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.events: list[Any] = []
@@ -51,7 +49,6 @@ class Running:
         assert not self._thread.is_alive(), self.worker.stats()
 
     def end(self) -> Report:
-        """Stop it, and return how it ended."""
         self.worker.stop()
         self.wait_end()
         if self.error is not None:
@@ -61,8 +58,6 @@ class Running:
 
 
 class Lab:
-    """One topic, one group."""
-
     def __init__(
         self,
         *,
@@ -116,7 +111,6 @@ class Lab:
         return len(write(self.producer, records))
 
     def consumer(self, **config: Any) -> Any:  # noqa: ANN401
-        """Make a member of the group."""
         config = {**PATIENT, **config}
         return self._make_consumer(self.topic, group=self.group, **config)
 

@@ -50,12 +50,10 @@ class Unrest:
         self.count += 1
 
     def end(self, now: float) -> None:
-        """Note that it is over."""
         self.count -= 1
         self.note(now)
 
     def note(self, now: float) -> None:
-        """Note what takes no time."""
         self.ended_at = now
 
     def is_over(self, now: float) -> bool:
@@ -111,7 +109,6 @@ class Judge:
     committing: list[tuple["Book | None", set[TopicPartition]]] = field(factory=list)
 
     def begin(self) -> None:
-        """Read all requests from now on."""
         self.lab.cluster.on_request = self._asked
 
     def book(self, name: str, **facts: Any) -> "Book":  # noqa: ANN401 - a Book's fields
@@ -236,7 +233,6 @@ class Book:
     # Ownerships
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note what the listener is given."""
         self.say(f"assigned {short(*partitions)} in generation {self.generation}")
         kept, self.kept = self.kept, {}
         is_next = self.generation == self.assigned_in + 1
@@ -269,7 +265,6 @@ class Book:
                 self.kept[tp] = mine
 
     def lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note what the listener has lost."""
         self.say(f"lost {short(*partitions)}")
         self.judge.seen["lost"] += 1
         self.kept.clear()

@@ -52,7 +52,6 @@ class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
         self.todo: deque[Callable[[], None]] = deque()
 
     def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
-        """Return the value as it is."""
         del topic, headers
         while self.todo:
             other = threading.Thread(target=self.todo.popleft(), name="meddler")
@@ -101,25 +100,21 @@ class Member:
         self.book.left("closed")
 
     def run(self) -> None:
-        """Poll until it is over."""
         while not self.is_over:
             self._do_what_is_told()
             self.take()
             self._look()
 
     def take(self) -> None:
-        """Poll once."""
         most = self.lab.rng.choice((1, 7, 50))
         for tp, records in self.consumer.poll(self.poll_ms, max_records=most).items():
             self.book.delivered(tp, [one.offset for one in records])
 
     @property
     def poll_ms(self) -> int:
-        """How long a poll waits."""
         return int(self.consumer.config["consumer_timeout_ms"])
 
     def stop(self) -> None:
-        """Let it end, soon."""
         self.is_over = True
 
     def _do_what_is_told(self) -> None:
@@ -153,12 +148,10 @@ class Member:
         self.book.placed(owner, scope, until)
 
     def resume(self, owner: str, scope: str) -> None:
-        """Lift a hold."""
         self.book.lifted(owner, scope)
         self.consumer.resume(scope, owner=owner)
 
     def hold_for_a_block(self, scope: str, seconds: float) -> None:
-        """Hold with ``held`` for the length of a block."""
         owner = f"block-{next(self.lab.world.serial)}"
         try:
             with self.consumer.held(scope, owner=owner):
@@ -239,8 +232,6 @@ class Member:
 
 
 class Iterating(Member):
-    """A member that iterates over its consumer."""
-
     def take(self) -> None:
         """Take some records, until there are none for a while or there is more to do."""
         for taken, record in enumerate(self.consumer, start=1):
@@ -269,7 +260,6 @@ class Working(Member):
         self.worker.run()
 
     def stop(self) -> None:
-        """Let it end, soon."""
         super().stop()
         if self.worker is not None:
             self.worker.stop()

@@ -162,7 +162,6 @@ class Nemesis:
     # Members come and go
 
     def join(self) -> None:
-        """Let one more join, unless there are many."""
         if len(self.members) >= self._most:
             return
         name = next(self._names)
@@ -202,7 +201,6 @@ class Nemesis:
         return kind(self.lab, book, list(TOPICS), settings)
 
     def leave(self) -> None:
-        """Let one close its consumer."""
         if len(self.members) > 1:
             one = self.one()
             self.members.remove(one)
@@ -257,7 +255,6 @@ class Nemesis:
         later(30, lambda: one.todo.append(lambda: one.resume(owner, scope)))
 
     def resume(self) -> None:
-        """Lift a hold."""
         one = self.one()
         holds = [key for key in one.book.holds if not key[0].startswith("block")]
         if holds:
@@ -298,7 +295,6 @@ class Nemesis:
         one.todo.append(lambda: one.nap(seconds))
 
     def subscribe(self) -> None:
-        """Subscribe to other topics, or to none."""
         one = self.one()
         topics = self.rng.choice((["t"], ["t", "u"], ["u", "v"], list(TOPICS), []))
         one.todo.append(lambda: one.subscribe(topics) if topics else one.unsubscribe())
@@ -312,7 +308,6 @@ class Nemesis:
                 self.lab.append(tp, self.rng.choice((1, 3, 15, 60)))
 
     def write_transaction(self) -> None:
-        """Write a transaction that commits or aborts."""
         partitions = [(topic, n) for topic in TOPICS for n in range(TOPICS[topic])]
         records = self.rng.choices(partitions, k=self.rng.choice((1, 4, 12)))
         is_kept = self.rng.random() < 0.5
@@ -329,7 +324,6 @@ class Nemesis:
         self.logs.look()
 
     def add_partition(self) -> None:
-        """Let a topic have one more."""
         topic = self.rng.choice(list(TOPICS))
         count = len(self.lab.partitions(topic))
         if count < _MOST_PARTITIONS:
@@ -338,12 +332,10 @@ class Nemesis:
     # Holds of the group
 
     def group_hold(self) -> None:
-        """Let the operator hold something."""
         scope, operator = self.rng.choice(("@all", "t", "u", "t:0")), self.operator
         operator.todo.append(lambda: operator.hold(scope))
 
     def group_lift(self) -> None:
-        """Let the operator lift what is held."""
         self.operator.todo.append(self.operator.lift_all)
 
     def lag(self) -> None:
@@ -393,7 +385,6 @@ class Nemesis:
             self._disturb(one, seconds, lambda: self.lab.thaw(one.process))
 
     def reset(self) -> None:
-        """Reset all connections of a process."""
         one = self.one()
         one.book.say("its connections are reset")
         self.lab.network.reset(one.process)

@@ -46,7 +46,6 @@ class Operator(Outsider):
         super().__init__(lab, "operator")
 
     def hold(self, scope: str) -> None:
-        """Hold a scope for the whole group."""
         self.unsure.add(scope)
         if self._publish(scope, new_hold("churn", None)):
             self.unsure.discard(scope)

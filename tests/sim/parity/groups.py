@@ -23,7 +23,6 @@ def _owns(one: Reader) -> bool:
 
 
 def offsets(one: Reader, partitions: list[TopicPartition]) -> list[int | None]:
-    """Return what the group has committed."""
     return [one.consumer.committed(tp) for tp in partitions]
 
 

@@ -69,7 +69,6 @@ class Stage:
     # What the two kinds of stage do differently
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until something is so."""
         raise NotImplementedError
 
     def start(self, name: str, main: Callable[[], None]) -> None:
@@ -136,7 +135,6 @@ class Stage:
         return self._opened[-1]
 
     def producer(self, **settings: Any) -> KafkaProducer:  # noqa: ANN401 - Kafka's own
-        """Make a producer; the caller closes it."""
         return KafkaProducer(**self.connection, **settings)
 
     def settings(self, kinds: list[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Kafka's own
@@ -263,7 +261,6 @@ class Reader:
         admin._manager.run(admin._manager.send, request, node)
 
     def member_id(self) -> str:
-        """Return Kafka's name of it."""
         return str(self.consumer._coordinator._generation.member_id)
 
     def close(self) -> None:

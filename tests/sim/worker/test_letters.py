@@ -476,7 +476,6 @@ def test_a_producer_that_would_lose_letters_is_refused(
 
 
 def as_json(data: bytes) -> object:
-    """Deserialize, or raise."""
     return json.loads(data)
 
 

@@ -44,7 +44,6 @@ def filled(
 
 
 def committed(lab: Lab, topic: str = "t") -> list[int | None]:
-    """Return what the group has committed of a topic, partition by partition."""
     return [lab.committed(tp) for tp in lab.partitions(topic)]
 
 
@@ -56,7 +55,6 @@ def expel(lab: Lab) -> None:
 
 
 def consumer(lab: Lab, *topics: str, **settings: Any) -> SafeConsumer:
-    """Make a member of the group."""
     return SafeConsumer(*topics, **lab.settings(group_id=GROUP, **settings))
 
 
@@ -98,7 +96,6 @@ class Handler:
             call.ended = self._lab.now
 
     async def wait(self, record: Any, context: Any) -> None:
-        """Do the same as a coroutine."""
         call = self._begin(record, context)
         try:
             await asyncio.sleep(self._asked(record, context))
@@ -197,7 +194,6 @@ class Working:
         return [one for one in self.events if type(one) is kind]
 
     def ends(self) -> BaseException | None:
-        """Wait until it has ended, and return what it raised."""
         self._thread.join(300.0)
         assert not self._thread.is_alive(), "it has not ended within 300 s"
         return self.error
@@ -211,7 +207,6 @@ class Working:
 
 
 def taken(lab: Lab, pump: Pump, count: int) -> list[Any]:
-    """Take batches of a pump until they have so many records."""
     found: list[Any] = []
 
     def are_out() -> bool:

@@ -57,7 +57,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write the report."""
     Path(os.environ[REPORT_VARIABLE]).write_text(
         json.dumps(
             {

@@ -235,11 +235,9 @@ class Broker:
         return Generation(1, self.member, "range")
 
     def assigned(self) -> bytes:
-        """Return what a member is told to be assigned."""
         return _encoded(self.plan)
 
     def commit_elsewhere(self, tp: TopicPartition, offset: int) -> None:
-        """Have another member commit an offset."""
         self.committed[tp] = offset
         self.elsewhere.append((tp, offset))
 

@@ -25,8 +25,6 @@ from tests.harness.explorer.engine import InfeasibleError
 
 @define(eq=False)
 class Request:
-    """A request that waits for its answer."""
-
     api: str  # what is asked, `Fetch` for example
     body: Any  # upstream's request
     asked_at: int  # when, on the stage's count of steps
@@ -123,8 +121,6 @@ class IoThread:
 
 
 class Net:
-    """The event loop."""
-
     def __init__(self, io: IoThread, waiting: Callable[[Future], None]) -> None:
         self.io = io
         self._waiting = waiting

@@ -64,7 +64,6 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """The pair's name on the command line."""
         suffix = " in a handler" if self.as_handler else ""
         return f"{self.a.name} x {self.b.name}{suffix}"
 

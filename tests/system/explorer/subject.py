@@ -222,7 +222,6 @@ class Stage:
         self.is_reassigned = False
 
     def tick(self) -> int:
-        """Count a step."""
         return next(self._ticks)
 
     # ------------------------------------------------------------ making
@@ -375,7 +374,6 @@ class Stage:
     def poll(
         self, timeout_ms: float = 0, most: int | None = None
     ) -> dict[int, list[int]]:
-        """Poll, and return the offsets by partition."""
         with self.reading(is_step=False) as call:
             records = self.consumer.poll(timeout_ms, max_records=most)
             call.offsets = {
@@ -384,7 +382,6 @@ class Stage:
         return {tp.partition: found for tp, found in call.offsets.items()}
 
     def step(self) -> tuple[int, int] | None:
-        """Take a step of an iteration."""
         with self.reading(is_step=True) as call:
             record = next(self.consumer, None)
             if record is None:
@@ -517,7 +514,6 @@ class Stage:
         return not coordinator.need_rejoin()
 
     def flush(self) -> None:
-        """Have all events delivered."""
         self.consumer.holds()
         self.consumer._safe_ledger.deliver()
 
@@ -629,7 +625,6 @@ class _Clock:
         self.set_back()
 
     def set_back(self) -> None:
-        """Begin anew."""
         self._looks = itertools.count(1)
 
     def monotonic(self) -> float:

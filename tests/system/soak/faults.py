@@ -19,8 +19,6 @@ Heal = Callable[[], object]
 
 @frozen(kw_only=True)
 class Fault:
-    """What was done."""
-
     targets: list[str]  # to whom: names of members, numbers of brokers, topics
     heal: Heal | None = None  # takes it back; None if nothing is to be
     is_slow: bool = False  # whether healing takes longer than the next fault can wait

@@ -78,5 +78,4 @@ class Fleet:
             one.tell("drain")
 
     def end(self) -> None:
-        """Let everybody leave."""
         self.crowd.end(self.join)

@@ -19,7 +19,6 @@ Target = Any  # a TopicPartition, a topic, a pattern; None: the whole consumer
 
 
 def covers(target: Target, tp: TopicPartition) -> bool:
-    """Tell whether a hold of this target is about a partition."""
     if target is None:
         return True
     if isinstance(target, str):

@@ -40,7 +40,6 @@ class Nemesis:
 
     @property
     def total(self) -> int:
-        """How many faults there were."""
         return sum(self.faults.values())
 
     def turn(self, now: float) -> None:

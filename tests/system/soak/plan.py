@@ -45,8 +45,6 @@ _SECONDS = {
 
 @frozen(kw_only=True)
 class Draw:
-    """One fault to come."""
-
     number: int  # counted from 1
     pause: float  # seconds after the one before
     kind: str  # which fault

@@ -32,8 +32,6 @@ _LIMIT = 60.0
 
 @frozen(kw_only=True, eq=False)
 class Rule:
-    """Harm to be done."""
-
     kind: str  # `blackhole`, `delay` or `reorder`
     clients: tuple[str, ...] = ()  # whose names begin so; empty: all
     broker: int | None = None  # of which broker; None: all
@@ -42,7 +40,6 @@ class Rule:
     over: asyncio.Event = field(factory=asyncio.Event, repr=False)
 
     def covers(self, link: "Link", api_key: int | None = None) -> bool:
-        """Tell whether it is about this link, and about this request."""
         if self.broker not in {None, link.broker}:
             return False
         if self.clients and not link.client.startswith(self.clients):

@@ -40,8 +40,6 @@ ASSIGNORS = {
 
 @frozen(kw_only=True)
 class Settings:
-    """What was asked for."""
-
     consumer: str  # dotted name of the client under test
     minutes: float  # how long faults come
     faults: int | None  # after how many they end, None for no limit
@@ -61,7 +59,6 @@ class Settings:
 
     @property
     def journals(self) -> Path:
-        """Where every process writes its journal."""
         return self.out / "journals"
 
     @property
@@ -76,5 +73,4 @@ class Settings:
 
 
 def client(bootstrap: str, name: str) -> dict[str, Any]:
-    """Return how a client of that name reaches the cluster."""
     return {"bootstrap_servers": bootstrap.split(","), "client_id": name}

@@ -65,7 +65,6 @@ def violations(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def figures(journals: Iterable[Read]) -> dict[str, Any]:
-    """Return how much there was of everything."""
     counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     errors: Counter[str] = Counter()

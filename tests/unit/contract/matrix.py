@@ -122,7 +122,6 @@ Each promise of [the contract](design/contract.md), and the tests that are marke
 
 
 def page() -> str:
-    """Return the matrix as a page."""
     rows = []
     for one, title in promises().items():
         cells = [_cell(tier, one) for tier in TIERS]

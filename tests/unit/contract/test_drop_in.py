@@ -60,7 +60,6 @@ def test_the_defaults_are_upstreams() -> None:
 
 @pytest.fixture
 def safe() -> Iterator[SafeConsumer]:
-    """One that needs no answer."""
     with offline(SafeConsumer) as consumer:
         yield consumer
 

@@ -29,6 +29,5 @@ def imported() -> set[tuple[str, str]]:
 
 @each(("module", "name"), sorted(imported()))
 def test_an_imported_name_is_there(module: str, name: str) -> None:
-    """In its module, or as a module below it."""
     if not hasattr(import_module(module), name):
         import_module(f"{module}.{name}")

@@ -90,7 +90,6 @@ def test_partitions_are_told_in_the_order_people_expect() -> None:
 
 
 def test_what_a_gate_lets_flow_is_told_in_order() -> None:
-    """As in every event."""
     lab = LedgerLab(owns=[C])
     lab.hold(AUDIT)
     lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])

@@ -39,7 +39,6 @@ def test_a_topic_name_that_is_no_text_is_refused(name: object) -> None:
 
 
 def test_the_longest_legal_name_is_accepted() -> None:
-    """249 characters are legal."""
     assert scopes.topic("x" * 249).topic == "x" * 249
 
 

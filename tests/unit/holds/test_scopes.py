@@ -44,7 +44,6 @@ def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
     ],
 )
 def test_the_notation(text: str, scope: Scope) -> None:
-    """One notation everywhere."""
     assert scopes.parse(text) == scope
 
 

@@ -60,7 +60,6 @@ def test_what_is_held_again_meanwhile_stays_held(lab: LedgerLab) -> None:
 
 
 def test_one_that_expires(lab: LedgerLab) -> None:
-    """Nobody lifts it."""
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5
     assert lab.quiet() == set()

@@ -277,7 +277,6 @@ def _act(
 def test_what_is_quiet_after_a_situation(
     steps: list[Step], quiet: set[TopicPartition]
 ) -> None:
-    """Of what is assigned."""
     lab = LedgerLab()
     play(lab, steps)
     assert lab.quiet() == quiet
@@ -443,7 +442,6 @@ def test_what_a_resume_ends_besides_is_told_with_it() -> None:
 
 
 def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
-    """It is what was asked for."""
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING])
     (bit,) = _told(lab, [join(A, B)])

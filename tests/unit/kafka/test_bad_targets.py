@@ -58,7 +58,6 @@ ELSEWHERE: list[tuple[object, type[Exception], str]] = [
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """With A and B assigned."""
     made = safe()
     assigned(made, A, B)
     return made

@@ -71,7 +71,6 @@ def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> N
 
 
 def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
-    """They are the same."""
     consumer = _filled(safe, 6_000)
     steps = iter(consumer)
     with _looked_at() as counts:

@@ -114,7 +114,6 @@ class Number:
 
 
 def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> None:
-    """They work on stock."""
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
     assert consumer.paused() == {A}
@@ -204,7 +203,6 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
 
 
 def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
-    """``for_`` takes either."""
     consumer.pause(A, for_=timedelta(minutes=1))
     (hold,) = consumer.holds()
     assert hold.expires_at is not None
@@ -235,7 +233,6 @@ class BlockError(Exception):
 
 
 def test_a_block_lifts_when_it_raises(consumer: SafeConsumer) -> None:
-    """However it ends."""
     with pytest.raises(BlockError), consumer.held(A):
         raise BlockError
     assert consumer.holds() == ()

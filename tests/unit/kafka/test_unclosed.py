@@ -70,7 +70,6 @@ def told() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def fail_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> None:
-    """Answer what is no TLS."""
     client = made(kind, server, "SSL")
     transport = connecting(client)
     client._net.poll(0)

@@ -70,7 +70,6 @@ def two(lab: CoordinatorLab) -> CoordinatorLab:
 
 @pytest.fixture
 def stable(two: CoordinatorLab) -> CoordinatorLab:
-    """Let the same two sync."""
     two.sync("a", a=b"A", b=b"B")
     two.sync("b")
     return two

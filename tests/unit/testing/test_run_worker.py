@@ -41,7 +41,6 @@ PLAIN = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 
 def places(run: Any) -> list[int]:  # noqa: ANN401
-    """Return the offsets of all calls."""
     return [record.offset for call in run.calls for record in call.records]
 
 
@@ -88,8 +87,6 @@ def test_retries_take_their_waits_and_no_time() -> None:
 
 
 def test_the_same_run_twice() -> None:
-    """Jitter too."""
-
     def run() -> Any:  # noqa: ANN401
         handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
         records = [make_record(v, key=v, partition=n) for v in "abc" for n in (0, 1)]
@@ -226,7 +223,6 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
     ],
 )
 def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:
-    """In words."""
     with pytest.raises(WorkerSettingError, match=said):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 

@@ -334,7 +334,6 @@ class NotesItsAttempt:
             file.write(f"{record.offset} {context.attempt} {os.getpid()}\n")
 
     def calls(self) -> list[list[int]]:
-        """Return offset, attempt and process of each call."""
         lines = (self.folder / "calls").read_text().splitlines()
         return [[int(one) for one in line.split()] for line in lines]
 
@@ -425,7 +424,6 @@ class Frozen:
         time.sleep(600)
 
     def pid(self, offset: int) -> int:
-        """Return which process is at this record."""
         path = self.folder / str(offset)
         wait_for(lambda: path.exists() and path.read_text(), "it to begin")
         return int(path.read_text())
@@ -519,8 +517,6 @@ class SoonError(RetryLater):
 
 
 class WithALockError(ValueError):
-    """An error that cannot be pickled."""
-
     def __init__(self) -> None:
         super().__init__("locked", threading.Lock())
 

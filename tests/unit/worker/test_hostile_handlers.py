@@ -99,8 +99,6 @@ class Raising:
 
 
 class AsyncRaising(Raising):
-    """The same as a coroutine."""
-
     async def __call__(self, _record: Any, _context: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         raise self.make()
 
@@ -266,8 +264,6 @@ class Returning:
 
 
 class AsyncReturning(Returning):
-    """The same as a coroutine."""
-
     async def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
         return UNDONE[self.what]()
 

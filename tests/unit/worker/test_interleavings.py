@@ -107,8 +107,6 @@ def scene(order: Order) -> Iterator[Scene]:
 
 @frozen
 class Step:
-    """Something that a thread does."""
-
     name: str
     do: Callable[[Scene], object]
     is_polling: bool = False  # whether only the polling thread does it

@@ -373,7 +373,6 @@ def test_a_pause_made_impossible_later_is_the_records_failure(
 
 
 def test_a_pause_comes_back_from_another_process() -> None:
-    """As it was."""
     there = Pause(for_=timedelta(seconds=3), scope="all", reason="why")
     back = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
     assert (back.for_, back.scope, back.reason) == (3.0, "all", "why")
@@ -643,6 +642,5 @@ def test_a_reason_can_always_be_written() -> None:
     ],
 )
 def test_impossible_breakers_are_refused(settings: dict[str, Any], said: str) -> None:
-    """By name, and before anything is started."""
     with pytest.raises(WorkerSettingError, match=said):
         Breaker(**{"on": (OSError,), **settings})

@@ -71,7 +71,6 @@ class Chance(Loop):
         self.schedule.queue.obey()
 
     def claim(self) -> None:
-        """Take what there is for one handler."""
         for task in self.schedule.queue.claim():
             for index in task.indexes:
                 record = task.chunk.records[index]
@@ -81,7 +80,6 @@ class Chance(Loop):
             self.out.append(task)
 
     def answer(self, task: Task) -> None:
-        """Complete a task, or have it wait."""
         tp, (first, *rest) = task.epoch.tp, task.indexes
         record = task.chunk.records[first]
         assert record is not None
@@ -174,7 +172,6 @@ def made(**how: Any) -> Loop:  # noqa: ANN401 - as a loop is made
 
 
 def hold(loop: Loop, tp: TopicPartition) -> None:
-    """Place an operator's hold."""
     loop.client.ledger.place([partition(*tp)], owner="ops")
     loop.schedule.queue.obey()
 

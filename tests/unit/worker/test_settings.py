@@ -23,7 +23,6 @@ def handle(_record: object, _context: object) -> None:
 
 
 async def key_async(_record: object) -> int:
-    """Make a key that is another one each time."""
     return 1
 
 
@@ -44,8 +43,6 @@ async def handle_async_and_yield(
 
 
 class YieldingHandler:
-    """The same as an object."""
-
     def __call__(self, record: object, context: object) -> Iterator[int]:
         yield from handle_and_yield(record, context)
 
@@ -194,7 +191,6 @@ def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
 def test_a_pump_refuses_the_same(
     config: dict[str, Any], settings: dict[str, Any], said: str
 ) -> None:
-    """It shares the checks."""
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
         pytest.raises(WorkerSettingError, match=said),
@@ -220,7 +216,6 @@ def test_a_pump_refuses_the_same(
     ],
 )
 def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
-    """By the name of the option."""
     with pytest.raises(WorkerSettingError):
         kind(**settings)
 

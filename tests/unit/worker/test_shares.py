@@ -42,7 +42,6 @@ class Share(Loop):
             self.engine.turn()
 
     def records(self) -> list[int]:
-        """Return how many records of each partition are held."""
         held = self.engine.held.epochs
         return [held[tp].records if tp in held else 0 for tp in EVERY]
 

@@ -157,7 +157,6 @@ class Ending(Loop):
             self.schedule.complete([all_done(task, 0.0)])
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Turn until the condition holds."""
         for _ in range(100):
             if condition():
                 return
