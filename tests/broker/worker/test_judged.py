@@ -16,7 +16,6 @@ from tests.broker.worker.handlers import InBatches, Recording
 from tests.harness.audit.telling import Line, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
-from tests.harness.worker.planted import PLANTS
 
 pytestmark = pytest.mark.any_broker
 
@@ -166,33 +165,6 @@ def test_what_a_process_took_with_it(
     assert journals.broken() == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert any(one["done"] for one in handed)
-
-
-@pytest.mark.parametrize("plant", PLANTS)
-def test_a_worker_that_breaks_its_promise_is_found(
-    lab: Lab,
-    journals: Journals,
-    tmp_path: Path,
-    plant: Any,  # noqa: ANN401 - one of them
-) -> None:
-    """W4, W7, W10: its handlers run in other processes, and the fault is in its own."""
-    count = journals.produce(["", "until=held", *[""] * 98])
-    with pytest.MonkeyPatch.context() as patch:
-        check_name = plant(patch)
-        running = journals.run(
-            Recording(tmp_path),
-            concurrency=3,  # two wait for the hold
-            commit=Commit(every=0.05),
-        )
-        wait_for(lambda: running.worker.stats().commits > 1, "a commit")
-        running.worker.consumer.pause(lab.topic, owner="ops")
-        (tmp_path / "held").touch()
-        wait_for(lambda: not running.worker.stats().running, "them to end")
-        running.worker.consumer.resume_all(owner="ops")
-        running.wait_done(count)
-        running.worker.stop()
-        running.wait_end()
-    assert check_name in journals.broken()
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -67,12 +67,6 @@ def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
 
 
-def test_partitions_come_in_the_order_people_expect() -> None:
-    """By topic, then by number and not by its digits."""
-    mixed = [("b", 1), ("a", 10), ("a", 9)]
-    assert events.sorted_partitions(mixed) == (("a", 9), ("a", 10), ("b", 1))
-
-
 @each("kind", [one for one in EVERY if one is not events.Event])
 def test_the_positions_of_a_pattern_are_named_fields(kind: type[events.Event]) -> None:
     """``case HoldsPlaced(holds, quiet):`` says what it binds."""

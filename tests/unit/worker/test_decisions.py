@@ -4,16 +4,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
-from tests.harness.listing import each
 from tests.unit.holds.strategies import quick
 
 
@@ -162,26 +159,3 @@ def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
         failing, letters = failing.failed().succeeded(1), letters + 1
         assert letters < 200
     assert letters > 50
-
-
-@each(
-    ("kind", "settings"),
-    [
-        (Limits, {"records": 0}),
-        (Limits, {"bytes": -1}),
-        (Limits, {"span": 1.5}),
-        (Limits, {"low": 1}),
-        (Limits, {"age": float("inf")}),
-        (Retry, {"attempts": 0}),
-        (Retry, {"factor": 0.5}),
-        (Retry, {"first": 40.0}),
-        (Retry, {"never": ValueError}),
-        (Retry, {"never": (KeyboardInterrupt,)}),
-    ],
-)
-def test_impossible_settings_are_refused(
-    kind: type[object], settings: dict[str, object]
-) -> None:
-    """At construction, by the name of the setting."""
-    with pytest.raises(WorkerSettingError):
-        kind(**settings)

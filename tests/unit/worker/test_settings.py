@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from safeconsumer import Pump, SafeConsumer, Worker
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.testing import run_worker
-from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, RetryLater
+from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry, RetryLater
 from tests.harness.kafka.offline import offline
 
 
@@ -204,6 +204,16 @@ def test_a_pump_refuses_the_same(
         (Commit, {"every": 0}),
         (Commit, {"records": 0}),
         (Drain, {"revoke": -1}),
+        (Limits, {"records": 0}),
+        (Limits, {"bytes": -1}),
+        (Limits, {"span": 1.5}),
+        (Limits, {"low": 1}),
+        (Limits, {"age": float("inf")}),
+        (Retry, {"attempts": 0}),
+        (Retry, {"factor": 0.5}),
+        (Retry, {"first": 40.0}),
+        (Retry, {"never": ValueError}),
+        (Retry, {"never": (KeyboardInterrupt,)}),
         *(
             (RetryLater, {"after": after})
             for after in (-1, NAN, float("inf"), True, "1")
