@@ -51,23 +51,6 @@ def test_who_ends_a_session_asks_only_for_what_it_names(epoch: int) -> None:
     assert asked == [(("t", 0), ("t", 1)), (("t", 0), ("t", 1)), (("t", 0),)]
 
 
-def test_an_idempotent_producer_writes_nothing_twice() -> None:
-    """The same batch again has its old offset, and a gap in the numbers is an error."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t")
-    client = Client(cluster)
-    one = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
-    assert [client.produce("t", one).base_offset for _ in range(2)] == [0, 0]
-    gap = batch(b"d", producer_id=7, producer_epoch=0, base_sequence=3)
-    assert client.produce("t", gap).error_code == _codes.OUT_OF_ORDER_SEQUENCE_NUMBER
-    follows = batch(b"c", producer_id=7, producer_epoch=0, base_sequence=2)
-    assert client.produce("t", follows).base_offset == 2
-    later = batch(b"e", producer_id=7, producer_epoch=1, base_sequence=0)
-    assert client.produce("t", later).base_offset == 3
-    old = batch(b"f", producer_id=7, producer_epoch=0, base_sequence=3)
-    assert client.produce("t", old).error_code == _codes.INVALID_PRODUCER_EPOCH
-
-
 def test_the_log_can_set_the_time_of_records() -> None:
     """message.timestamp.type=LogAppendTime: a reader sees when it was written."""
     cluster, clock = cluster_of()
