@@ -45,6 +45,9 @@ def join(*names: TopicPartition) -> Step:
 EVERYTHING = ("pause everything",)
 RESUME_IT = ("resume everything",)
 
+BOTH = join(A, B)
+ONE_IS_OVER: list[Step] = [BOTH, ("some for 1 s", A), ("2 s",), some(B)]
+
 # What happens, and what is quiet then; as in the contract, one after another.
 SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
     "everything, then gains": ([join(A), EVERYTHING, join(A, B)], {A, B}),
@@ -223,6 +226,39 @@ SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
     "a strict hold and one over it, unsubscribed": (
         [join(A), ("strict for 5 s", A), pause(A), ("unsubscribe",), join(A)],
         {A},
+    ),
+    "a shorter pause by name leaves the whole pause as it is": (
+        [BOTH, EVERYTHING, ("some for 5 s", A), ("wait",), join(A, B, D)],
+        {A, B, D},
+    ),
+    "a longer pause by name does not make the whole pause longer": (
+        [BOTH, ("everything for 5 s",), some(A), ("wait",)],
+        {A},
+    ),
+    "a whole pause of several calls": (
+        [BOTH, ("some for 1 s", A), ("some for 600 s", B), join(A, B, D)],
+        {A, B, D},
+    ),
+    "it ends with the first of them": (
+        [BOTH, ("some for 1 s", A), ("some for 600 s", B), ("2 s",), join(A, B, D)],
+        {B},
+    ),
+    "a name that is over makes no whole pause": ([*ONE_IS_OVER, join(A, B, D)], {B}),
+    "nor one that was taken back": (
+        [*ONE_IS_OVER, resume(), some(A), join(A, B, D)],
+        {A, B},
+    ),
+    "a plain pause over one that lasts while assigned outlives a loss": (
+        [BOTH, ("while assigned", A), pause(A), LOST, BOTH],
+        {A},
+    ),
+    "an expired whole pause ends nothing that may be given back": (
+        [BOTH, ("everything for 5 s",), ("poll",), pause(A), LOST, ("wait",), BOTH],
+        {A},
+    ),
+    "a whole pause that its listed owner lifts ends what is away": (
+        [BOTH, EVERYTHING, join(B), ("lift the whole",), BOTH],
+        {B},
     ),
 }
 
