@@ -522,46 +522,24 @@ def test_a_seek_below_the_start_that_was_never_held(lab: Lab) -> None:
 
 
 @pytest.mark.contract("P16")
-@simulated(seeds=1)
-def test_an_answer_that_is_throttled_proves_no_position(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kafka's names no partition then, also none that is out of range."""
-    reader = Late(lab)
-    reader.consumer.pause(reader.tp)
-    reader.poll(2)
-    reader.loses()
-    reply, left = _fetching.Fetches._reply, [1]
-
-    def throttled(self: Any, exchange: Any, session: Any, told: Any) -> None:  # noqa: ANN401 - the kit's
-        if told and left:
-            left.pop()
-            number = 0 if session is None else session.number
-            exchange.reply(session_id=number, throttle_time_ms=100, responses=[])
-        else:
-            reply(self, exchange, session, told)
-
-    monkeypatch.setattr(_fetching.Fetches, "_reply", throttled)
-    reader.consumer.resume(reader.tp)
-    reader.goes_on_at(START)
-    assert left == []
-    assert reader.of_gone() == [GONE]
-
-
-@pytest.mark.contract("P16")
 @pytest.mark.parametrize(
     "instead",
     [
+        None,
         {"preferred_read_replica": 0},
         {"diverging_epoch": {"epoch": 0, "end_offset": END}},
     ],
-    ids=["preferred", "diverging"],
+    ids=["throttled", "preferred", "diverging"],
 )
 @simulated(seeds=1)
 def test_an_answer_that_read_nothing_proves_no_position(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, instead: dict[str, Any]
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, instead: dict[str, Any] | None
 ) -> None:
-    """A leader that names a replica to read from, or another log, looks at no offset."""
+    """
+    A leader that names a replica to read from, or another log, looks at no offset.
+
+    Nor does one that throttles: it names no partition, also none that is out of range.
+    """
     reader = Late(lab)
     at = OffsetAndMetadata(POSITION, "", 0)
     reader.consumer._subscription.seek(reader.tp, at)
@@ -573,6 +551,10 @@ def test_an_answer_that_read_nothing_proves_no_position(
     def elsewhere(self: Any, exchange: Any, session: Any, told: Any) -> None:  # noqa: ANN401 - the kit's
         if told and left:
             left.pop()
+            if instead is None:
+                number = 0 if session is None else session.number
+                exchange.reply(session_id=number, throttle_time_ms=100, responses=[])
+                return
             told = {
                 key: {**one, "error_code": 0, **instead} for key, one in told.items()
             }

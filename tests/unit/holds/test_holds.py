@@ -1,6 +1,3 @@
-import math
-from datetime import timedelta
-
 import pytest
 
 from safeconsumer.errors import HoldSettingError
@@ -10,7 +7,6 @@ from safeconsumer.holds.hold import (
     Hold,
     Lifetime,
     WorkerOwner,
-    checked_duration,
     checked_owner,
     checked_placer,
     checked_reason,
@@ -18,46 +14,6 @@ from safeconsumer.holds.hold import (
 from tests.harness.listing import each
 
 ORDERS = scopes.topic("orders")
-
-
-@each("owner", ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7])
-def test_an_owner_must_be_printable_text(owner: object) -> None:
-    """1 to 249 printable characters, not only blanks."""
-    with pytest.raises(HoldSettingError, match="owner"):
-        checked_owner(owner)
-
-
-@each(
-    "reason",
-    ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
-)
-def test_a_reason_must_fit_one_log_line(reason: object) -> None:
-    """At most 1,024 bytes of UTF-8, and no control characters."""
-    with pytest.raises(HoldSettingError, match="reason"):
-        checked_reason(reason)
-
-
-@each(
-    "for_",
-    [
-        0,
-        -1,
-        -0.0,
-        math.nan,
-        math.inf,
-        -math.inf,
-        timedelta(0),
-        timedelta(-1),
-        True,
-        "1",
-        10**400,  # an int may be larger than any float
-        -(10**400),
-    ],
-)
-def test_a_duration_must_be_positive_and_finite(for_: object) -> None:
-    """``for_`` <= 0 or not finite is an error at once, not a hold that never ends."""
-    with pytest.raises(HoldSettingError, match="for_"):
-        checked_duration(for_)
 
 
 @each(

@@ -1,8 +1,10 @@
 """A bad target is a typed error that names it, and nothing was applied (P4, P5)."""
 
+import math
 import re
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -131,27 +133,26 @@ def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
         assert isinstance(caught.value, ScopeSyntaxError)
 
 
-@each(
-    "setting",
-    [
-        {"owner": ""},
-        {"owner": None},
-        {"reason": "x" * 1025},
-        {"reason": "bell\x07"},
-        {"owner": "worker:mine"},
-        {"for_": 0},
-        {"for_": -1.5},
-        {"for_": float("nan")},
-        {"for_": float("inf")},
-        {"lifetime": "until_resumed"},
-        {"lifetime": 0},
-        {"lifetime": ""},
-        {"lifetime": False},
-        {"lifetime": Lifetime.PLAIN},
+BAD_SETTINGS: dict[str, list[object]] = {
+    "owner": ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7, "worker:mine"],
+    "reason": ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
+    "for_": [
+        *(0, -1, -1.5, -0.0, math.nan, math.inf, -math.inf, True, "1"),
+        *(timedelta(0), timedelta(-1)),
+        *(10**400, -(10**400)),  # an int may be larger than any float
     ],
+    "lifetime": ["until_resumed", 0, "", False, Lifetime.PLAIN],
+}
+
+
+@each(
+    ("name", "value"),
+    [(name, value) for name, values in BAD_SETTINGS.items() for value in values],
 )
 def test_a_bad_setting_pauses_nothing(
-    consumer: SafeConsumer, setting: dict[str, Any]
+    consumer: SafeConsumer,
+    name: str,
+    value: Any,  # noqa: ANN401 - bad on purpose
 ) -> None:
     """A ``ValueError`` at once, not later at a look-up; also where nothing is named."""
     calls: list[Callable[..., None]] = [
@@ -160,8 +161,8 @@ def test_a_bad_setting_pauses_nothing(
         lambda **setting: consumer.pause(A, **setting),
     ]
     for call in calls:
-        with pytest.raises(HoldSettingError) as caught:
-            call(**setting)
+        with pytest.raises(HoldSettingError, match=name) as caught:
+            call(**{name: value})
         assert isinstance(caught.value, ValueError)
         assert consumer.holds() == ()
 
