@@ -11,32 +11,15 @@ from collections.abc import Callable
 import pytest
 from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
-from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import CorruptBatchError
+from tests.harness.kafka.broken import Picky, PoisonError
 from tests.sim.lab import Lab
 from tests.sim.meddling import both_decoders
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
 from tests.sim.test_fetching import corrupt
-
-
-class PoisonError(Exception):
-    """Raised by a deserializer."""
-
-
-class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """Refuses one value, until it is repaired."""
-
-    def __init__(self) -> None:
-        self.refused = b"666"
-
-    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
-        del topic, headers
-        if data == self.refused:
-            raise PoisonError
-        return data
 
 
 def poison(lab: Lab, tp: TopicPartition) -> None:

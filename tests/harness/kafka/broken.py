@@ -12,16 +12,19 @@ class PoisonError(Exception):
 
 
 class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """Refuses one value."""
+    """Refuses one value, until it is repaired."""
+
+    def __init__(self) -> None:
+        self.refused = b"666"
 
     def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
         del topic, headers
-        if data == b"poison":
+        if data == self.refused:
             raise PoisonError
         return data
 
 
 KINDS = [
-    pytest.param(batch(2, 2, value=b"poison"), PoisonError, id="deserializer"),
+    pytest.param(batch(2, 2, value=b"666"), PoisonError, id="deserializer"),
     pytest.param(corrupted(batch(2, 2)), CorruptRecordError, id="checksum"),
 ]
