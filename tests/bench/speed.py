@@ -84,4 +84,4 @@ def written(page: str) -> str:
 
 
 def _cell(ratios: dict[str, float]) -> str:
-    return "; ".join(f"{ratios[what]:.2g}" if what in ratios else "-" for what in _WHAT)
+    return "; ".join(f"{ratios[what]:.2f}" if what in ratios else "-" for what in _WHAT)
