@@ -67,13 +67,15 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="throughput, on --kafka=java: write the table of speed into the pages",
+        help="throughput --kafka=java: write the table of speed into the pages",
     )
     options = parser.parse_args(arguments)
     if options.against and options.benchmark != "regressions":
         parser.error("--against: only regressions compares two states")
-    if options.write and (options.benchmark != "throughput" or options.brief):
-        parser.error("--write: the table is of a whole run of throughput")
+    whole = ("throughput", "java", None, False)
+    how = (options.benchmark, options.kafka, options.bootstrap, options.brief)
+    if options.write and how != whole:
+        parser.error("--write: the table is of a whole run of throughput --kafka=java")
     unknown = set(options.only) - set(ROWS[options.benchmark])
     if unknown:
         parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")

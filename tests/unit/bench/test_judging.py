@@ -93,7 +93,12 @@ def test_the_data_are_a_report_s_ratios() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["throughput --against HEAD", "regressions --write", "throughput --write --brief"],
+    [
+        "throughput --against HEAD",
+        "trickle --kafka=java --write",
+        "throughput --kafka=embedded --write",
+        "throughput --kafka=java --write --brief",
+    ],
 )
 def test_options_that_contradict(arguments: str) -> None:
     with pytest.raises(SystemExit):
