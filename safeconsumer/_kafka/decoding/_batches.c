@@ -384,22 +384,33 @@ fill(PyObject *fields, const Record *record, const uint8_t *end, long long offse
 
 /*
  * Returns the only argument of a named tuple's type, a tuple that is filled anew for each
- * record, or NULL with an exception. The collector does not know of either: to change a
+ * one, or NULL with an exception. The collector does not know of either: to change a
  * tuple, nobody else may have it.
  */
 static PyObject *
-make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
-               PyObject *append_time)
+tuple_in_tuple(Py_ssize_t size)
 {
-    PyObject *arguments = PyTuple_New(1), *fields = PyTuple_New(FIELDS);
+    PyObject *arguments = PyTuple_New(1), *fields = PyTuple_New(size);
     if (arguments == NULL || fields == NULL) {
         Py_XDECREF(arguments);
         Py_XDECREF(fields);
         return NULL;
     }
-    untracked(arguments);
     untracked(fields);
     PyTuple_SetItem(arguments, 0, fields);
+    return untracked(arguments);
+}
+
+/* Returns those of records, with what all of a batch have; NULL with an exception. */
+static PyObject *
+make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
+               PyObject *append_time)
+{
+    PyObject *arguments = tuple_in_tuple(FIELDS);
+    PyObject *fields = arguments ? PyTuple_GetItem(arguments, 0) : NULL;
+    if (fields == NULL) {
+        return NULL;
+    }
     if (put_same(fields, TOPIC, topic) && put_same(fields, PARTITION, partition)
         && put_same(fields, LEADER_EPOCH, epoch)
         && put_same(fields, TIMESTAMP, append_time)
@@ -642,8 +653,23 @@ add_names(void)
 /* The fields of kafka-python's OffsetAndMetadata. */
 enum { NEXT_OFFSET, METADATA, EPOCH, POSITION_FIELDS };
 
-/* Whose records are yielded. `checked` is what was quiet when it was looked at last. */
-enum { LEDGER, ASSIGNMENT, TP, STATE, PLACE, RECORDS, MOVED, CHECKED, PARTS };
+/*
+ * Whose records are yielded. CHECKED is what was quiet when it was looked at last, and
+ * ARGUMENTS what positions are made of, as records are.
+ */
+enum {
+    LEDGER,
+    ASSIGNMENT,
+    TP,
+    STATE,
+    PLACE,
+    RECORDS,
+    WAITING,
+    MOVED,
+    ARGUMENTS,
+    CHECKED,
+    PARTS
+};
 
 typedef struct {
     PyObject_HEAD
@@ -692,7 +718,7 @@ set_part(Steps *steps, int part, PyObject *new)
 static PyObject *
 steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *given[MOVED];
+    PyObject *given[WAITING];
     if (!PyArg_ParseTuple(args, "OO!OOO!O!", &given[LEDGER], &PyDict_Type,
                           &given[ASSIGNMENT], &given[TP], &given[STATE], &PyTuple_Type,
                           &given[PLACE], &PyList_Type, &given[RECORDS])) {
@@ -706,13 +732,18 @@ steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     if (steps == NULL) {
         return NULL;
     }
-    for (int i = 0; i < MOVED; i++) {
+    for (int i = 0; i < WAITING; i++) {
         Py_INCREF(given[i]);
         steps->parts[i] = given[i];
     }
+    steps->parts[WAITING] = PyObject_GetAttr(given[LEDGER], names[QUEUE]);
     steps->parts[MOVED] = PyObject_GetAttr(given[STATE], names[MOVES]);
-    if (steps->parts[MOVED] == NULL) {
-        Py_CLEAR(steps);
+    steps->parts[ARGUMENTS] = tuple_in_tuple(POSITION_FIELDS);
+    for (int i = WAITING; i < CHECKED; i++) {
+        if (steps->parts[i] == NULL) {
+            Py_DECREF(steps);
+            return NULL;
+        }
     }
     return (PyObject *)steps;
 }
@@ -732,30 +763,23 @@ has(Steps *steps, int name, PyObject *wanted)
  * read after the queue, as a change leaves the queue after it has unsettled that.
  */
 static PyObject *
-look(PyObject *ledger)
+look(Steps *steps)
 {
-    PyObject *queue = PyObject_GetAttr(ledger, names[QUEUE]);
-    Py_ssize_t waiting = queue == NULL ? -1 : PyObject_Size(queue);
-    Py_XDECREF(queue);
-    if (waiting < 0) {
-        return NULL;
-    }
+    PyObject *ledger = steps->parts[LEDGER];
+    Py_ssize_t waiting = PyObject_Size(steps->parts[WAITING]);
     PyObject *settled = waiting ? NULL : PyObject_GetAttr(ledger, names[SETTLED]);
-    if (settled != NULL && settled != Py_None) {
-        return settled;
+    if (settled == Py_None || waiting > 0) {
+        Py_XDECREF(settled);
+        settled = PyObject_CallMethodObjArgs(ledger, names[QUIET], NULL);
     }
-    if (settled == NULL && !waiting) {
-        return NULL;
-    }
-    Py_XDECREF(settled);
-    return PyObject_CallMethodObjArgs(ledger, names[QUIET], NULL);
+    return settled;
 }
 
 /* Says whether no hold covers the partition at this moment; -1 with an exception. */
 static int
 flows(Steps *steps)
 {
-    PyObject *quiet = look(steps->parts[LEDGER]);
+    PyObject *quiet = look(steps);
     int is_quiet = quiet == NULL                      ? -1
                    : quiet == steps->parts[CHECKED] ? 0
                    : PySequence_Contains(quiet, steps->parts[TP]);
@@ -786,7 +810,7 @@ is_fetchable(Steps *steps)
 
 /* Returns the position behind a record; NULL with an exception. */
 static PyObject *
-behind(PyObject *record, PyTypeObject *type)
+behind(Steps *steps, PyObject *record)
 {
     if (!PyTuple_Check(record) || PyTuple_Size(record) != FIELDS) {
         PyErr_SetString(PyExc_TypeError, "it is not a record of kafka-python's kind");
@@ -796,19 +820,14 @@ behind(PyObject *record, PyTypeObject *type)
     if (offset == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *arguments = PyTuple_New(1), *fields = PyTuple_New(POSITION_FIELDS);
-    PyObject *made = NULL;
-    if (arguments != NULL && fields != NULL
-        && put(fields, NEXT_OFFSET, sum(offset, 1))
+    PyObject *arguments = steps->parts[ARGUMENTS], *fields = PyTuple_GetItem(arguments, 0);
+    if (put(fields, NEXT_OFFSET, sum(offset, 1))
         && put_same(fields, METADATA, no_metadata)
         && put_same(fields, EPOCH, PyTuple_GetItem(record, LEADER_EPOCH))) {
-        Py_INCREF(fields);
-        PyTuple_SetItem(arguments, 0, fields);
-        made = ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
+        PyTypeObject *type = Py_TYPE(steps->parts[PLACE]);
+        return ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
     }
-    Py_XDECREF(arguments);
-    Py_XDECREF(fields);
-    return made;
+    return NULL;
 }
 
 static PyObject *
@@ -822,7 +841,7 @@ steps_next(PyObject *self)
         return NULL; /* over, or with an exception */
     }
     PyObject *state = steps->parts[STATE];
-    PyObject *position = behind(record, Py_TYPE(steps->parts[PLACE]));
+    PyObject *position = behind(steps, record);
     if (position == NULL || PyObject_SetAttr(state, names[POSITION], position) < 0) {
         Py_XDECREF(position);
         return NULL;
