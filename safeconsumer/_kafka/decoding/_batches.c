@@ -1,6 +1,7 @@
 /*
  * Reads the records of Kafka's batches of format 2: checks a whole batch, makes records
- * of a named tuple's type out of any part of it, and adds up a batch's checksum.
+ * of a named tuple's type out of any part of it, and adds up a batch's checksum. Yields
+ * records in an iteration, and looks for holds before each.
  *
  * Nothing is read that lies outside of the buffer, whatever its bytes say. Whatever is
  * not as a producer writes it is a ValueError: then the caller has another decoder,
@@ -830,32 +831,40 @@ behind(Steps *steps, PyObject *record)
     return NULL;
 }
 
-static PyObject *
-steps_next(PyObject *self)
+/* Moves the position past a record; 0 with an exception, or if it may not be yielded. */
+static int
+step(Steps *steps, PyObject *record)
 {
-    Steps *steps = (Steps *)self;
-    PyObject *record = steps->at < PyList_Size(steps->parts[RECORDS])
-                           ? PyList_GetItem(steps->parts[RECORDS], steps->at)
-                           : NULL;
-    if (record == NULL || flows(steps) <= 0 || is_fetchable(steps) <= 0) {
-        return NULL; /* over, or with an exception */
+    if (flows(steps) <= 0 || is_fetchable(steps) <= 0) {
+        return 0;
     }
-    PyObject *state = steps->parts[STATE];
-    PyObject *position = behind(steps, record);
+    PyObject *state = steps->parts[STATE], *position = behind(steps, record);
     if (position == NULL || PyObject_SetAttr(state, names[POSITION], position) < 0) {
         Py_XDECREF(position);
-        return NULL;
+        return 0;
     }
     set_part(steps, PLACE, position);
     int is_still = has(steps, MOVES, steps->parts[MOVED]);
     if (is_still == 0) { /* a seek came in between */
         Py_XDECREF(PyObject_CallMethodObjArgs(state, names[SETTLE], NULL));
     }
-    if (is_still <= 0) {
+    return is_still > 0;
+}
+
+static PyObject *
+steps_next(PyObject *self)
+{
+    Steps *steps = (Steps *)self;
+    if (steps->at >= PyList_Size(steps->parts[RECORDS])) {
+        return NULL;
+    }
+    PyObject *record = PyList_GetItem(steps->parts[RECORDS], steps->at);
+    Py_INCREF(record);
+    if (!step(steps, record)) {
+        Py_DECREF(record);
         return NULL;
     }
     steps->at++;
-    Py_INCREF(record);
     return record;
 }
 
