@@ -124,7 +124,7 @@ class PauseLedger:
         self._view = View()
         self._is_stale = False  # the view is older than the holds
         # What is quiet; None if something may have to be applied, shown, or expires.
-        self.settled: frozenset[TopicPartition] | None = None
+        self.settled: frozenset[TopicPartition] | None = self._view.quiet
         self._named = Named()
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
