@@ -35,10 +35,9 @@ def main() -> int:
     if options.rounds is not None:
         sizes = evolve(sizes, rounds=options.rounds)
     judges = options.benchmark == "regressions"
-    with (
-        states.built(options.against) if judges else contextlib.nullcontext({}) as arms,
-        _broker(options.bootstrap, options.kafka) as broker,
-    ):
+    with contextlib.ExitStack() as stack:
+        arms = stack.enter_context(states.built(options.against)) if judges else {}
+        broker = stack.enter_context(_broker(options.bootstrap, options.kafka))
         stage = Stage(broker=broker, sizes=sizes, states=arms)
         result = measured(stage, module.ROWS, options.only)
     text = json.dumps(result, indent=1) + "\n"
