@@ -38,6 +38,7 @@ ANSWERED: dict[str, Callable[[SafeConsumer], object]] = {
     "paused": lambda consumer: consumer.paused(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
+    "wakeup": lambda consumer: consumer.wakeup(),  # a handler of SIGTERM may come late
 }
 
 

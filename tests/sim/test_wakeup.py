@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from tests.harness.signals import handled_by, send
@@ -221,18 +221,6 @@ def test_it_ends_no_other_call(
     consumer.poll(AN_HOUR * 1000)
     assert lab.now - began < 0.1
     consumer.close()
-
-
-@both_ways
-@simulated(seeds=1)
-def test_on_a_closed_consumer_it_does_nothing(lab: Lab, how: str) -> None:
-    """A handler of SIGTERM may call it at any time."""
-    lab.topic("t")
-    reader = Reader(lab, SafeConsumer, "t", how=how)
-    reader.poll(1)
-    reader.consumer.close()
-    reader.consumer.wakeup()
-    assert not hasattr(KafkaConsumer, "wakeup")  # else its own promise would count
 
 
 @pytest.mark.contract("P19")
