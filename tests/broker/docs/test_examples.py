@@ -49,7 +49,6 @@ def test_the_manifest_is_the_page_s() -> None:
 
 
 def test_the_kafka_is_the_one_that_is_tested() -> None:
-    """By its image."""
     assert f"image: apache/kafka:{USUAL_VERSION}\n" in _text("compose.yml")
 
 

@@ -223,7 +223,6 @@ def test_both(pytestconfig):
 
 
 def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
-    """Theirs work."""
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)

@@ -74,7 +74,6 @@ class Journals:
 
 @pytest.fixture
 def journals(lab: Lab, tmp_path: Path) -> Journals:
-    """Make a topic for workers with journals."""
     return Journals(lab, tmp_path)
 
 
