@@ -128,7 +128,8 @@ def not_done(
     """
     Yield the records that no handler completed (W5), if there are workers.
 
-    For a member without a worker, delivered records count as completed.
+    For a member without a worker, delivered records count as completed. What a worker
+    gave up because its program went beyond it is for those who get it after that.
     """
     parts = list(members.values())
     if not any(one.is_working for one in parts):
@@ -138,11 +139,22 @@ def not_done(
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
     workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
     deleted = merged(span for epoch in workers for span in epoch.deleted)
-    came = uncovered(merged(span for one in workers for span in one.came), deleted)
-    written = uncovered(merged(acknowledged.runs), skipped([*plain, *workers]))
+    passed = [one for one in workers if one.passed]
+    came = [span for one in workers for span in _came_to_stay(one, passed)]
+    skips = [
+        *skipped([*plain, *workers]),
+        *(span for one in passed for span in one.passed),
+    ]
+    written = uncovered(merged(acknowledged.runs), merged(skips))
+    came = uncovered(merged(came), deleted)
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
+
+
+def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:
+    since = [span for one in passed if one.is_since(epoch) for span in one.passed]
+    return uncovered(merged(epoch.came), merged(since)) if since else epoch.came
 
 
 def _of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:

@@ -111,6 +111,8 @@ class Epoch:
         skipped: offsets that the application, or the client's reset rule, skipped.
         began_at: the position where it stood first; None if it is not known.
         deleted: the part of them that the reset rule skipped.
+        passed: offsets of records that a worker gave up because a seek of its program
+            went beyond them, and that have not come again in it.
         commits: the commits that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
@@ -135,6 +137,7 @@ class Epoch:
     skipped: Spans = field(factory=Spans)
     began_at: int | None = None
     deleted: Spans = field(factory=Spans)
+    passed: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0
@@ -158,6 +161,13 @@ class Epoch:
             return False
         is_same = generation == self.generation >= 0
         return is_same or generation == self.generation + 1
+
+    def is_since(self, other: "Epoch") -> bool:
+        """Return whether it is that ownership, or is known to be a later one."""
+        if self.member == other.member:
+            return self.at >= other.at
+        both = [(one.generation or 0, one.at) for one in (self, other)]
+        return self.is_numbered and other.is_numbered and both[0] > both[1]
 
     @property
     def end(self) -> int:

@@ -33,6 +33,7 @@ from safeconsumer.audit.findings import Finding, Subject
 from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Departure, Holds, Placed
 from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
+from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
 from safeconsumer.journal.format import tp_text
 
@@ -119,6 +120,7 @@ class Track:
         )  # seeks whose records came before their return
         self._also = -1  # where it may stand, too: before or after a seek, who knows
         self._left_at: int | None = None  # where a seek, or a reset, left from
+        self._aim = -1.0  # of the last seek in this ownership
 
     def findings(self) -> Iterator[Finding]:
         """Yield the promises that it broke by itself, once the journal has ended."""
@@ -128,6 +130,7 @@ class Track:
 
     def end(self, at: float) -> None:
         """Note when the journal has ended."""
+        self._keep_what_runs()
         if self.is_owned:
             self.epochs[-1].over = at
 
@@ -158,7 +161,7 @@ class Track:
         self.handled.gained(is_given_back=is_given_back)
         self.epochs.append(began)
         self.is_owned = True
-        self._peeked = -1
+        self._peeked = self._aim = -1
         self._left.clear()
         self.commits.gained()
         self._leave(None)
@@ -202,7 +205,6 @@ class Track:
         epoch, _ = self._seeking.pop(entry.id, (None, None))
         if entry.ok is False:
             return
-        self.handled.sought(offset)
         if epoch is not None and epoch is self._latest:
             if entry.id in self._reached:
                 self._reached.discard(entry.id)
@@ -213,6 +215,8 @@ class Track:
     def _go_to(self, epoch: Epoch, offset: int | None) -> None:
         epoch.seeks += not epoch.runs
         self.commits.sought()
+        self.handled.sought(offset)
+        self._aim = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset)
@@ -228,6 +232,7 @@ class Track:
         if not self.is_owned or self._seeking:
             return
         before, offset = self.position, entry.offset
+        self._aim = min(self._aim, offset)
         if before is not None and offset != before:
             runs = self.epochs[-1].runs
             if offset < before and runs and runs[-1].end == before:  # no seek since
@@ -306,6 +311,8 @@ class Track:
             self._go_on(entry.start, entry.next, entry.at)
         if self.is_working:
             self.handled.delivered(entry)
+            if epoch.passed:
+                epoch.passed = merged(uncovered(epoch.passed, merged(entry.spans)))
         elif epoch.came.ends[-1] == entry.next == self.position:
             self._run, self._ends = epoch.runs[-1], epoch.came.ends
 
@@ -334,11 +341,8 @@ class Track:
 
     @staticmethod
     def _add_records(epoch: Epoch, entry: Deliver) -> None:
-        at = entry.first
-        for start, end in entry.gaps or ():
-            epoch.came.add(at, start)
-            at = end
-        epoch.came.add(at, entry.last + 1)
+        for start, end in entry.spans:
+            epoch.came.add(start, end)
 
     # ------------------------------------------------------------ commits
 
@@ -370,6 +374,7 @@ class Track:
         """Note that a worker's handlers get the records from here on."""
         self.is_working = True
         self._run = None
+        self._keep_what_runs()
         self.handled.works()
 
     def began(self, entry: Handle) -> None:
@@ -386,5 +391,19 @@ class Track:
         self.handled.completed(entry)
 
     def dropped(self, entry: Dropped) -> None:
-        """Follow a worker that gives up records."""
-        self.handled.dropped(entry)
+        """
+        Follow a worker that gives up records.
+
+        It is right to where its program sought past them: what a reset goes back over
+        is the worker's to do.
+        """
+        end = min(self._aim, entry.before)
+        gone = ((one, one + 1) for one in self.handled.dropped(entry) if one < end)
+        for epoch in self.epochs[-1:]:
+            epoch.passed = merged([*epoch.passed, *gone])
+
+    def _keep_what_runs(self) -> None:
+        # What a handler has is not passed over, unless it comes to an end.
+        runs = merged((one, one + 1) for one in self.handled.at_work())
+        for epoch in self.epochs:
+            epoch.passed = merged(uncovered(epoch.passed, runs))
