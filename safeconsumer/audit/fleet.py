@@ -140,13 +140,13 @@ def not_done(
     workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
     deleted = merged(span for epoch in workers for span in epoch.deleted)
     passed = [one for one in workers if one.passed]
-    came = [span for one in workers for span in _came_to_stay(one, passed)]
+    stay = merged(span for one in workers for span in _came_to_stay(one, passed))
     skips = [
         *skipped([*plain, *workers]),
         *(span for one in passed for span in one.passed),
     ]
     written = uncovered(merged(acknowledged.runs), merged(skips))
-    came = uncovered(merged(came), deleted)
+    came = uncovered(stay, deleted)
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
