@@ -108,9 +108,9 @@ class Epoch:
         first: when its first record came, and the offset; records of a peek count,
             too. None: no record came.
         came: the offsets of its records, without those that the position skipped.
-        skipped: offsets that the application, or the client's reset rule, skipped.
+        skipped: offsets that the application skipped.
         began_at: the position where it stood first; None if it is not known.
-        deleted: the part of them that the reset rule skipped.
+        deleted: offsets that the client's reset rule skipped.
         passed: offsets of records that a worker gave up because a seek of its program
             went beyond them, and that have not come again in it.
         commits: the commits that were asked for in it, or soon after.

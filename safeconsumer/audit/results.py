@@ -54,6 +54,9 @@ _UNTOLD = (
     "(audit --against-topic)"
 )
 
+# Why A2 is not judged where a position was out of range.
+_UNKEPT = "only the topic says where its log begins (audit --against-topic)"
+
 # What a clean result rests on; for A4, A6 and W10 this depends on what is known.
 _BASES: Mapping[str, Basis] = {
     **dict.fromkeys(("A1", "A3", "A5", "W4", "W5", "W7", "W10"), Basis.ORDER),
@@ -234,7 +237,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
         else:
             unjudged.setdefault(*one)
     moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
-    if case.settings.is_drained and (untold := _untold(case, written)):
+    if untold := _untold(case, written):
         unjudged.setdefault("A2", untold)
     holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
     bases = {**_BASES, "A4": basis, "A6": basis}
@@ -327,8 +330,8 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
-        if one.was_reset:
-            yield "A4", one.was_reset
+        if "A4" in one.was_reset:
+            yield "A4", one.was_reset["A4"]
     if _is_recreated(case):
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
@@ -340,6 +343,13 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
 
 
 def _untold(case: Case, written: Container[str]) -> str:
+    # Losses that were found are losses nevertheless.
+    if case.acknowledged.kept is None:
+        for one in case.tracks.values():
+            if "A2" in one.was_reset:
+                return f"{one.was_reset['A2']}: {_UNKEPT}"
+    if not case.settings.is_drained:
+        return ""
     # Whether everything came cannot be told from what came.
     if not case.acknowledged.told and case.case.topic not in written:
         return _UNTOLD

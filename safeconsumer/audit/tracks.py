@@ -82,7 +82,7 @@ class Track:
         commits: its commits.
         delivered: when polls returned records, with the first offset of each.
         lags: how long after their append records came.
-        was_reset: why its position may be wrong, or "".
+        was_reset: resets of its position, by the check that they may hide something of.
         generations: the generations in which the member gained the partition.
     """
 
@@ -104,7 +104,7 @@ class Track:
         self.is_working = False
         self.delivered = Moments()
         self.lags = Lags()
-        self.was_reset = ""
+        self.was_reset: dict[str, str] = {}
         self.generations: set[int] = set()
         self._peeked = -1  # the offset up to which peeked records will come again
         self._came_last = 0  # the entry of the last delivery
@@ -226,8 +226,8 @@ class Track:
         Follow a position that no seek had named.
 
         In the middle of an ownership it is the client's reset rule that sets one, when
-        the position is out of range. What it passes over is not lost by the client;
-        that it has to go back is its own word, and makes A4 unjudged.
+        the position is out of range: that is its own word. Back, it makes A4 unjudged;
+        forward, A2, unless the topic shows where its log begins.
         """
         if not self.is_owned or self._seeking:
             return
@@ -235,13 +235,13 @@ class Track:
         self._aim = min(self._aim, offset)
         if before is not None and offset != before:
             runs = self.epochs[-1].runs
-            if offset < before and runs and runs[-1].end == before:  # no seek since
-                self.was_reset = (
+            if offset > before or (runs and runs[-1].end == before):  # no seek since
+                self.was_reset["A2" if offset > before else "A4"] = (
                     f"{self.member} says in entry {entry.n} that the position was reset "
                     f"from {before} to {offset}"
                 )
             self.epochs[-1].deleted.add(before, offset)
-            self._leave(before)
+            self._leave(None)
         if self.position is None:
             self._stand_at(offset)
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,18 @@ def _control(
     if value is None:
         return None
     try:
-        return from_history(str(value), value.read_text("utf-8"))
+        with open(value, encoding="utf-8", opener=_at_once) as file:
+            return from_history(str(value), file.read())
     except (JournalError, OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    # A pipe to which nobody writes is empty; opening it would wait for somebody.
+    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "set_blocking"):  # not on Windows
+        os.set_blocking(file, True)
+    return file
 
 
 def _allowance(

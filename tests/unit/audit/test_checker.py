@@ -234,7 +234,7 @@ def test_what_the_application_seeks_past_is_not_lost(target: int | None) -> None
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
     told.call("seek", offsets={TP: target}).then("begins", tp=TP, offset=20)
     fleet = [producer, told.poll(TP, 20, 30).commit(TP, 30)]
-    assert (broken(fleet), unjudged(fleet)) == (set(), set())
+    assert (broken(fleet), unjudged(fleet)) == (set(), {"A2"} if target else set())
     assert broken(fleet, Settings(is_drained=True)) == set()
     producer.then("acked", tp=TP, first=30, last=33)
     fleet.append(Telling("b", at=2000).assigned(TP, generation=3).poll(TP, 32, 33))
@@ -253,13 +253,21 @@ def test_who_seeks_first_of_all_loses_nothing_that_others_had() -> None:
     assert broken(fleet, Settings(is_drained=True)) == set()
 
 
-def test_a_reset_without_a_seek_is_believed_forward_only() -> None:
-    """A4: the log begins later than the position, or so the client says."""
+def test_a_reset_without_a_seek_is_the_clients_own_word() -> None:
+    """A2, A4: where the log begins shows whether what it passes over was deleted."""
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
     told.then("begins", tp=TP, offset=8).poll(TP, 8, 12)
-    assert (broken([told]), unjudged([told])) == (set(), set())
+    topic = (
+        Telling("topic")
+        .then("kept", tp=TP, first=8)
+        .then("acked", tp=TP, first=8, last=11)
+    )
+    assert (broken([told]), unjudged([told])) == (set(), {"A2"})
+    assert (broken([told, topic]), unjudged([told, topic])) == (set(), set())
     told.then("begins", tp=TP, offset=2).poll(TP, 2, 5)
-    assert (broken([told]), unjudged([told])) == (set(), {"A4"})
+    assert (broken([told]), unjudged([told])) == (set(), {"A2", "A4"})
+    later = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 14, 15)
+    assert broken([told.revoked(TP), later]) == {"A2"}  # of no reset
 
 
 @pytest.mark.contract("S5")
