@@ -74,6 +74,7 @@ class Recorder:
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
+        self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
         self._is_blind = False
         self._is_behind = False
         self._has_ended = False
@@ -253,12 +254,26 @@ class Recorder:
         """
         Write a ``seek``; None: to the first record of a partition, or the next.
 
+        Of seeks that overlap nobody knows which was last: they are written as of None.
+
         Raises:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        with self.calling("seek", {"offsets": by_name}), self._came.seeking(by_name):
-            yield
+        # Without a lock: a signal handler's would wait for a thread that waits for it.
+        others = [*self._seeking.values()]
+        self._seeking[id(by_name)] = by_name
+        for one in others:
+            for name in one.keys() & by_name.keys():
+                one[name] = by_name[name] = None
+        try:
+            with (
+                self.calling("seek", {"offsets": by_name}),
+                self._came.seeking(by_name),
+            ):
+                yield
+        finally:
+            del self._seeking[id(by_name)]
         for tp in offsets:
             self._again.pop(tp, None)
 

@@ -196,6 +196,42 @@ def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> N
     assert faults(tmp_path) == []
 
 
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("event", ["call", "return"])
+@pytest.mark.parametrize("is_handler", [False, True])
+@simulated(seeds=1)
+def test_of_seeks_that_overlap_nobody_knows_the_last(
+    lab: Lab,
+    tmp_path: Path,
+    is_handler: bool,  # noqa: FBT001 - a parameter
+    event: str,
+) -> None:
+    """On threads, or in a signal handler, before the first has moved it or after."""
+    (tp,) = lab.topic("t", records=200)
+    settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
+    reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
+    reader.take(10)
+    tell, moved = reader.consumer._safe_journal.tell, []
+
+    def interrupted(kind: str, fields: dict[str, object]) -> None:
+        if kind == "call":
+            tell(kind, fields)
+        if kind == event and not moved:
+            moved.append(fields)
+            second = threading.Thread(target=lambda: reader.consumer.seek(tp, 100))
+            second.run() if is_handler else second.start()
+            lab.sleep(1)
+        if kind != "call":
+            tell(kind, fields)
+
+    reader.consumer._safe_journal.tell = interrupted
+    reader.consumer.seek(tp, 50)
+    reader.take(10)
+    reader.consumer.close()
+    assert moved
+    assert faults(tmp_path) == []
+
+
 @simulated(seeds=1)
 def test_a_close_that_is_refused_does_not_end_the_journal(
     lab: Lab, tmp_path: Path
