@@ -38,6 +38,18 @@ class Moments:
         self.at.append(at)
         self.offset.append(offset)
 
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        """Yield the time and the offset of each."""
+        return zip(self.at, self.offset, strict=True)
+
+    def split(self, count: int) -> "tuple[Moments, Moments]":
+        """Return the first ones, and the others."""
+        first = Moments(self.at[:count], self.offset[:count])
+        return first, Moments(self.at[count:], self.offset[count:])
+
     def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
         """Yield the events between two moments."""
         for number in range(bisect_right(self.at, start), len(self.at)):

@@ -17,6 +17,7 @@ from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 
 from attrs import evolve, field, frozen
 
@@ -95,7 +96,7 @@ class Result:
 
     Attributes:
         case: the consumer group and the partition.
-        findings: every broken promise.
+        findings: every broken promise; what a member did again is counted with it.
         group_holds: when the partition was held for the group.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
@@ -106,6 +107,11 @@ class Result:
     group_holds: tuple[Bounds, ...] = ()
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def every(self) -> Iterator[Finding]:
+        """What was done again, too."""
+        return chain.from_iterable(one.each for one in self.findings)
 
 
 @frozen(slots=False)

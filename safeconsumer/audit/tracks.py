@@ -29,7 +29,7 @@ from safeconsumer.audit.entries import (
     Ownership,
     Return,
 )
-from safeconsumer.audit.findings import Finding, Subject
+from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Departure, Holds, Placed
 from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
@@ -93,9 +93,9 @@ class Track:
         self.case, self.member = subject.case, subject.member
         self._holds = holds
         self._keeps_moments = keeps_moments
-        self._findings: list[Finding] = []
+        self._findings = Findings()
         self._held = WhileHeld(subject, holds)
-        self.commits = CommitRule(subject)
+        self.commits = CommitRule(subject, self._findings)
         self.handled = Handlers(self._find)
         self.epochs: list[Epoch] = []
         self.position: int | None = None
@@ -125,7 +125,6 @@ class Track:
     def findings(self) -> Iterator[Finding]:
         """Yield the promises that it broke by itself, once the journal has ended."""
         yield from self._findings
-        yield from self.commits.findings
         yield from self._held.findings()
 
     def end(self, at: float) -> None:
@@ -138,7 +137,7 @@ class Track:
         self, check: str, entry: Entry, offset: int | None, evidence: str
     ) -> None:
         found = self._subject.finding(check, entry, offset, evidence)
-        self._findings.append(found)
+        self._findings.add(found)
 
     @property
     def _latest(self) -> Epoch | None:

@@ -29,6 +29,8 @@ from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
 
+_MANY = 10  # partitions that a check has a line for each of
+
 Shown = Mapping[Row, Sequence[str]]
 
 
@@ -191,8 +193,12 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
 def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
     said: list[str] = []
     unjudged: dict[tuple[str, str], list[Row]] = {}
+    violated: dict[str, list[int]] = {}
     for row in rows:
+        counts = violated.setdefault(row.check, [])
         if row.violations:
+            counts.append(row.violations)
+        if row.violations and len(counts) <= _MANY:
             line = (
                 f"{row.check}  {_case(row)}  {row.violations} x, first by "
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
@@ -200,6 +206,12 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
             said += map(printable, (line, *shown.get(row, ())))
         if row.unjudged:
             unjudged.setdefault((row.check, row.unjudged), []).append(row)
+    for check, counts in violated.items():
+        if rest := counts[_MANY:]:
+            parts = counted(len(rest), "more partition")
+            said.append(
+                f"{check}  {sum(rest):,} x in {parts} (--report has them all)"
+            )
     for (check, why), (first, *others) in unjudged.items():
         more = f" and {len(others):,} more" if others else ""
         line = f"{check}  {_case(first)}{more}  could not be judged: {why}"
@@ -207,8 +219,8 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
     # As in a timeline: what two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    counts = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
-    return [*said, f"{what}: {counts}"]
+    of = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
+    return [*said, f"{what}: {of}"]
 
 
 def _case(row: Row) -> str:

@@ -196,12 +196,39 @@ def test_what_was_delivered_is_of_a_call_under_way() -> None:
     assert broken([told.deliver(TP, 0, 2)]) == {"A1"}
     told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
     told.deliver(TP, 2, 3, after=len(told.lines) - 1)
-    found = check([told.deliver(TP, 3, 4, after=0).journal()])
-    (verdict,) = found.values()
-    assert [(one.check, one.offset) for one in verdict.findings] == [
-        ("A1", 2),
-        ("A1", 3),
-    ]
+    (verdict,) = check([told.deliver(TP, 3, 4, after=0).journal()]).values()
+    assert [(one.check, one.entry) for one in verdict.every] == [("A1", 5), ("A1", 6)]
+
+
+@each("case", ["A1", "A3", "W5"])
+def test_violations_are_counted_not_kept(case: str) -> None:
+    """The first in full; of each other one its moment and its entry."""
+    told = Telling().then("working", order="key").assigned(TP)
+    if case == "A1":
+        told.pause(TP)
+    for number in range(1000):
+        told.poll(TP, 2 * number if case == "A3" else number, 2 * number + 1)
+        if case == "W5":
+            told.handle(TP, 5000)
+    (verdict,) = check([told.journal()]).values()
+    (found,) = [one for one in verdict.findings if one.check == case]
+    (row,) = [one for one in rows_of(verdict) if one.check == case]
+    assert row.violations == 1 + len(found.more) > 990
+    last = [one for one in verdict.every if one.check == case][-1]
+    assert last.evidence == f"entry {last.entry}: as in entry {found.entry}"
+
+
+def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found() -> None:
+    """A1: of many violations under two holds, of which one had ended before."""
+    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told.then("hold", scope="orders", owner="operator:b")
+    for number in range(9):
+        told.poll(TP, number, number + 1)
+    for owner, since, left in (("a", 1001.0, 9), ("b", 1001.4, 5), ("a", 1000.2, 5)):
+        scope = TP if owner == "a" else "orders"
+        told.then("lift", scope=scope, owner=f"operator:{owner}", since=since)
+        (verdict,) = check([told.journal()]).values()
+        assert len([*verdict.every]) == left, (owner, since)
 
 
 def test_an_offset_that_none_can_follow_is_no_records() -> None:

@@ -48,6 +48,21 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
     assert "orders was held by alice" in done.output
 
 
+def test_violations_of_many_partitions_are_counted(tmp_path: Path) -> None:
+    """The first ten of a check have a line each; the report has a row for every one."""
+    names = [f"orders:{number}" for number in range(1200)]
+    told = Telling().assigned(*names).pause("orders")
+    for name in names:
+        told.poll(name, 0, 5).poll(name, 5, 7)
+    done = run(written(tmp_path, [told]), "--report", tmp_path / "report")
+    *lines, more, _ = done.output.splitlines()
+    assert (done.exit_code, len(lines)) == (1, 10)
+    assert lines[9].startswith("A1  orders:9 of g  2 x, first by a: entry")
+    assert more == "A1  2,380 x in 1,190 more partitions (--report has them all)"
+    rows = [json.loads(one) for one in (tmp_path / "report").read_text().splitlines()]
+    assert sum(row["violations"] for row in rows) == 2400
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
