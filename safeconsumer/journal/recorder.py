@@ -17,7 +17,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
-from safeconsumer.journal.deliveries import Began, Deliveries
+from safeconsumer.journal.deliveries import Began, Committed, Deliveries
 from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_text
 from safeconsumer.journal.writer import JournalWriter, Running
 
@@ -281,16 +281,31 @@ class Recorder:
         """
         Write that a commit is asked for; return what writes its result.
 
-        Before it stands how far positions moved without records.
+        Before it stands how far positions moved without records. Where the same was
+        committed, and nothing was written of a partition since, it proves nothing new
+        and is left out: the client commits everything every five seconds.
 
         Raises:
             JournalError: it could not be written.
         """
         for tp, offset in offsets.items():
             self._moved(tp, offset)
-        by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
+        known, by_name = self._came.commits, dict[str, int]()
+        for tp, offset in offsets.items():
+            if known.get(tp_text(tp)) != Committed(offset, is_done=True):
+                by_name[tp_text(tp)] = offset
+        if not by_name:
+            return lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
-        return lambda *, is_done: self._quietly(lambda: answer(is_done=is_done))
+        own = {name: Committed(offset) for name, offset in by_name.items()}
+        known.update(own)
+
+        def answered(*, is_done: bool) -> None:
+            self._quietly(lambda: answer(is_done=is_done))
+            for one in own.values():
+                one.is_done = is_done
+
+        return answered
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)

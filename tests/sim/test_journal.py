@@ -63,6 +63,34 @@ def test_a_consumer_that_gets_nothing_writes_nothing(
     reader.consumer.close()
 
 
+@simulated(seeds=1)
+def test_a_commit_that_changes_nothing_is_not_written(lab: Lab, tmp_path: Path) -> None:
+    """
+    The client makes one every five seconds, of all its partitions.
+
+    After a seek it may be wrong, and after a refusal nobody knows what is committed.
+    """
+    tp, _ = lab.topic("t", 2, records=5)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
+    reader.take(10)
+    for _ in range(300):
+        reader.poll(0.1)
+    commits = [one["offsets"] for one in of(tmp_path, "call")]
+    assert [sum(name in one for one in commits) for name in ("t:0", "t:1")] == [1, 1]
+    reader.consumer.seek(tp, 3)
+    reader.consumer.commit({tp: _at(5)})
+    assert [check for check, _ in faults(tmp_path)] == ["A5"]
+    before = len(of(tmp_path, "call"))
+    lab.cluster.fail("OffsetCommit", error=30, count=1)  # not authorized
+    for _ in range(3):
+        with suppress(KafkaError):
+            reader.consumer.commit({tp: _at(3)})
+    answers = [one["ok"] for one in of(tmp_path, "return")][before:]
+    assert answers == [False, None]
+    reader.consumer.close()
+
+
 @simulated(seeds=2)
 def test_a_commit_is_judged_by_the_position_at_its_call(
     lab: Lab, tmp_path: Path
