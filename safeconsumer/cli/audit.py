@@ -209,9 +209,7 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
     for check, counts in violated.items():
         if rest := counts[_MANY:]:
             parts = counted(len(rest), "more partition")
-            said.append(
-                f"{check}  {sum(rest):,} x in {parts} (--report has them all)"
-            )
+            said.append(f"{check}  {sum(rest):,} x in {parts} (--report has them all)")
     for (check, why), (first, *others) in unjudged.items():
         more = f" and {len(others):,} more" if others else ""
         line = f"{check}  {_case(first)}{more}  could not be judged: {why}"

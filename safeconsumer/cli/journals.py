@@ -2,14 +2,13 @@
 
 import functools
 import math
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from safeconsumer.audit.control import Control, from_history
+from safeconsumer.audit.control import Control, history_in
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
@@ -103,18 +102,9 @@ def _control(
     if value is None:
         return None
     try:
-        with open(value, encoding="utf-8", opener=_at_once) as file:
-            return from_history(str(value), file.read())
-    except (JournalError, OSError, UnicodeDecodeError) as error:
+        return history_in(value)
+    except JournalError as error:
         raise click.BadParameter(str(error)) from error
-
-
-def _at_once(path: str, flags: int) -> int:
-    # A pipe to which nobody writes is empty; opening it would wait for somebody.
-    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if hasattr(os, "set_blocking"):  # not on Windows
-        os.set_blocking(file, True)
-    return file
 
 
 def _allowance(
