@@ -78,9 +78,9 @@ class Checker:
             )
         return known.read(entries)
 
-    def _wrote(self, member: str, entry: Acked | Kept) -> None:
+    def _wrote(self, entry: Acked | Kept) -> None:
         tp = tp_of(entry.tp)
-        self._written.setdefault(tp, fleet.Acknowledged()).add(member, entry)
+        self._written.setdefault(tp, fleet.Acknowledged()).add(entry)
 
     def results(self) -> dict[Address, Result]:
         """Return what was found about each case, once all journals were read."""

@@ -97,7 +97,7 @@ class CommitRule:
                 if the position is not known.
             is_owned: whether the partition is owned.
         """
-        self._of(epoch).add(entry.at, offset, is_sure=False)
+        self._of(epoch).add(offset, is_sure=False)
         is_placed = position is not None
         asked = _Asked(offset, epoch, is_owned, self.seeks, is_placed)
         self._asked[entry.id] = asked
@@ -115,7 +115,7 @@ class CommitRule:
             return
         if asked is None:
             asked = _Asked(offset, epoch, was_owned=False, seeks=0, is_placed=True)
-        self._of(asked.epoch).add(entry.at, offset, is_sure=True)
+        self._of(asked.epoch).add(offset, is_sure=True)
         if asked.epoch is not None and asked.was_owned:
             self._acknowledged(asked, asked.epoch, epoch)
             if not (asked.is_placed or asked.fault):

@@ -7,7 +7,7 @@ members with holds of their group.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from attrs import define, field
 
@@ -26,33 +26,27 @@ class Acknowledged:
     Records that producers got acknowledged, or that were found in a topic.
 
     Attributes:
-        told: their offsets, by the member that reported them, without their times.
+        told: their offsets, as members reported them.
         kept: the first offset of the log that was read; older records are unknown. None
             if none was read.
     """
 
-    told: dict[str, Spans] = field(factory=dict)
+    told: Spans = field(factory=Spans)
     kept: int | None = None
 
-    def add(self, member: str, entry: Acked | Kept) -> None:
-        """Add a run that a member reported, or the first offset of the log."""
+    def add(self, entry: Acked | Kept) -> None:
+        """Add a run that was reported, or the first offset of the log."""
         if isinstance(entry, Kept):
             self.kept = max(self.kept or 0, entry.first)
-            return
-        known = self.told.setdefault(member, Spans())
-        known.add(entry.first, entry.last + 1)
+        else:
+            self.told.add(entry.first, entry.last + 1)
 
     @property
     def untold(self) -> int:
         """The offset below which nothing says what was written; 0 if everything is known."""
         least = self.kept or 0
-        told_from = min((start for start, _ in self.runs), default=least)
+        told_from = min(self.told.starts, default=least)
         return least if told_from >= least else 0
-
-    @property
-    def runs(self) -> Iterator[Span]:
-        """The offsets of the records, without their times."""
-        return chain.from_iterable(self.told.values())
 
 
 def missing(
@@ -82,7 +76,7 @@ def _missing(
     is_drained: bool,
 ) -> Iterator[Finding]:
     epochs = [epoch for one in members for epoch in one.epochs]
-    written = merged(acknowledged.runs)
+    written = merged(acknowledged.told)
     # Within an ownership, a missing record looks like an offset without a record.
     untold = acknowledged.untold if written else math.inf
     skips = skipped(epochs, acknowledged.kept)
@@ -154,7 +148,7 @@ def not_done(
         *skipped([*plain, *workers], acknowledged.kept),
         *(span for one in passed for span in one.passed),
     ]
-    written = uncovered(merged(acknowledged.runs), merged(skips))
+    written = uncovered(merged(acknowledged.told), merged(skips))
     came = uncovered(stay, deleted(workers, acknowledged.kept))
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"

@@ -4,6 +4,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import compress
 
 from attrs import Factory, define, field
 
@@ -60,28 +61,15 @@ class Moments:
 
 @define
 class Commits:
-    """Requested commits and their answers, in order; each takes seventeen bytes."""
+    """Requested commits and their answers, in order; each takes nine bytes."""
 
-    at: "array[float]" = field(factory=lambda: array("d"))
     offset: "array[int]" = field(factory=lambda: array("q"))
     is_sure: bytearray = field(factory=bytearray)
 
-    def add(self, at: float, offset: int, *, is_sure: bool) -> None:
+    def add(self, offset: int, *, is_sure: bool) -> None:
         """Add a commit; without an answer it may still have been done."""
-        self.at.append(at)
         self.offset.append(offset)
         self.is_sure.append(is_sure)
-
-    def __iter__(self) -> Iterator[tuple[float, int, bool]]:
-        """Yield the time and offset of each, and whether it was answered."""
-        return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
-
-    def until(self, at: float) -> "Commits":
-        """Return the commits up to a moment."""
-        if not self.at or self.at[-1] <= at:
-            return self
-        end = bisect_right(self.at, at)
-        return Commits(self.at[:end], self.offset[:end], self.is_sure[:end])
 
     def lowest(self, before: int | None) -> int | None:
         """
@@ -99,7 +87,7 @@ class Commits:
     @property
     def least(self) -> int | None:
         """The lowest offset that was certainly committed."""
-        return min((offset for _, offset, sure in self if sure), default=None)
+        return min(compress(self.offset, self.is_sure), default=None)
 
     @property
     def most(self) -> int:

@@ -1,16 +1,4 @@
-"""
-Judges what all members did with one partition together, and what that rests on.
-
-The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
-ownership has no gap; A4, an ownership does not step back, and none begins after the
-committed offset; A5, nothing is committed that was not delivered; A6, records that are
-delivered twice were not committed; G2, nothing is delivered that is held for the group,
-once its members know of the hold.
-
-For workers, whose handlers are journaled: W4, nothing is committed beyond what is
-complete; W5, every record is completed in the end, once per ownership; W7, records of a
-lane are handled one at a time, in order; W10, no handler begins on held records.
-"""
+"""Judges what all members did with one partition together, and what that rests on."""
 
 import math
 from collections import ChainMap

@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from attrs import evolve
 
 from safeconsumer.audit.around import around
-from safeconsumer.audit.loading import JournalSet, load
+from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
@@ -28,6 +28,11 @@ from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
+
+if TYPE_CHECKING:
+    from safeconsumer.spark.auditing import SparkJournals
+
+    Given: TypeAlias = Journals | SparkJournals
 
 _MANY = 10  # partitions that a check has a line for each of
 
@@ -146,7 +151,7 @@ def _with_control(settings: Settings, connect: Connect) -> Settings:
 
 
 @contextmanager
-def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]:
+def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
     if master is None:
         check_there(journals)
         yield load(map(Path, journals))
@@ -243,9 +248,9 @@ def _is_of(row: Row, only: tuple[str, int | None]) -> bool:
     return row.topic == topic and number in {None, row.partition}
 
 
-def _around(rows: Sequence[Row], given: JournalSet) -> Shown:
+def _around(rows: Sequence[Row], given: "Given") -> Shown:
     return {
-        row: tuple(around(given, row.group, row.member, row.entry))
+        row: tuple(around(given.near, row.group, row.member, row.entry))
         for row in rows
         if row.violations and row.entry is not None
     }

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from attrs import define
-
 from safeconsumer.journal.format import tp_text
 from safeconsumer.journal.writer import JournalWriter
 
@@ -19,14 +17,6 @@ When a poll or step began: ``after`` and ``asked``, as the entries have it.
 _LOG_APPEND_TIME = 1
 
 
-@define
-class Committed:
-    """An offset that was asked to be committed, and whether it was acknowledged."""
-
-    offset: int
-    is_done: bool = False
-
-
 class Deliveries:
     """
     Writes runs of records, each beginning where the previous one ended.
@@ -35,13 +25,11 @@ class Deliveries:
 
     Attributes:
         next: the offset after the last record, by partition as journals name it.
-        commits: the last commit of a partition of which nothing was written since.
     """
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self.next: dict[str, int] = {}
-        self.commits: dict[str, Committed] = {}
         # Where a poll that is under way may still read from, though a seek has left it.
         self._left: dict[str, list[int | None]] = {}
         self._sought: set[str] = set()  # whose seeks have returned
@@ -50,14 +38,12 @@ class Deliveries:
     def begins_at(self, tp: tuple[str, int], offset: int) -> None:
         """Note the position from which reading begins or continues."""
         self.next[tp_text(tp)] = offset
-        self.commits.pop(tp_text(tp), None)
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget the positions of partitions whose ownership begins or ends."""
         for tp in partitions:
             self.next.pop(tp_text(tp), None)
             self._left.pop(tp_text(tp), None)
-            self.commits.pop(tp_text(tp), None)
 
     def began(self) -> None:
         """Note that a poll or step begins: seeks that have returned bind it."""
@@ -73,7 +59,6 @@ class Deliveries:
         """Note a seek; a poll under way on another thread may come before or after it."""
         for name, offset in offsets.items():
             self._sought.discard(name)
-            self.commits.pop(name, None)
             self._targets[name] = offset
             self._left.setdefault(name, []).append(self.next.get(name))
             if offset is not None:
@@ -93,8 +78,6 @@ class Deliveries:
             raise
         finally:
             self._sought.update(offsets)
-            for name in offsets:  # one that was asked for meanwhile, too
-                self.commits.pop(name, None)
 
     def write(
         self,
@@ -120,7 +103,6 @@ class Deliveries:
             JournalError: it could not be written.
         """
         name, time = tp_text(tp), _time_of(records[0])
-        self.commits.pop(name, None)
         seeks = len(self._left.get(name, ()))
         position, is_left = None if is_peek else self.next.get(name), False
         if not is_peek and name in self._left:

@@ -17,7 +17,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
-from safeconsumer.journal.deliveries import Began, Committed, Deliveries
+from safeconsumer.journal.deliveries import Began, Deliveries
 from safeconsumer.journal.format import ENDED, EXPIRED, RESUMED, scope_text, tp_text
 from safeconsumer.journal.writer import JournalWriter, Running
 
@@ -75,6 +75,7 @@ class Recorder:
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
+        self._committed: object = None  # what, and the number of its answer's entry
         self._is_blind = False
         self._is_behind = False
         self._has_ended = False
@@ -281,29 +282,25 @@ class Recorder:
         """
         Write that a commit is asked for; return what writes its result.
 
-        Before it stands how far positions moved without records. Where the same was
-        committed, and nothing was written of a partition since, it proves nothing new
-        and is left out: the client commits everything every five seconds.
+        Before it stands how far positions moved without records. If the same was
+        committed, and nothing was written since, it proves nothing new and is left out:
+        a client with nothing to do commits every five seconds.
 
         Raises:
             JournalError: it could not be written.
         """
         for tp, offset in offsets.items():
             self._moved(tp, offset)
-        known, by_name = self._came.commits, dict[str, int]()
-        for tp, offset in offsets.items():
-            if known.get(tp_text(tp)) != Committed(offset, is_done=True):
-                by_name[tp_text(tp)] = offset
-        if not by_name:
+        by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
+        if self._committed == (by_name, self.writer.number):
             return lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
-        own = {name: Committed(offset) for name, offset in by_name.items()}
-        known.update(own)
+        asked = self.writer.number
 
         def answered(*, is_done: bool) -> None:
             self._quietly(lambda: answer(is_done=is_done))
-            for one in own.values():
-                one.is_done = is_done
+            if is_done and self.writer.number == asked + 1:
+                self._committed = by_name, self.writer.number
 
         return answered
 

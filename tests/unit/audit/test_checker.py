@@ -2,15 +2,14 @@
 
 import sys
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from safeconsumer.audit import holding, starts
 from safeconsumer.audit.checker import check
-from safeconsumer.audit.findings import Address, Basis
+from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.audit.results import CHECKS, Result, Settings
@@ -19,7 +18,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
 from tests.harness.audit.bad import BAD, DRAINED, GOOD, TP, Fleet
-from tests.harness.audit.control import control_in
+from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
 
@@ -77,19 +76,6 @@ def test_owners_of_the_same_generation_are_not_ordered() -> None:
     (found,) = judged(fleet, Settings())
     assert found.findings == ()
     assert "several members" in str(found.unjudged)
-
-
-def test_partitions_do_not_touch_each_other() -> None:
-    """Each is judged alone."""
-    told = Telling().assigned(TP, "returns:1").pause("returns")
-    told.poll(TP, 0, 5).poll("returns:1", 0, 3)
-    judged = check([told.journal()])
-    orders, returns = Address("g", "orders", 0), Address("g", "returns", 1)
-    assert list(judged) == [orders, returns]
-    assert judged[orders].findings == ()
-    (found,) = judged[returns].findings
-    assert (found.check, found.member, found.offset) == ("A1", "a", 0)
-    assert "returns was held by app" in found.evidence
 
 
 @each(
@@ -179,17 +165,6 @@ def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> N
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
-def test_a_group_that_was_deleted_may_read_everything_again() -> None:
-    """Its commits are gone with it: neither wrong, nor clean."""
-    one = Telling("a").assigned(TP, generation=5).poll(TP, 0, 9).commit(TP, 9)
-    one.revoked(TP, generation=5)
-    two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 0, 5)
-    fleet = [one, two.commit(TP, 5).poll(TP, 5, 12).commit(TP, 12)]
-    (verdict,) = check([told.journal() for told in fleet]).values()
-    assert verdict.findings == ()
-    assert set(verdict.unjudged) == {"A4", "A5", "A6"}
-
-
 def test_what_was_delivered_is_of_a_call_under_way() -> None:
     """A1: naming a poll that had returned, or the journal's begin, excuses nothing."""
     told = Telling().assigned(TP).pause("orders")
@@ -268,18 +243,6 @@ def test_what_the_application_seeks_past_is_not_lost(target: int | None) -> None
     assert broken(fleet) == {"A2", "A4"}  # of nobody's seek
 
 
-def test_who_seeks_first_of_all_loses_nothing_that_others_had() -> None:
-    """A2: a seek before anything came passes over what nobody had."""
-    producer = Telling("producer").then("acked", tp=TP, first=0, last=19)
-    one = Telling("a").assigned(TP).call("seek", offsets={TP: 5}).poll(TP, 5, 9)
-    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 11, 20)
-    fleet = [producer, one.revoked(TP), two]
-    assert broken(fleet, Settings(is_drained=True)) == {"A2"}
-    again = Telling("b", at=2000).assigned(TP, generation=2)
-    fleet[-1] = again.call("seek", offsets={TP: 11}).poll(TP, 11, 20)
-    assert broken(fleet, Settings(is_drained=True)) == set()
-
-
 def test_a_reset_without_a_seek_is_the_clients_own_word() -> None:
     """A2, A4: where the log begins shows whether what it passes over was deleted."""
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
@@ -351,15 +314,6 @@ def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now() -> None:
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
-def test_a_topic_that_is_empty_was_read_too() -> None:
-    """A2: nothing was written, so nothing is missing."""
-    topic = TopicJournal(2000.0)
-    topic.begins(("orders", 0), 0)
-    journals = [Telling("a").assigned(TP).poll().journal(), topic]
-    (verdict,) = check(journals, Settings(is_drained=True)).values()
-    assert (verdict.findings, verdict.unjudged) == ((), {})
-
-
 def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
     """A4, A5, A6: what is committed unseen may lie anywhere; order is seen."""
     told = Telling("a").assigned(TP).then("unseen")
@@ -371,58 +325,71 @@ def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
     assert broken(fleet) == {"A4", "A5"}
 
 
-def test_time_grows_with_ownerships_not_with_their_square() -> None:
-    """A group that rebalances for weeks has thousands of them of each partition."""
-    for flows in (True, False):  # or it is held all the time
-        spent = [_steps_for_starts(count, flows=flows) for count in (100, 400)]
-        assert spent[1] < 5 * spent[0]
-
-
-def test_time_grows_with_partitions_that_a_lift_is_about_not_with_their_square() -> (
-    None
-):
-    """Each departure is looked at once for each lift, not once more for each partition."""
-    spent = [_steps_for_lifts(count) for count in (50, 200)]
-    assert spent[1] < 5 * spent[0]
-
-
-def _steps_for_starts(count: int, *, flows: bool) -> int:
+def rebalancing(count: int, *, flows: bool) -> Fleet:
+    """Have three members own a partition by turns, or one hold it throughout."""
     fleet = [Telling(name) for name in ("abc" if flows else "a")]
     for number in range(count):
-        one = fleet[number % len(fleet)]
-        one.at = 1000.0 + 10 * number
-        end = number + 1 if flows else 1
+        one = fleet[number % len(fleet)].until(1000.0 + 10 * number)
         one.assigned(TP, generation=2 * number)
         if flows or not number:
-            one.poll(TP, end - 1, end)
-        one.commit(TP, end).revoked(TP, generation=2 * number + 1)
-    return _steps(starts, fleet)
+            one.poll(TP, number, number + 1)
+        one.commit(TP, number + 1 if flows else 1)
+        one.revoked(TP, generation=2 * number + 1)
+    return fleet
 
 
-def _steps_for_lifts(partitions: int) -> int:
-    names = [f"orders:{number}" for number in range(partitions)]
+def lifting(count: int) -> Fleet:
+    """Have a hold of a topic end after a rebalance of all its partitions."""
+    names = [f"orders:{number}" for number in range(count)]
     told = Telling().assigned(*names).then("hold", scope="orders", owner="floor")
     told.revoked(*names, generation=2).assigned(*names, generation=2)
-    return _steps(holding, [told.then("lift", scope="orders", owner="floor")])
+    return [told.then("lift", scope="orders", owner="floor")]
 
 
-def _steps(module: ModuleType, fleet: Fleet) -> int:
-    steps = 0
+def reading(members: int, holds: int) -> Fleet:
+    """Have members read holds of an operator."""
+    fleet: Fleet = [Operator()]
+    for number in range(members):
+        told = Telling(f"m{number}").assigned(f"orders:{number}")
+        for at in range(holds):
+            told.then("hold", scope="orders", owner="operator:alice", written=told.at)
+            told.then("lift", scope="orders", owner="operator:alice")
+            if not number:
+                fleet[0].held(5000 + at, 5000 + at)  # type: ignore[attr-defined]  # an operator
+        fleet.append(told)
+    return fleet
 
-    def step(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself
-        nonlocal steps
-        if frame.f_code.co_filename != module.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        steps += event == "opcode"
-        return step
+
+@each(
+    ("small", "large"),
+    [
+        (rebalancing(100, flows=True), rebalancing(400, flows=True)),
+        (rebalancing(100, flows=False), rebalancing(400, flows=False)),
+        (lifting(50), lifting(200)),
+        (reading(10, 20), reading(40, 20)),
+        (reading(20, 10), reading(20, 40)),
+    ],
+)
+def test_work_grows_with_the_fleet_not_with_its_square(
+    small: Fleet, large: Fleet
+) -> None:
+    """Four times the ownerships, partitions, members or holds: about four times it."""
+    assert lines_run(large) < 5 * lines_run(small)
+
+
+def lines_run(fleet: Fleet) -> int:
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - itself
+        nonlocal count
+        count += event == "line"
+        return note
 
     journals = [one.journal() for one in fleet]
     before = sys.gettrace()
-    sys.settrace(step)
+    sys.settrace(note)
     try:
-        found = check(journals)
+        check(journals, Settings(control=control_in(fleet)))
     finally:
         sys.settrace(before)
-    assert not any(one.findings or one.unjudged for one in found.values())
-    return steps
+    return count

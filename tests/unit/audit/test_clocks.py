@@ -1,7 +1,6 @@
 """Members' clocks are compared with the broker's: no wrong clock convicts, none acquits."""
 
 from safeconsumer.audit.checker import check
-from safeconsumer.audit.clocks import Clock, Lags, clock_of
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.control import Operator, control_in
@@ -127,31 +126,3 @@ def test_handlers_of_a_member_whose_clock_is_wrong() -> None:
     ).values()
     assert result.findings == ()
     assert "s or more behind" in result.unjudged["W10"]
-
-
-def lags(*several: tuple[float, float]) -> Lags:
-    found = Lags()
-    for entry, (at, written) in enumerate(several, start=1):
-        found.add(at, written, entry)
-    return found
-
-
-def test_since_when_a_clock_is_doubtful() -> None:
-    """Since records last came as soon as ever, if that was soon; else all the time."""
-
-    def since(*several: tuple[float, float]) -> float:
-        return clock_of("a", [lags(*several)], patience=5, skew=1).since
-
-    fresh, again, backlog, wrong = (10, 9.5), (20, 19), (30, 12), (40, 90)
-    assert since(fresh, again, backlog) == float("inf")
-    assert since(fresh, again, backlog, wrong) == 20
-    assert since(backlog, wrong) == since(wrong) == -float("inf")
-    both = [lags(fresh), lags((35, 34), (41, 95))]
-    assert clock_of("a", both, patience=5, skew=1).since == 35
-
-
-def test_what_is_known_of_a_clock() -> None:
-    one = clock_of("a", [lags((10, 2), (20, 17), (30, 28.5))], patience=5, skew=1)
-    assert one == Clock(member="a", ahead=1.5, most=6, skew=1)
-    assert clock_of("a", [Lags()], patience=5, skew=1).ahead is None
-    assert [one.lag for one in lags((10, 5), (20, 14), (30, 29)).least] == [5, 1]

@@ -51,12 +51,6 @@ def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
     assert spans(lane) == [(0.3, 0.5)]
 
 
-def test_a_partition_of_a_topic_that_is_called_re_is_no_pattern() -> None:
-    """A journal names it as everybody does."""
-    lane = only_lane(Telling().assigned("re:0").pause("re:re:0").pause("a"))
-    assert [one.level for one in lane.held] == [Level.PARTITION]
-
-
 def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
@@ -65,16 +59,6 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     lane = only_lane(operator, member)
     assert {one.level for one in lane.held} == {Level.GROUP}
     assert len(lane.held) == 1
-
-
-def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
-    """Who was there before delivers until it hears of it; nothing of that is a fault."""
-    operator = Operator().held(0.1, 9.1)
-    before = Telling("a", at=-1).assigned(TP).poll(TP, 0, 5)
-    before.until(0.2).then("hold", scope="orders", owner="operator:alice")
-    before.until(3.0).poll().revoked(TP)
-    after = Telling("b", at=4).assigned(TP).until(4.4).pause("returns")
-    assert spans(only_lane(operator, before, after)) == [(0.3, 3.2), (4.1, 4.6)]
 
 
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
@@ -94,12 +78,6 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     assert sum(run.count for run in lane.runs if run.is_wrong) == 2
     assert sum(bar.wrong for bar in lane.bars(1000.0, 0.1, 100)) == 2
     assert only_lane(*bad.FLEETS["held_and_let_go"]()).violations == {}
-
-
-def test_what_came_against_a_hold_of_the_group_is_wrong() -> None:
-    """As what came against a hold of the consumer."""
-    lane = only_lane(*bad.FLEETS["g2"]())
-    assert {run.is_wrong for run in lane.runs} == {False, True}
 
 
 @each("make", bad.BAD)
