@@ -120,22 +120,6 @@ def _cannot_be_read(scope: str) -> None:
         covering(scope)
 
 
-def test_an_end_that_no_ownership_had_is_not_believed() -> None:
-    """For as long as something is owned: it ends with that, whoever says otherwise."""
-
-    def told(*gone: str) -> Telling:
-        one = Telling().assigned(TP, "orders:1", "returns:0")
-        one.call("pause", scopes=["orders"], owner="w", lifetime="while_assigned")
-        if gone:
-            one.revoked(*gone)
-        one.then("lift", scope="orders", owner="w", since=one.at, why="ended")
-        return one.poll(TP, 0, 2)
-
-    assert broken([told("orders:1")]) == set()
-    assert broken([told()]) == {"A1"}
-    assert broken([told("returns:0")]) == {"A1"}
-
-
 def unjudged(fleet: Fleet) -> set[str]:
     return {name for one in judged(fleet, Settings()) for name in one.unjudged}
 
@@ -258,23 +242,6 @@ def test_a_reset_without_a_seek_is_the_clients_own_word() -> None:
     assert (broken([told]), unjudged([told])) == (set(), {"A2", "A4"})
     later = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 14, 15)
     assert broken([told.revoked(TP), later]) == {"A2"}  # of no reset
-
-
-@pytest.mark.contract("S5")
-def test_a_commit_is_of_the_position_at_its_call() -> None:
-    """A5: its answer comes after a seek back, as of a commit_async()."""
-    told = Telling().assigned(TP).poll(TP, 0, 5)
-    told.then("call", op="commit", id=99, offsets={TP: 5})
-    told.call("seek", offsets={TP: 3}).poll(TP, 3, 5)
-    told.then("return", op="commit", id=99, offsets={TP: 5})
-    assert (broken([told]), unjudged([told])) == (set(), set())
-
-
-def test_what_a_later_version_writes_is_passed_over() -> None:
-    """Events, calls and fields that nobody knows here change nothing."""
-    told = Telling().assigned(TP, colour="red").then("pondered", tp=TP, depth=3)
-    told.call("ponder", depth=[3]).pause("orders")
-    assert broken([told.then("rested").poll(TP, 0, 2)]) == {"A1"}
 
 
 def test_whether_everything_came_takes_who_tells_what_was_written() -> None:

@@ -148,12 +148,6 @@ def test_times_that_prove_nothing(topic: Topic, trouble: str) -> None:
     assert trouble in control_of([topic], []).trouble
 
 
-def test_a_history_of_one_group_is_about_no_other() -> None:
-    control = from_history("file", history([], "g"))
-    assert [control.is_about(one) for one in ("g", "h")] == [True, False]
-    assert Control().is_about("h")
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
 def test_another_file_is_refused(text: str) -> None:
     with pytest.raises(

@@ -71,12 +71,6 @@ def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
     assert "clean" not in done.stdout
 
 
-def test_one_part_alone_is_no_journal(tmp_path: Path) -> None:
-    _, second, *_ = written(tmp_path)
-    with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
-        list(read(second).entries)
-
-
 def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
     """What is cut off at the end of a part is missed: only of the last one can it be new."""
     _, second, *_ = written(tmp_path)
@@ -97,17 +91,6 @@ def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
     early = parts[2].read_text().splitlines(keepends=True)[:-2]
     (tmp_path / "early.journal").write_text("".join(early))
     assert numbers(tmp_path) == list(range(1, 41))
-
-
-def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
-    """They began at other times: no entry of one stands for one of the other."""
-    for number in range(2):
-        head = {"journal": 2, "member": "a", "group": "g", "at": 1.0 + number}
-        entry = {"n": 1, "at": 2.0, "e": "call", "op": "poll", "id": 1}
-        text = f"{json.dumps(head)}\n{json.dumps(entry)}\n"
-        (tmp_path / f"{number}.journal").write_text(text)
-    found, troubles = sources(sorted(tmp_path.iterdir()))
-    assert ([len(list(one.entries)) for one in found], troubles) == ([1, 1], [])
 
 
 def test_a_part_ends_with_its_age(tmp_path: Path) -> None:

@@ -111,11 +111,6 @@ def test_a_fault_ends_when_it_is_healed() -> None:
     assert [round(one.end - one.start, 1) for one in faults] == [0.1, 9.0]
 
 
-def test_an_ownership_that_was_lost_is_told() -> None:
-    told = Telling().assigned(TP).then("lost", partitions=[TP])
-    assert [one.is_lost for one in only_lane(told).owned] == [True]
-
-
 def _names(timeline: Timeline) -> Sequence[str]:
     return [f"{lane.case.topic}:{lane.case.partition}" for lane in timeline.lanes]
 

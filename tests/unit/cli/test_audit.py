@@ -136,18 +136,6 @@ def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
     assert "no journal names a partition" in done.stderr
 
 
-def test_a_clean_end_takes_who_tells_what_was_written(tmp_path: Path) -> None:
-    """Status 2: --drained without producers' journals, or the topic, knows of no record."""
-    folder = written(tmp_path, [Telling("a").assigned(TP).poll(TP, 0, 5)])
-    assert run(folder).exit_code == 0
-    done = run(folder, "--drained")
-    assert done.exit_code == 2
-    assert "A2  orders:0 of g  could not be judged: nothing says what" in done.stdout
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
-    (folder / "p.journal").write_text(producer.text())
-    assert run(folder, "--drained").exit_code == 0
-
-
 def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
     """Status 2: nobody read what was acknowledged, or no journal says so."""
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
