@@ -123,25 +123,6 @@ class Checker:
         return Group(self._settings, {one.name: one.holds for one in members}, tracks)
 
 
-def check(
-    journals: Iterable[Source], settings: Settings | None = None
-) -> dict[Address, Result]:
-    """
-    Return what is found about every group and partition that the journals name.
-
-    Args:
-        journals: the journals of all members and producers.
-        settings: the assumptions.
-
-    Raises:
-        JournalError: a journal is broken somewhere.
-    """
-    checker = Checker(settings or Settings())
-    for journal in journals:
-        checker.read(journal)
-    return checker.results()
-
-
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     """
     Return the cases that entries are about, and the addresses whose entries each needs.

@@ -11,11 +11,10 @@ from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, Read, read
+from tests.harness.audit.telling import Line, Read, check, read
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways

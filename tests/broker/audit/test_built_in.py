@@ -16,7 +16,6 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli import against, records
 from safeconsumer.cli.against import topic_journal
@@ -24,7 +23,7 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
-from tests.harness.audit.telling import Line, Read, findings_of, read
+from tests.harness.audit.telling import Line, Read, check, findings_of, read
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
 

@@ -23,12 +23,11 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, findings_of, read
+from tests.harness.audit.telling import Line, check, findings_of, read
 from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
@@ -19,7 +18,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
 from tests.harness.audit.bad import BAD, DRAINED, GOOD, TP, Fleet
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, check
 from tests.harness.listing import each
 
 

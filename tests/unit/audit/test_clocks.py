@@ -1,10 +1,9 @@
 """Members' clocks are compared with the broker's: no wrong clock convicts, none acquits."""
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, check
 from tests.harness.listing import each
 
 HELD = (2000.0, 2900.0)  # when the group is held, in these tests

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.control import (
     Control,
     Record,
@@ -22,7 +21,7 @@ from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, check
 from tests.harness.group.lab import GROUP_TOPIC, OPS
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from itertools import cycle, groupby, permutations
 from operator import itemgetter
 
-from safeconsumer.audit.checker import Checker, check, needs_of, written_to
+from safeconsumer.audit.checker import Checker, needs_of, written_to
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import split
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Telling, parsed
+from tests.harness.audit.telling import Telling, check, parsed
 from tests.harness.listing import each
 from tests.unit.audit.test_checker import expected
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
@@ -12,7 +11,7 @@ from safeconsumer.audit.timeline.data import Lane, Level, Timeline
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, check
 from tests.harness.listing import each
 
 TP, OTHER = "orders:0", "orders:1"
