@@ -292,6 +292,8 @@ class Recorder:
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
+        if not self._has_ended:
+            self.writer.flush()  # what waits is something new
         if self._committed == (by_name, self.writer.number):
             return lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
