@@ -186,11 +186,6 @@ def reasons(served: Served) -> list[str]:
         return [str(one.hold.reason) for one in operator.standing()[0] if one.hold]
 
 
-def past(served: Served) -> list[bool]:
-    """Return for each record of the topics whether it holds something."""
-    return [one.hold is not None for one in served.state.snapshot().history()]
-
-
 @pytest.mark.embedded_broker
 def test_what_stands_is_read_before_it_is_replaced(
     team: Team, committed: Served, monkeypatch: pytest.MonkeyPatch

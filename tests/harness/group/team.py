@@ -1,6 +1,5 @@
 """A consumer group under control, and its operator, on whatever broker there is."""
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
@@ -130,11 +129,6 @@ class Team:
         """The settings of members that report often."""
         return self.with_settings(status_interval=0.3)
 
-    def silence(self, consumer: SafeConsumer) -> None:
-        """Let a member say nothing any more, as if its process was killed."""
-        control: Any = consumer._safe_control
-        control._reporter._say = lambda **_: None
-
     def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
         return lambda: consumer.assignment() == set(self.partitions)
 
@@ -179,13 +173,3 @@ class Team:
 
     def write_raw(self, topic: str, key: bytes | None, value: bytes | None) -> Any:  # noqa: ANN401 - a future
         return self.writer.send(topic, key=key, value=value, partition=0)
-
-
-def control_threads() -> list[str]:
-    """Return the names of threads that group control has running."""
-    return [
-        one.name
-        for one in threading.enumerate()
-        if one.name in {"safeconsumer-control", "safeconsumer-status"}
-        or "-control" in one.name
-    ]
