@@ -1,4 +1,4 @@
-"""``safeconsumer run`` at a broker: a login that is refused, a group that obeys."""
+"""``safeconsumer run`` at a broker: a group that obeys, partitions that are added."""
 
 import uuid
 from collections.abc import Callable
@@ -10,36 +10,8 @@ import pytest
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import launched
 from tests.broker.cli.test_run import SECONDS, Program, ended, stopped
-from tests.harness.brokers import choice
-from tests.harness.group.secured import PASSWORDS, SecuredBroker
 
 pytestmark = pytest.mark.any_broker
-
-
-@pytest.mark.skipif(
-    choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
-)
-def test_a_wrong_password_is_named(tmp_path: Path) -> None:
-    """Status 4, and one line with the user; the password is in none."""
-    (tmp_path / "handlers.py").write_text("def noting(consumer): pass\n")
-    with SecuredBroker() as broker:
-        (tmp_path / "client.properties").write_text(
-            f"bootstrap.servers={broker.bootstrap}\n"
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
-            f'required username="member" password="{PASSWORDS["operator"]}";\n'
-        )
-        asked = (
-            "run",
-            "handlers:noting",
-            "t",
-            "--group=g",
-            "--config=client.properties",
-        )
-        told = ended(launched(tmp_path, *asked), Status.REFUSED)
-    assert "refuses the login" in told
-    assert "the user is member" in told
-    assert PASSWORDS["operator"] not in told
 
 
 def test_an_operators_hold_is_obeyed(
