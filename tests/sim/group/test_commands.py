@@ -326,28 +326,6 @@ def test_one_cause_is_one_problem(team: Team) -> None:
         assert f"there is no topic {team.settings.operator_topic}: safe" in line
 
 
-@played()
-def test_doctor_finds_what_is_wrong(team: Team) -> None:
-    """And says what to do; the status tells a script."""
-    plain = team.subscribed("plain", control=None)
-    poll_until(plain, team.has_all(plain))
-    team.write_raw(
-        team.settings.operator_topic,
-        f"2\0{team.group}\0x\0new:kind:y".encode(),
-        b'{"v":2}',
-    ).get(10)
-    with Polled(plain):
-        ended = run(team, "doctor", "--group", team.group)
-    assert ended.exit_code == Status.FAILED
-    assert "settings are right" in ended.stdout
-    assert "new:kind:y operator:x" in ended.stdout
-    assert "plain on " in ended.stdout
-    assert (
-        "does not report: a plain client, which obeys no hold, or one that ended over "
-        "a minute ago"
-    ) in ended.stdout
-
-
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
 @played()
 def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:

@@ -57,6 +57,9 @@ def test_a_password_is_not_printed() -> None:
         ("security.protocol", "did you mean security_protocol?"),
         ("quux", "no setting 'quux'"),
         ("group_id", "group_id cannot be set"),
+        ("acks", "acks cannot be set"),
+        ("enable_idempotence", "enable_idempotence cannot be set"),
+        ("retries", "retries cannot be set"),
     ],
 )
 def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
