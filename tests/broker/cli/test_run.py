@@ -7,6 +7,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,16 +274,6 @@ def _start(line: str) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.any_broker
-def test_a_topic_that_does_not_exist(program: Program) -> None:
-    """Status 1 with its name, and it is not made."""
-    program.topic = missing = f"{program.topic}-missing"
-    for _ in range(2):
-        process = program.start()
-        told = ended(process, Status.FAILED)
-        assert f"topic does not exist: {missing};" in told
-
-
 def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     """130, as of every command."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
@@ -313,9 +304,23 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
         login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
 
 
-def test_no_broker(tmp_path: Path) -> None:
-    """Status 3."""
-    (tmp_path / "handlers.py").write_text(HANDLERS)
-    asking = ("run", "handlers:noting", "t", "--bootstrap=127.0.0.1:1", "--group=g")
-    told = ended(launched(tmp_path, *asking), Status.UNREACHABLE)
-    assert "no answer from the broker" in told
+@pytest.mark.any_broker
+def test_an_operators_hold_is_obeyed(program: Program) -> None:
+    """``run --control`` takes part: ``wait quiet`` hears from it that it obeys."""
+    where = (
+        f"--bootstrap={program.bootstrap}",
+        f"--topic-prefix=p-{uuid.uuid4().hex[:8]}-",
+    )
+
+    def done(*arguments: str) -> None:
+        ended(launched(program.folder, *arguments, *where), Status.DONE)
+
+    done("control", "init")
+    program.connection = where
+    program.produce(b"v")
+    process = program.start("handlers:noting", "--control")
+    program.wait_seen(1)
+    group = f"--group=g-{program.topic}"
+    done("pause", program.topic, "--reason=test", group)
+    done("wait", "quiet", "--timeout=30s", group)
+    stopped(process)
