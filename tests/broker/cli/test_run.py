@@ -28,8 +28,7 @@ import threading
 import time
 from pathlib import Path
 
-from kafka import KafkaProducer
-from safeconsumer import DeadLetter, Drain, Retry, Worker
+from safeconsumer import Drain, Retry, Worker
 
 def note(record, context):
     with open("seen", "a") as file:
@@ -39,13 +38,6 @@ def note(record, context):
     if record.value == b"bad":
         raise ValueError("planted")
 
-class Invalid(Exception):
-    pass
-
-def refuse(record, context):
-    note(record, context)
-    raise Invalid
-
 async def wait(record, context):
     note(record, context)
 
@@ -54,11 +46,6 @@ def noting(consumer):
 
 def waiting(consumer):
     return Worker(consumer, wait, executor="asyncio", retry=Retry(attempts=1))
-
-def refusing(consumer):
-    producer = KafkaProducer(bootstrap_servers=consumer.config["bootstrap_servers"])
-    letters = DeadLetter(producer, Path("letters").read_text())
-    return Worker(consumer, refuse, retry=Retry(attempts=1), dead_letter=letters)
 
 def hasty(consumer):
     return Worker(consumer, note, drain=Drain(shutdown=0.1))
