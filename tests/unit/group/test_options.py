@@ -258,12 +258,14 @@ def test_nobody_answers() -> None:
 @each(
     ("servers", "said"),
     [
-        *((one, "is not HOST:PORT") for one in ("here:abc", "a:9092,b:0", "c:65536")),
-        *(
-            (one, "is not HOST:PORT")
-            for one in ("d:", "http://kafka:9092", "https://k")
-        ),
-        *((one, "--bootstrap HOST:PORT") for one in (",", " , ")),
+        ("here:abc", "is not HOST:PORT"),
+        ("a:9092,b:0", "is not HOST:PORT"),
+        ("c:65536", "is not HOST:PORT"),
+        ("d:", "is not HOST:PORT"),
+        ("http://kafka:9092", "is not HOST:PORT"),
+        ("https://kafka", "is not HOST:PORT"),
+        (",", "--bootstrap HOST:PORT"),
+        (" , ", "--bootstrap HOST:PORT"),
     ],
 )
 def test_a_bad_address_is_one_line(servers: str, said: str) -> None:
@@ -272,20 +274,22 @@ def test_a_bad_address_is_one_line(servers: str, said: str) -> None:
     assert said in ended.stderr
 
 
+NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
+
+
 @each(
     ("properties", "said"),
     [
         (
             # It is the file that lacks something: an option was given.
             b"security.protocol=PLAINTEXT",
-            "safeconsumer: no cluster given: FILE has no bootstrap.servers; add it, or "
-            "use --bootstrap HOST:PORT\n",
+            "no cluster given: FILE has no bootstrap.servers; add it, or use --bootstrap",
         ),
         (b"\xff\xfe\x00", "FILE cannot be read"),
-        (b"security.protocol=SASL", "security.protocol=SASL is not one of PLAINTEXT"),
-        (b"sasl.mechanism=plain", "sasl.mechanism=plain is not one of"),
+        (NOBODY + b"security.protocol=SASL", "SASL is not one of PLAINTEXT"),
+        (NOBODY + b"sasl.mechanism=plain", "sasl.mechanism=plain is not one of"),
         (
-            b"ssl.truststore.location=/no/ca.pem",
+            NOBODY + b"ssl.truststore.location=/no/ca.pem",
             "the file /no/ca.pem does not exist or cannot be read",
         ),
     ],
@@ -295,8 +299,7 @@ def test_a_file_is_looked_at_before_a_broker(
 ) -> None:
     """kafka-python asserts some, and for a missing file it tries again for 5 s."""
     file = tmp_path / "client.properties"
-    is_named = b"PLAINTEXT" not in properties
-    file.write_bytes(b"bootstrap.servers=127.0.0.1:1\n" * is_named + properties)
+    file.write_bytes(properties)
     ended = run("history", "--config", str(file))
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
     assert said.replace("FILE", str(file)) in ended.stderr
