@@ -1,15 +1,10 @@
 """What an operator is told, against what members do."""
 
-import socket
-
 import confluent_kafka
 import pytest
-from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import waiting, watching
-from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.errors import Status
 from safeconsumer.group.backlog import Pace
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
@@ -59,22 +54,6 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
             assert committed
     finally:
         consumer.close()
-
-
-@pytest.mark.timeout(25)
-def test_a_wait_on_a_frozen_broker_ends_in_time() -> None:
-    """Two seconds were half a minute; each try is its own, so it is told once."""
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        port = frozen.getsockname()[1]
-        ended = CliRunner().invoke(
-            safeconsumer,
-            [
-                *("wait", "quiet", "--group", "g", "--timeout", "2s"),
-                *("--bootstrap", f"127.0.0.1:{port}"),
-            ],
-        )
-    assert ended.exit_code == Status.UNREACHABLE
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.embedded_broker

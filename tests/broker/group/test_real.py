@@ -16,7 +16,6 @@ from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.history import entries
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.holds.ledger import PauseLedger
@@ -236,38 +235,6 @@ def pour(team: Team, over: threading.Event) -> None:
             team.producer.send(
                 team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
             )
-
-
-def test_what_members_keep_after_a_loss_is_told(team: Team) -> None:
-    """Who is there too, with the topic gone; by which names, once it is made anew."""
-    consumer = team.subscribed("keeper", control=team.quick)
-    team.settled(consumer)
-    name = team.settings.operator_topic
-    team.operator_holds(f"{team.topic}:0")
-    poll_until(consumer, lambda: len(consumer.paused()) == 1)
-    with Operator(team.broker.client_config, team.quick) as operator:
-
-        def reported(state: str, kept: int) -> bool:
-            told = [
-                (one.state, len(one.kept)) for one in operator.look(team.group).reports
-            ]
-            return told == [(state, kept)]
-
-        delete(team, name)
-        poll_until(consumer, lambda: reported("unavailable", 0))
-        seen = operator.look(team.group)
-        assert (seen.ends, [one.client_id for one in seen.reports]) == (
-            None,
-            ["keeper"],
-        )
-        assert name in "".join(seen.unread)
-        create(team, name, topics.HOLDS_SETTINGS)
-        poll_until(consumer, lambda: reported("ready", 1))
-        (found,) = Judge(operator.look(team.group)).members
-    assert found.report is not None
-    (kept,) = found.report.kept
-    assert (kept.owner, kept.scope) == ("operator:alice", f"{team.topic}:0")
-    assert kept.line.startswith(f"{team.topic}:0 held by operator:alice, since ")
 
 
 @pytest.mark.contract("G6")

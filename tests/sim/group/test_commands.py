@@ -140,23 +140,6 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
 
 
 @played()
-def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
-    """And ``status`` without a group is ``groups``."""
-    consumer = team.subscribed()
-    team.settled(consumer)
-    with Polled(consumer):
-        none = run(team, "groups", "--held")
-        assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
-        team.operator_holds(team.topic)
-        (held,) = json.loads(run(team, "groups", "--held", "-o", "json").stdout)
-        every = json.loads(run(team, "status", "-o", "json").stdout)
-    assert (held["group"], held["holds"]) == (team.group, 1)
-    assert held["group"] in [one["group"] for one in every]
-    refused = run(team, "status", "--watch")
-    assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
-
-
-@played()
 def test_doctor_does_not_know_the_group(team: Team) -> None:
     team.settled(team.subscribed())
     ended = run(team, "doctor", "--group", f"{team.group}x")

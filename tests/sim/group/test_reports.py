@@ -95,21 +95,14 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
 
 
 @played()
-def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
-    """The error says what was acknowledged; nothing half-done stays."""
+def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
+    """Nothing, or a hold for good, which does not turn into one that ends."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
     assert consumer.holds() == ()
-
-
-@played()
-def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
-    """A hold for good does not turn into one that ends."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
     consumer.pause_group(team.topic, reason="for good")
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError):
