@@ -127,19 +127,19 @@ def test_what_any_broker_can_answer_is_asked_of_another(
 def test_lags_are_of_partitions_that_answer(lab: Lab, *, is_frozen: bool) -> None:
     """One broker of two that was down ended every command, and all the console shows."""
     operator = groups(lab)
-    there, away, gone = (*lab.topic("u", 2, records=9), *lab.topic("gone"))
-    for number, tp in enumerate((there, away, gone)):
-        lab.cluster.lead(*tp, (1, _DOWN, 1)[number])
+    there, away = lab.topic("u", 2, records=9)
+    several = (there, away, *lab.topic("gone"))
+    for tp in several:
+        lab.cluster.lead(tp.topic, tp.partition, _DOWN if tp == away else 1)
     consumer = KafkaConsumer(**lab.settings(group_id="here"))
-    ends = dict.fromkeys((there, away, gone), OffsetAndMetadata(5, "", -1))
-    consumer.commit(ends)
+    consumer.commit(dict.fromkeys(several, OffsetAndMetadata(5, "", -1)))
     consumer.close()
     lab.cluster.delete_topic("gone")
     lose(lab, is_frozen=is_frozen)
     with operator.looking() as looking:
         lags = looking.look("here").lags
         assert lags == {TopicPartition("t", 0): 3, there: 4}
-        assert looking.written_since(dict.fromkeys(ends, 5.0)) == {there: 9}
+        assert looking.written_since(dict.fromkeys(several, 5.0)) == {there: 9}
 
 
 @simulated(seeds=2, nodes=3)
