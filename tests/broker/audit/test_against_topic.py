@@ -22,6 +22,7 @@ def against_topic(clients: Clients, folder: Path) -> Result:
     return CliRunner().invoke(safeconsumer, ["audit", str(folder), *where])
 
 
+@pytest.mark.contract("S5")
 @pytest.mark.any_broker
 @pytest.mark.parametrize(
     ("deleted", "read", "said"),

@@ -62,6 +62,7 @@ def has(got: dict[Any, list[int]], count: int) -> Callable[[], bool]:
     return lambda: sum(map(len, got.values())) >= count
 
 
+@pytest.mark.contract("S5")
 @pytest.mark.any_broker
 def test_a_consumers_life_is_written_down_and_clean(
     clients: Clients, tmp_path: Path
