@@ -38,7 +38,7 @@ def _snappy(section: memoryview) -> Buffer:
     while at < len(section):
         (size,) = _SIZE.unpack_from(section, at)
         at += _SIZE.size
-        if not 0 < size <= len(section) - at:
+        if size < 0:
             raise ValueError(size)
         blocks.append(codecs.snappy.decompress(section[at : at + size]))
         at += size

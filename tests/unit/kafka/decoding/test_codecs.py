@@ -97,6 +97,14 @@ def test_snappy_whose_block_has_another_size(size: int) -> None:
     assert _read(2, section) == (20 if size > len(section) else 0)
 
 
+def test_snappy_whose_blocks_are_counted_from_the_end() -> None:
+    """A size that leads before the beginning, and from there to the end."""
+    framed = codecs.snappy_encode(PLAIN)
+    last = struct.pack(">i", 10_000) + snappy.compress(b"")
+    size = -len(framed[:20]) - len(last)
+    assert _read(2, framed[:16] + struct.pack(">i", size) + framed[20:] + last) == 0
+
+
 @each(
     "options",
     [
