@@ -1,29 +1,31 @@
 """Shows the journal entries around the one that proves a violation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from safeconsumer.audit.entries import Entry, Other
-from safeconsumer.audit.loading import JournalSet
 
 _BEFORE, _AFTER = 6, 3
 _SHOWN = 8  # of a long list
 
 
-def around(journals: JournalSet, group: str, member: str, number: int) -> Iterator[str]:
+Near = Callable[[str, int, int], Iterable[Entry | Other]]
+
+
+def around(near: Near, group: str, member: str, number: int) -> Iterator[str]:
     """
     Yield lines about the entries around one, which begins with ``>``.
 
     Args:
-        journals: the journals, of which one is the member's.
+        near: returns the entries of a member from one number to another.
         group: the group in which the member was judged.
         member: the member.
         number: the number of the entry.
     """
     of = f" of {group}" if group else ""
     yield f"  {member}{of}"
-    for entry in journals.near(member, number - _BEFORE, number + _AFTER):
+    for entry in near(member, number - _BEFORE, number + _AFTER):
         mark = ">" if entry.n == number else " "
         yield f"  {mark} {entry.n:>6}  {entry.at:.3f}  {_text(entry)}"
 

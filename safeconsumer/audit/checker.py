@@ -78,9 +78,9 @@ class Checker:
             )
         return known.read(entries)
 
-    def _wrote(self, member: str, entry: Acked | Kept) -> None:
+    def _wrote(self, entry: Acked | Kept) -> None:
         tp = tp_of(entry.tp)
-        self._written.setdefault(tp, fleet.Acknowledged()).add(member, entry)
+        self._written.setdefault(tp, fleet.Acknowledged()).add(entry)
 
     def results(self) -> dict[Address, Result]:
         """Return what was found about each case, once all journals were read."""
@@ -121,25 +121,6 @@ class Checker:
             for tp, track in one.tracks.items():
                 tracks.setdefault(tp, {})[one.name] = track
         return Group(self._settings, {one.name: one.holds for one in members}, tracks)
-
-
-def check(
-    journals: Iterable[Source], settings: Settings | None = None
-) -> dict[Address, Result]:
-    """
-    Return what is found about every group and partition that the journals name.
-
-    Args:
-        journals: the journals of all members and producers.
-        settings: the assumptions.
-
-    Raises:
-        JournalError: a journal is broken somewhere.
-    """
-    checker = Checker(settings or Settings())
-    for journal in journals:
-        checker.read(journal)
-    return checker.results()
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

@@ -10,7 +10,7 @@ counts once it is acknowledged.
 from attrs import define
 
 from safeconsumer.audit.entries import Call, Return
-from safeconsumer.audit.findings import Finding, Subject
+from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.ownerships import Commits, Epoch
 
 _NOT_OWNED = "committed without owning it"
@@ -44,9 +44,9 @@ class CommitRule:
 
     Args:
         subject: the member and the partition.
+        findings: takes what is wrong with them.
 
     Attributes:
-        findings: what is wrong with them.
         unplaced: acknowledged commits at positions that nobody knew, each with its
             ownership.
         strays: its commits before it first had the partition.
@@ -56,9 +56,9 @@ class CommitRule:
         departed_in: the generation that revoked the partition last, if that is known.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, findings: Findings) -> None:
         self._subject = subject
-        self.findings: list[Finding] = []
+        self._findings = findings
         self._asked: dict[object, _Asked] = {}
         self._up_to = -1  # in this ownership, since the last seek
         self.unplaced: list[tuple[Epoch, int]] = []
@@ -97,7 +97,7 @@ class CommitRule:
                 if the position is not known.
             is_owned: whether the partition is owned.
         """
-        self._of(epoch).add(entry.at, offset, is_sure=False)
+        self._of(epoch).add(offset, is_sure=False)
         is_placed = position is not None
         asked = _Asked(offset, epoch, is_owned, self.seeks, is_placed)
         self._asked[entry.id] = asked
@@ -115,7 +115,7 @@ class CommitRule:
             return
         if asked is None:
             asked = _Asked(offset, epoch, was_owned=False, seeks=0, is_placed=True)
-        self._of(asked.epoch).add(entry.at, offset, is_sure=True)
+        self._of(asked.epoch).add(offset, is_sure=True)
         if asked.epoch is not None and asked.was_owned:
             self._acknowledged(asked, asked.epoch, epoch)
             if not (asked.is_placed or asked.fault):
@@ -141,4 +141,4 @@ class CommitRule:
             # in between nobody owns the partition, and its old owner may commit.
             self.late.append((self.departed_in, found))
         else:
-            self.findings.append(found)
+            self._findings.add(found)

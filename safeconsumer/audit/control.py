@@ -13,6 +13,7 @@ before that only which holds stood.
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -264,6 +265,31 @@ def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
             )
     found = [*over, *standing.values()]
     return tuple(sorted(found, key=lambda span: (span.start, span.holder, span.scope)))
+
+
+def history_in(path: str | os.PathLike[str]) -> Control:
+    """
+    Read a file that ``safeconsumer history -o json`` wrote, or a pipe to which it writes.
+
+    Raises:
+        JournalError: it cannot be read, or is something else; a pipe to which nobody
+            writes is empty.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=_at_once) as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the history cannot be read: {error}"
+        raise JournalError(message) from error
+    return from_history(os.fspath(path), text)
+
+
+def _at_once(path: str, flags: int) -> int:
+    # Opening a pipe would wait for somebody to write to it.
+    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "set_blocking"):  # not on Windows
+        os.set_blocking(file, True)
+    return file
 
 
 def from_history(name: str, text: str) -> Control:

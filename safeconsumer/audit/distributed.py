@@ -223,9 +223,6 @@ def _report(
 
     return {
         "opened": len(given.opened),
-        "refused": given.refused,
-        "readable": [named(str(one)) for one in given.readable],
-        "unreadable": [named(str(one)) for one in given.unreadable],
         "troubles": [named(one) for one in troubles],
     }
 

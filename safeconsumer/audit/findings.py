@@ -1,10 +1,12 @@
 """Defines the judge's findings and the evidence on which they rest."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer.audit.entries import Entry
+from safeconsumer.audit.ownerships import Moments
 from safeconsumer.audit.reading import TopicPartition
 
 
@@ -58,6 +60,7 @@ class Finding:
         basis: the kind of evidence.
         at: when it happened, seconds since the epoch; None if no moment is known.
         entry: the number of the entry that shows it; None if several entries do.
+        more: when the same was done again, with the numbers of the entries that show it.
     """
 
     check: str
@@ -68,6 +71,33 @@ class Finding:
     basis: Basis
     at: float | None = None
     entry: int | None = None
+    more: Moments = field(factory=Moments)
+
+    @property
+    def each(self) -> "Iterator[Finding]":
+        """It, and what was done again, each by itself."""
+        yield self if not self.more else evolve(self, more=Moments())
+        for at, entry in self.more:
+            said = f"entry {entry}: as in entry {self.entry}"
+            told = evolve(self, at=at, entry=entry, offset=None, evidence=said)
+            yield evolve(told, more=Moments())
+
+
+class Findings:
+    """What one member did with one partition; of each check the first is kept in full."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Finding] = {}
+
+    def add(self, found: Finding) -> None:
+        """Add what an entry of its journal shows."""
+        first = self._first.setdefault(found.check, found)
+        if first is not found:
+            first.more.add(found.at or 0.0, found.entry or 0)
+
+    def __iter__(self) -> Iterator[Finding]:
+        """Yield one for each check."""
+        return iter(self._first.values())
 
 
 @frozen

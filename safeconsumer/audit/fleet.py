@@ -7,7 +7,7 @@ members with holds of their group.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from attrs import define, field
 
@@ -26,31 +26,27 @@ class Acknowledged:
     Records that producers got acknowledged, or that were found in a topic.
 
     Attributes:
-        told: their offsets, by the member that reported them, without their times.
-        least: the first offset of the log that was read; older records are unknown.
+        told: their offsets, as members reported them.
+        kept: the first offset of the log that was read; older records are unknown. None
+            if none was read.
     """
 
-    told: dict[str, Spans] = field(factory=dict)
-    least: int = 0
+    told: Spans = field(factory=Spans)
+    kept: int | None = None
 
-    def add(self, member: str, entry: Acked | Kept) -> None:
-        """Add a run that a member reported, or the first offset of the log."""
+    def add(self, entry: Acked | Kept) -> None:
+        """Add a run that was reported, or the first offset of the log."""
         if isinstance(entry, Kept):
-            self.least = max(self.least, entry.first)
-            return
-        known = self.told.setdefault(member, Spans())
-        known.add(entry.first, entry.last + 1)
+            self.kept = max(self.kept or 0, entry.first)
+        else:
+            self.told.add(entry.first, entry.last + 1)
 
     @property
     def untold(self) -> int:
         """The offset below which nothing says what was written; 0 if everything is known."""
-        told_from = min((start for start, _ in self.runs), default=self.least)
-        return self.least if told_from >= self.least else 0
-
-    @property
-    def runs(self) -> Iterator[Span]:
-        """The offsets of the records, without their times."""
-        return chain.from_iterable(self.told.values())
+        least = self.kept or 0
+        told_from = min(self.told.starts, default=least)
+        return least if told_from >= least else 0
 
 
 def missing(
@@ -62,7 +58,8 @@ def missing(
     Members without a group share nothing: each must deliver all records between its
     first position and its last record; once drained, they must have delivered all of
     them together.
-    What the application skipped by a seek, or the client's reset rule, is not missing.
+    What the application skipped by a seek is not missing, nor what the client's reset
+    rule skipped, unless the log still has it.
     """
     if not case.group and not is_drained:
         for member in members.values():
@@ -79,10 +76,10 @@ def _missing(
     is_drained: bool,
 ) -> Iterator[Finding]:
     epochs = [epoch for one in members for epoch in one.epochs]
-    written = merged(acknowledged.runs)
+    written = merged(acknowledged.told)
     # Within an ownership, a missing record looks like an offset without a record.
     untold = acknowledged.untold if written else math.inf
-    skips = skipped(epochs)
+    skips = skipped(epochs, acknowledged.kept)
     passed = merged([*positions(epochs), *skips]) if untold else ()
     for (_, end), (start, _) in pairwise(passed):
         if end < untold:
@@ -109,9 +106,16 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
     return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
-def skipped(epochs: Sequence[Epoch]) -> Spans:
+def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
+    """Return what the client's reset rule skipped, where the log begins behind it."""
+    spans = (span for one in epochs for span in one.deleted)
+    return merged(span for span in spans if kept is None or span[0] < kept)
+
+
+def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     """Return what a seek, or the client's reset rule, skipped."""
     found = [span for one in epochs for span in one.skipped]
+    found += deleted(epochs, kept)
     # A seek before anything came skips what lies between all others and its target.
     sought = {one.runs[0].start for one in epochs if one.was_sought and one.runs}
     end = 0
@@ -128,7 +132,8 @@ def not_done(
     """
     Yield the records that no handler completed (W5), if there are workers.
 
-    For a member without a worker, delivered records count as completed.
+    For a member without a worker, delivered records count as completed. What a worker
+    gave up because its program went beyond it is for those who get it after that.
     """
     parts = list(members.values())
     if not any(one.is_working for one in parts):
@@ -137,12 +142,22 @@ def not_done(
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
     workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
-    deleted = merged(span for epoch in workers for span in epoch.deleted)
-    came = uncovered(merged(span for one in workers for span in one.came), deleted)
-    written = uncovered(merged(acknowledged.runs), skipped([*plain, *workers]))
+    passed = [one for one in workers if one.passed]
+    stay = merged(span for one in workers for span in _came_to_stay(one, passed))
+    skips = [
+        *skipped([*plain, *workers], acknowledged.kept),
+        *(span for one in passed for span in one.passed),
+    ]
+    written = uncovered(merged(acknowledged.told), merged(skips))
+    came = uncovered(stay, deleted(workers, acknowledged.kept))
     for start, end in uncovered(merged([*written, *came]), covered):
         said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
+
+
+def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:
+    since = [span for one in passed if one.is_since(epoch) for span in one.passed]
+    return uncovered(merged(epoch.came), merged(since)) if since else epoch.came
 
 
 def _of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:

@@ -95,22 +95,22 @@ class Handlers:
         self._open -= self._left
         self._goes_back(start)
 
-    def dropped(self, entry: Dropped) -> None:
-        """Note that the worker gave up what it had before it noticed a seek."""
+    def dropped(self, entry: Dropped) -> set[int]:
+        """Follow a worker that gives up what it had before an offset; return that."""
         self._left |= {one for one in self._open if one < entry.before}
         self._open -= self._left
         self._lanes.clear()
+        return {one for one in self._left if one < entry.before}
 
     def delivered(self, entry: Deliver) -> None:
         """Expect the records of a run to be handled."""
         if self._next is not None and entry.start < self._next:
             self._goes_back(entry.start)
-        self._next, at = entry.next, entry.first
-        for start, end in (*(entry.gaps or ()), (entry.last + 1, 0)):
-            came = range(at, start)
+        self._next = entry.next
+        for start, end in entry.spans:
+            came = range(start, end)
             self._open.update(came)
             self._left.difference_update(came)
-            at = end
 
     def _goes_back(self, start: int) -> None:
         self._lanes = {

@@ -1,12 +1,10 @@
 """Opens the journals in files, judges them in this process, and names what it cannot read."""
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
 
 from attrs import frozen
 
@@ -19,26 +17,6 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Source, sources
 from safeconsumer.errors import JournalError
 
-_PART_NUMBER = re.compile(r"\.\d{6}$")
-
-
-class JournalSet(Protocol):
-    """Journals that can be judged, here or on Spark."""
-
-    def __len__(self) -> int:
-        """How many journals there are."""
-
-    def partitions(self) -> set[TopicPartition]:
-        """Return every partition that the journals name."""
-
-    def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
-        """Return the entries of a member from one number to another."""
-
-    def judged(
-        self, settings: Settings, more: Sequence[Source] = ()
-    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-        """Return one row per check and case, and why some journals could not be read."""
-
 
 @frozen(kw_only=True)
 class Journals:
@@ -48,25 +26,14 @@ class Journals:
     Attributes:
         opened: the journals that can be read, at least in part.
         troubles: what cannot be read, and why.
-        readable: the journals of which a file can be read, by the files' names.
-        unreadable: the same, of which a file cannot be read.
-        refused: how many journals are left out because another has their name.
     """
 
     opened: Sequence[Joined]
     troubles: Sequence[str]
-    readable: frozenset[Path] = frozenset()
-    unreadable: frozenset[Path] = frozenset()
-    refused: int = 0
-
-    @property
-    def lost(self) -> int:
-        """How many journals cannot be read at all."""
-        return self.refused + len(self.unreadable - self.readable)
 
     def __len__(self) -> int:
-        """How many journals there are, without those in folders that cannot be listed."""
-        return len(self.opened) + self.lost
+        """How many journals can be read, at least in part."""
+        return len(self.opened)
 
     def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
         """Return the entries of a member from one number to another."""
@@ -127,7 +94,6 @@ def open_files(paths: Sequence[Path], troubles: Sequence[str] = ()) -> Journals:
     """
     found, unread = sources(paths)
     troubles = [*troubles, *unread]
-    names = {name for one in found for name in one.names}
     opened: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for journal in found:
@@ -138,15 +104,7 @@ def open_files(paths: Sequence[Path], troubles: Sequence[str] = ()) -> Journals:
             troubles.append(
                 f"there is another journal of a process with the name {journal.member}"
             )
-    return Journals(
-        opened=opened,
-        troubles=troubles,
-        readable=frozenset(_first_part(Path(name)) for name in names),
-        unreadable=frozenset(
-            _first_part(one) for one in paths if str(one) not in names
-        ),
-        refused=len(found) - len(opened),
-    )
+    return Journals(opened=opened, troubles=troubles)
 
 
 def files(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
@@ -177,8 +135,3 @@ def _empty(given: Iterable[Path], journals: Iterable[Path]) -> list[str]:
         for path in given
         if path.is_dir() and path not in known and os.access(path, os.R_OK | os.X_OK)
     ]
-
-
-def _first_part(path: Path) -> Path:
-    # The journal to which a later part belongs: its name says so if nothing else does.
-    return path.with_name(_PART_NUMBER.sub("", path.stem))

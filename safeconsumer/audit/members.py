@@ -84,7 +84,7 @@ class Member:
         group: str,
         *,
         only: TopicPartition | None = None,
-        written: Callable[[str, Acked | Kept], None],
+        written: Callable[[Acked | Kept], None],
         keeps_moments: bool = True,
         watch: Watch | None = None,
     ) -> None:
@@ -189,7 +189,7 @@ class Member:
 
     def _wrote(self, entry: Acked | Kept) -> None:
         if self._only in {None, entry.tp}:
-            self._written(self.name, entry)
+            self._written(entry)
 
     # ------------------------------------------------------------ of several
 

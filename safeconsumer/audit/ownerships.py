@@ -4,6 +4,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import compress
 
 from attrs import Factory, define, field
 
@@ -38,6 +39,18 @@ class Moments:
         self.at.append(at)
         self.offset.append(offset)
 
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        """Yield the time and the offset of each."""
+        return zip(self.at, self.offset, strict=True)
+
+    def split(self, count: int) -> "tuple[Moments, Moments]":
+        """Return the first ones, and the others."""
+        first = Moments(self.at[:count], self.offset[:count])
+        return first, Moments(self.at[count:], self.offset[count:])
+
     def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
         """Yield the events between two moments."""
         for number in range(bisect_right(self.at, start), len(self.at)):
@@ -48,28 +61,15 @@ class Moments:
 
 @define
 class Commits:
-    """Requested commits and their answers, in order; each takes seventeen bytes."""
+    """Requested commits and their answers, in order; each takes nine bytes."""
 
-    at: "array[float]" = field(factory=lambda: array("d"))
     offset: "array[int]" = field(factory=lambda: array("q"))
     is_sure: bytearray = field(factory=bytearray)
 
-    def add(self, at: float, offset: int, *, is_sure: bool) -> None:
+    def add(self, offset: int, *, is_sure: bool) -> None:
         """Add a commit; without an answer it may still have been done."""
-        self.at.append(at)
         self.offset.append(offset)
         self.is_sure.append(is_sure)
-
-    def __iter__(self) -> Iterator[tuple[float, int, bool]]:
-        """Yield the time and offset of each, and whether it was answered."""
-        return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
-
-    def until(self, at: float) -> "Commits":
-        """Return the commits up to a moment."""
-        if not self.at or self.at[-1] <= at:
-            return self
-        end = bisect_right(self.at, at)
-        return Commits(self.at[:end], self.offset[:end], self.is_sure[:end])
 
     def lowest(self, before: int | None) -> int | None:
         """
@@ -87,7 +87,7 @@ class Commits:
     @property
     def least(self) -> int | None:
         """The lowest offset that was certainly committed."""
-        return min((offset for _, offset, sure in self if sure), default=None)
+        return min(compress(self.offset, self.is_sure), default=None)
 
     @property
     def most(self) -> int:
@@ -108,9 +108,11 @@ class Epoch:
         first: when its first record came, and the offset; records of a peek count,
             too. None: no record came.
         came: the offsets of its records, without those that the position skipped.
-        skipped: offsets that the application, or the client's reset rule, skipped.
+        skipped: offsets that the application skipped.
         began_at: the position where it stood first; None if it is not known.
-        deleted: the part of them that the reset rule skipped.
+        deleted: offsets that the client's reset rule skipped.
+        passed: offsets of records that a worker gave up because a seek of its program
+            went beyond them, and that have not come again in it.
         commits: the commits that were asked for in it, or soon after.
         was_assigned: whether an entry reports its begin; if not, records just came.
         seeks: how many successful seeks came before its first record.
@@ -135,6 +137,7 @@ class Epoch:
     skipped: Spans = field(factory=Spans)
     began_at: int | None = None
     deleted: Spans = field(factory=Spans)
+    passed: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0
@@ -158,6 +161,13 @@ class Epoch:
             return False
         is_same = generation == self.generation >= 0
         return is_same or generation == self.generation + 1
+
+    def is_since(self, other: "Epoch") -> bool:
+        """Return whether it is that ownership, or is known to be a later one."""
+        if self.member == other.member:
+            return self.at >= other.at
+        both = [(one.generation or 0, one.at) for one in (self, other)]
+        return self.is_numbered and other.is_numbered and both[0] > both[1]
 
     @property
     def end(self) -> int:

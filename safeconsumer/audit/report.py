@@ -92,7 +92,7 @@ def _row(result: Result, name: str) -> Row:
         return row
     return evolve(
         row,
-        violations=len(own),
+        violations=sum(1 + len(one.more) for one in own),
         offset=own[0].offset,
         member=own[0].member,
         evidence=own[0].evidence,

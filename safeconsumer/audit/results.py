@@ -1,22 +1,11 @@
-"""
-Judges what all members did with one partition together, and what that rests on.
-
-The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
-ownership has no gap; A4, an ownership does not step back, and none begins after the
-committed offset; A5, nothing is committed that was not delivered; A6, records that are
-delivered twice were not committed; G2, nothing is delivered that is held for the group,
-once its members know of the hold.
-
-For workers, whose handlers are journaled: W4, nothing is committed beyond what is
-complete; W5, every record is completed in the end, once per ownership; W7, records of a
-lane are handled one at a time, in order; W10, no handler begins on held records.
-"""
+"""Judges what all members did with one partition together, and what that rests on."""
 
 import math
 from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 
 from attrs import evolve, field, frozen
 
@@ -53,6 +42,9 @@ _UNTOLD = (
     "nothing says what was written: that takes producers' journals, or the topic "
     "(audit --against-topic)"
 )
+
+# Why A2 is not judged where a position was out of range.
+_UNKEPT = "only the topic says where its log begins (audit --against-topic)"
 
 # What a clean result rests on; for A4, A6 and W10 this depends on what is known.
 _BASES: Mapping[str, Basis] = {
@@ -92,7 +84,7 @@ class Result:
 
     Attributes:
         case: the consumer group and the partition.
-        findings: every broken promise.
+        findings: every broken promise; what a member did again is counted with it.
         group_holds: when the partition was held for the group.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
@@ -103,6 +95,11 @@ class Result:
     group_holds: tuple[Bounds, ...] = ()
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
+
+    @property
+    def every(self) -> Iterator[Finding]:
+        """What was done again, too."""
+        return chain.from_iterable(one.each for one in self.findings)
 
 
 @frozen(slots=False)
@@ -234,7 +231,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
         else:
             unjudged.setdefault(*one)
     moot = {"A2", "A4", "A6", *dict(_unseen_commits(case.tracks))} & unjudged.keys()
-    if case.settings.is_drained and (untold := _untold(case, written)):
+    if untold := _untold(case, written):
         unjudged.setdefault("A2", untold)
     holds = tuple(one for one in case.bounds if case.covers(one.span.scope))
     bases = {**_BASES, "A4": basis, "A6": basis}
@@ -327,8 +324,8 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
-        if one.was_reset:
-            yield "A4", one.was_reset
+        if "A4" in one.was_reset:
+            yield "A4", one.was_reset["A4"]
     if _is_recreated(case):
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
@@ -340,6 +337,13 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
 
 
 def _untold(case: Case, written: Container[str]) -> str:
+    # Losses that were found are losses nevertheless.
+    if case.acknowledged.kept is None:
+        for one in case.tracks.values():
+            if "A2" in one.was_reset:
+                return f"{one.was_reset['A2']}: {_UNKEPT}"
+    if not case.settings.is_drained:
+        return ""
     # Whether everything came cannot be told from what came.
     if not case.acknowledged.told and case.case.topic not in written:
         return _UNTOLD

@@ -134,11 +134,6 @@ class Joined:
         self.member, self.group, self.began, _ = _place(parts[0])
 
     @property
-    def names(self) -> Sequence[str]:
-        """The names of its parts."""
-        return [part.name for part in self._parts]
-
-    @property
     def entries(self) -> Iterator[Entry | Other]:
         """
         Its entries in order; those that several parts have, as copies, count once.
@@ -177,17 +172,6 @@ def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
             return tail
         if entry.n > last:
             yield entry
-
-
-def opened(path: Path) -> Joined:
-    """
-    Return the journal in a file; its entries are read when they are asked for.
-
-    Raises:
-        JournalError: it cannot be read, or is of another version. Faults further on are
-            found and reported while it is read.
-    """
-    return Joined([_file(path)])
 
 
 def sources(paths: Iterable[Path]) -> tuple[list[Joined], list[str]]:

@@ -29,10 +29,11 @@ from safeconsumer.audit.entries import (
     Ownership,
     Return,
 )
-from safeconsumer.audit.findings import Finding, Subject
+from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
 from safeconsumer.audit.holding import Departure, Holds, Placed
 from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
+from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
 from safeconsumer.journal.format import tp_text
 
@@ -81,7 +82,7 @@ class Track:
         commits: its commits.
         delivered: when polls returned records, with the first offset of each.
         lags: how long after their append records came.
-        was_reset: why its position may be wrong, or "".
+        was_reset: resets of its position, by the check that they may hide something of.
         generations: the generations in which the member gained the partition.
     """
 
@@ -92,9 +93,9 @@ class Track:
         self.case, self.member = subject.case, subject.member
         self._holds = holds
         self._keeps_moments = keeps_moments
-        self._findings: list[Finding] = []
+        self._findings = Findings()
         self._held = WhileHeld(subject, holds)
-        self.commits = CommitRule(subject)
+        self.commits = CommitRule(subject, self._findings)
         self.handled = Handlers(self._find)
         self.epochs: list[Epoch] = []
         self.position: int | None = None
@@ -103,7 +104,7 @@ class Track:
         self.is_working = False
         self.delivered = Moments()
         self.lags = Lags()
-        self.was_reset = ""
+        self.was_reset: dict[str, str] = {}
         self.generations: set[int] = set()
         self._peeked = -1  # the offset up to which peeked records will come again
         self._came_last = 0  # the entry of the last delivery
@@ -119,15 +120,16 @@ class Track:
         )  # seeks whose records came before their return
         self._also = -1  # where it may stand, too: before or after a seek, who knows
         self._left_at: int | None = None  # where a seek, or a reset, left from
+        self._aim = -1.0  # of the last seek in this ownership
 
     def findings(self) -> Iterator[Finding]:
         """Yield the promises that it broke by itself, once the journal has ended."""
         yield from self._findings
-        yield from self.commits.findings
         yield from self._held.findings()
 
     def end(self, at: float) -> None:
         """Note when the journal has ended."""
+        self._keep_what_runs()
         if self.is_owned:
             self.epochs[-1].over = at
 
@@ -135,7 +137,7 @@ class Track:
         self, check: str, entry: Entry, offset: int | None, evidence: str
     ) -> None:
         found = self._subject.finding(check, entry, offset, evidence)
-        self._findings.append(found)
+        self._findings.add(found)
 
     @property
     def _latest(self) -> Epoch | None:
@@ -158,7 +160,7 @@ class Track:
         self.handled.gained(is_given_back=is_given_back)
         self.epochs.append(began)
         self.is_owned = True
-        self._peeked = -1
+        self._peeked = self._aim = -1
         self._left.clear()
         self.commits.gained()
         self._leave(None)
@@ -202,7 +204,6 @@ class Track:
         epoch, _ = self._seeking.pop(entry.id, (None, None))
         if entry.ok is False:
             return
-        self.handled.sought(offset)
         if epoch is not None and epoch is self._latest:
             if entry.id in self._reached:
                 self._reached.discard(entry.id)
@@ -213,6 +214,8 @@ class Track:
     def _go_to(self, epoch: Epoch, offset: int | None) -> None:
         epoch.seeks += not epoch.runs
         self.commits.sought()
+        self.handled.sought(offset)
+        self._aim = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset)
@@ -222,21 +225,22 @@ class Track:
         Follow a position that no seek had named.
 
         In the middle of an ownership it is the client's reset rule that sets one, when
-        the position is out of range. What it passes over is not lost by the client;
-        that it has to go back is its own word, and makes A4 unjudged.
+        the position is out of range: that is its own word. Back, it makes A4 unjudged;
+        forward, A2, unless the topic shows where its log begins.
         """
         if not self.is_owned or self._seeking:
             return
         before, offset = self.position, entry.offset
+        self._aim = min(self._aim, offset)
         if before is not None and offset != before:
             runs = self.epochs[-1].runs
-            if offset < before and runs and runs[-1].end == before:  # no seek since
-                self.was_reset = (
+            if offset > before or (runs and runs[-1].end == before):  # no seek since
+                self.was_reset["A2" if offset > before else "A4"] = (
                     f"{self.member} says in entry {entry.n} that the position was reset "
                     f"from {before} to {offset}"
                 )
             self.epochs[-1].deleted.add(before, offset)
-            self._leave(before)
+            self._leave(None)
         if self.position is None:
             self._stand_at(offset)
 
@@ -306,6 +310,8 @@ class Track:
             self._go_on(entry.start, entry.next, entry.at)
         if self.is_working:
             self.handled.delivered(entry)
+            if epoch.passed:
+                epoch.passed = merged(uncovered(epoch.passed, merged(entry.spans)))
         elif epoch.came.ends[-1] == entry.next == self.position:
             self._run, self._ends = epoch.runs[-1], epoch.came.ends
 
@@ -334,11 +340,8 @@ class Track:
 
     @staticmethod
     def _add_records(epoch: Epoch, entry: Deliver) -> None:
-        at = entry.first
-        for start, end in entry.gaps or ():
-            epoch.came.add(at, start)
-            at = end
-        epoch.came.add(at, entry.last + 1)
+        for start, end in entry.spans:
+            epoch.came.add(start, end)
 
     # ------------------------------------------------------------ commits
 
@@ -370,6 +373,7 @@ class Track:
         """Note that a worker's handlers get the records from here on."""
         self.is_working = True
         self._run = None
+        self._keep_what_runs()
         self.handled.works()
 
     def began(self, entry: Handle) -> None:
@@ -386,5 +390,19 @@ class Track:
         self.handled.completed(entry)
 
     def dropped(self, entry: Dropped) -> None:
-        """Follow a worker that gives up records."""
-        self.handled.dropped(entry)
+        """
+        Follow a worker that gives up records.
+
+        It is right to where its program sought past them: what a reset goes back over
+        is the worker's to do.
+        """
+        end = min(self._aim, entry.before)
+        gone = ((one, one + 1) for one in self.handled.dropped(entry) if one < end)
+        for epoch in self.epochs[-1:]:
+            epoch.passed = merged([*epoch.passed, *gone])
+
+    def _keep_what_runs(self) -> None:
+        # What a handler has is not passed over, unless it comes to an end.
+        runs = merged((one, one + 1) for one in self.handled.at_work())
+        for epoch in self.epochs:
+            epoch.passed = merged(uncovered(epoch.passed, runs))

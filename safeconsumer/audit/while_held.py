@@ -14,12 +14,13 @@ lifted or expired may be written late, and then withdraws what was found because
 
 from collections.abc import Iterable, Iterator
 
-from attrs import define
+from attrs import define, evolve, field
 
-from safeconsumer.audit.entries import Deliver, Handle, Lift
+from safeconsumer.audit.entries import Deliver, Entry, Handle, Lift
 from safeconsumer.audit.findings import Finding, Subject
 from safeconsumer.audit.handled import offsets_of
 from safeconsumer.audit.holding import Departure, Holds, Key, Placed
+from safeconsumer.audit.ownerships import Moments
 from safeconsumer.journal.format import tp_text
 
 # Holds with which a worker limits its input; its handlers go on (W9).
@@ -35,14 +36,38 @@ _WORKERS_OWN = frozenset(
 
 
 @define(eq=False)
-class _Doubt:
-    """A violation, unless a later entry shows that the holds had ended before."""
+class _Doubts:
+    """
+    Violations under the same holds, unless a later entry shows that these had ended.
+
+    Attributes:
+        what: what the first one did, with its offset.
+        when: when each was done, with the number of its entry.
+    """
 
     check: str
-    entry: Deliver | Handle
-    offset: int
-    what: str
     holds: list[Placed]
+    what: str
+    offset: int | None
+    when: Moments = field(factory=Moments)
+
+    def without(self, lift: Lift, gone: Departure | None) -> "Iterator[_Doubts]":
+        """Yield what is left of them once a hold is said to have ended."""
+        key: Key = lift.scope, lift.owner or ""
+        others = [one for one in self.holds if one.key != key]
+        hold = next((one for one in self.holds if one.key == key), None)
+        if hold is None:
+            yield self
+            return
+        ends = (hold.is_over(lift, gone, n, at) for at, n in self.when)
+        count = next((number for number, over in enumerate(ends) if over), None)
+        before, after = self.when.split(len(self.when) if count is None else count)
+        if before:
+            yield evolve(self, when=before)
+        if after and others:
+            what, *_ = self.what.split() if before else [self.what]
+            offset = None if before else self.offset
+            yield _Doubts(self.check, others, what, offset, after)
 
 
 class WhileHeld:
@@ -59,7 +84,8 @@ class WhileHeld:
         self._tp = subject.case.tp
         self._name = tp_text(self._tp)
         self._holds = holds
-        self._doubts: list[_Doubt] = []
+        self._doubts: list[_Doubts] = []
+        self._last: dict[str, _Doubts] = {}  # of each check
         self._started: set[tuple[int, int]] = set()
 
     def delivered(self, entry: Deliver, called: int) -> None:
@@ -67,7 +93,7 @@ class WhileHeld:
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"
-            self._doubts.append(_Doubt("A1", entry, entry.first, what, held))
+            self._doubt(_Doubts("A1", held, what, entry.first), entry)
 
     def placed(self, hold: Placed, at_work: Iterable[int]) -> None:
         """Note handlers of which the begin is known already when a hold is placed."""
@@ -82,7 +108,14 @@ class WhileHeld:
         ]
         if held:
             what = f"began {entry.offset}"
-            self._doubts.append(_Doubt("W10", entry, entry.offset, what, held))
+            self._doubt(_Doubts("W10", held, what, entry.offset), entry)
+
+    def _doubt(self, new: _Doubts, entry: Deliver | Handle) -> None:
+        last = self._last.get(new.check)
+        if last is None or last.holds != new.holds:
+            last = self._last[new.check] = new
+            self._doubts.append(new)
+        last.when.add(entry.at, entry.n)
 
     def _ran(self, hold: Placed, entry: Handle) -> bool:
         offsets = offsets_of(entry)
@@ -95,19 +128,17 @@ class WhileHeld:
 
     def lifted(self, entry: Lift, gone: Departure | None) -> None:
         """Withdraw what was allowed because a hold had ended by then."""
-        key: Key = entry.scope, entry.owner or ""
-        for one in self._doubts:
-            done = one.entry
-            one.holds = [
-                hold
-                for hold in one.holds
-                if hold.key != key or not hold.is_over(entry, gone, done.n, done.at)
-            ]
-        self._doubts = [one for one in self._doubts if one.holds]
+        self._doubts = [
+            left for one in self._doubts for left in one.without(entry, gone)
+        ]
+        self._last.clear()
 
     def findings(self) -> Iterator[Finding]:
         """Yield what was not withdrawn, once the journal has ended."""
         for one in self._doubts:
-            hold = one.holds[0]
+            hold, (first, more) = one.holds[0], one.when.split(1)
+            ((at, number),) = first
             evidence = f"{one.what} while {hold.scope} was held by {hold.owner}"
-            yield self._subject.finding(one.check, one.entry, one.offset, evidence)
+            entry = Entry(n=number, at=at)
+            found = self._subject.finding(one.check, entry, one.offset, evidence)
+            yield evolve(found, more=more)

@@ -57,15 +57,12 @@ class TopicJournal:
         """
         Return the acknowledgements that the producers would have; may be called again.
 
-        Before them stands where logs begin, as far as that tells more.
+        Before them stands where logs begin.
         """
         number = 0
-        there = {topic for topic, _ in self._found}
         for tp, first in self._begins.items():
-            # Of a topic without a record this alone tells that it was read.
-            if first or tp[0] not in there:
-                number += 1
-                yield Kept(n=number, at=self._at, tp=tp_text(tp), first=first)
+            number += 1
+            yield Kept(n=number, at=self._at, tp=tp_text(tp), first=first)
         for tp, spans in self._found.items():
             for start, end in spans:
                 number += 1

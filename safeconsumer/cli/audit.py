@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from attrs import evolve
 
 from safeconsumer.audit.around import around
-from safeconsumer.audit.loading import JournalSet, load
+from safeconsumer.audit.loading import Journals, load
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
@@ -28,6 +28,13 @@ from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
+
+if TYPE_CHECKING:
+    from safeconsumer.spark.auditing import SparkJournals
+
+    Given: TypeAlias = Journals | SparkJournals
+
+_MANY = 10  # partitions that a check has a line for each of
 
 Shown = Mapping[Row, Sequence[str]]
 
@@ -144,7 +151,7 @@ def _with_control(settings: Settings, connect: Connect) -> Settings:
 
 
 @contextmanager
-def _opened(journals: Sequence[str], master: str | None) -> Iterator[JournalSet]:
+def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
     if master is None:
         check_there(journals)
         yield load(map(Path, journals))
@@ -191,8 +198,12 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
 def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
     said: list[str] = []
     unjudged: dict[tuple[str, str], list[Row]] = {}
+    violated: dict[str, list[int]] = {}
     for row in rows:
+        counts = violated.setdefault(row.check, [])
         if row.violations:
+            counts.append(row.violations)
+        if row.violations and len(counts) <= _MANY:
             line = (
                 f"{row.check}  {_case(row)}  {row.violations} x, first by "
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
@@ -200,6 +211,10 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
             said += map(printable, (line, *shown.get(row, ())))
         if row.unjudged:
             unjudged.setdefault((row.check, row.unjudged), []).append(row)
+    for check, counts in violated.items():
+        if rest := counts[_MANY:]:
+            parts = counted(len(rest), "more partition")
+            said.append(f"{check}  {sum(rest):,} x in {parts} (--report has them all)")
     for (check, why), (first, *others) in unjudged.items():
         more = f" and {len(others):,} more" if others else ""
         line = f"{check}  {_case(first)}{more}  could not be judged: {why}"
@@ -207,8 +222,8 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
     # As in a timeline: what two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    counts = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
-    return [*said, f"{what}: {counts}"]
+    of = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
+    return [*said, f"{what}: {of}"]
 
 
 def _case(row: Row) -> str:
@@ -233,9 +248,9 @@ def _is_of(row: Row, only: tuple[str, int | None]) -> bool:
     return row.topic == topic and number in {None, row.partition}
 
 
-def _around(rows: Sequence[Row], given: JournalSet) -> Shown:
+def _around(rows: Sequence[Row], given: "Given") -> Shown:
     return {
-        row: tuple(around(given, row.group, row.member, row.entry))
+        row: tuple(around(given.near, row.group, row.member, row.entry))
         for row in rows
         if row.violations and row.entry is not None
     }

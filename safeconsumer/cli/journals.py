@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from safeconsumer.audit.control import Control, from_history
+from safeconsumer.audit.control import Control, history_in
 from safeconsumer.audit.reading import partition_of
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
@@ -102,8 +102,8 @@ def _control(
     if value is None:
         return None
     try:
-        return from_history(str(value), value.read_text("utf-8"))
-    except (JournalError, OSError, UnicodeDecodeError) as error:
+        return history_in(value)
+    except JournalError as error:
         raise click.BadParameter(str(error)) from error
 
 

@@ -123,12 +123,10 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         check_there(journals)
         page = _page()
         collector, given = Collector(settings), load(map(Path, journals))
-        troubles, unread = _read(collector, given)
+        troubles = _read(collector, given)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
-        trouble = "journals may be missing" if troubles else ""
-        if unread:
-            trouble = f"{counted(unread, 'journal')} cannot be read"
+        trouble = "journals are missing or broken" if troubles else ""
         found = collector.timeline(part)
         kind = output.suffix.lower()[1:]
         drawn = page.drawn(found, kind, trouble=trouble)
@@ -151,16 +149,15 @@ def _page() -> Any:  # noqa: ANN401 - a module of an extra
         raise CommandError(message) from None
 
 
-def _read(collector: Collector, given: Journals) -> tuple[list[str], int]:
-    # What is wrong, and how many journals cannot be read because of it.
-    troubles, unread = list(given.troubles), given.lost
+def _read(collector: Collector, given: Journals) -> list[str]:
+    # Returns what is wrong with them.
+    troubles = list(given.troubles)
     for journal in given.opened:
         try:
             collector.read(journal)
         except JournalError as error:
             troubles.append(str(error))
-            unread += 1
-    return troubles, unread
+    return troubles
 
 
 def _counts(found: Timeline, journals: int) -> str:

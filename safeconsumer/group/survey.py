@@ -1,5 +1,6 @@
 """Asks the cluster about groups: their members, what they have committed, their lags."""
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -329,8 +330,12 @@ def _answers(
 
 def _error_of(text: str | None) -> Exception | None:
     # kafka-python does not raise these errors: they are in the answer, as text.
-    kinds = (one for one in _COORDINATOR_ERRORS if one.__name__ in (text or ""))
-    return next(kinds, kafka_errors.KafkaError)(text) if text else None
+    if not text:
+        return None
+    code = re.match(r"\[Error (-?\d+)\]", text)
+    kind = kafka_errors.for_code(int(code[1])) if code else kafka_errors.KafkaError
+    error: Exception = kind(text.partition(": ")[2])
+    return error
 
 
 def _each(

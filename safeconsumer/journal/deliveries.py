@@ -63,8 +63,12 @@ class Deliveries:
             self._left.setdefault(name, []).append(self.next.get(name))
             if offset is not None:
                 self.next[name] = offset
+        known = {name for name, offset in offsets.items() if offset is not None}
         try:
             yield
+            for name in known:
+                if offsets[name] is None:  # another one has come meanwhile
+                    self.next.pop(name, None)
         except BaseException:
             for name in offsets:
                 before = self._left.get(name, [None])[-1]

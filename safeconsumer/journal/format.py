@@ -32,11 +32,12 @@ Of every consumer:
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit), ``id``, the same for
   both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed, while_assigned or plain), ``offsets`` (commit;
-  seek, null: the first or the next), ``ok`` false in a ``return`` if it failed. Of a
-  commit, ``call`` is written when the application calls, or where the client commits by
-  itself, and ``return`` when the answer is known; one that failed may have been done all
-  the same. A ``seek`` may also be the client's own: back to where records begin that are
-  written as delivered, and that the poll or step then could not return;
+  seek, null: the first, the next or, of seeks that overlap, any), ``ok`` false in a
+  ``return`` if it failed. Of a commit, ``call`` is written when the application calls,
+  or where the client commits by itself, and ``return`` when the answer is known; one
+  that failed may have been done all the same. A ``seek`` may also be the client's own:
+  back to where records begin that are written as delivered, and that the poll or step
+  then could not return;
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
   ``hold`` also ``written``, when the broker appended it to the control topic, and
   ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the

@@ -74,6 +74,8 @@ class Recorder:
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
+        self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
+        self._committed: object = None  # what, and the number of its answer's entry
         self._is_blind = False
         self._is_behind = False
         self._has_ended = False
@@ -253,12 +255,26 @@ class Recorder:
         """
         Write a ``seek``; None: to the first record of a partition, or the next.
 
+        Of seeks that overlap nobody knows which was last: they are written as of None.
+
         Raises:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        with self.calling("seek", {"offsets": by_name}), self._came.seeking(by_name):
-            yield
+        # Without a lock: a signal handler's would wait for a thread that waits for it.
+        others = [*self._seeking.values()]
+        self._seeking[id(by_name)] = by_name
+        for one in others:
+            for name in one.keys() & by_name.keys():
+                one[name] = by_name[name] = None
+        try:
+            with (
+                self.calling("seek", {"offsets": by_name}),
+                self._came.seeking(by_name),
+            ):
+                yield
+        finally:
+            del self._seeking[id(by_name)]
         for tp in offsets:
             self._again.pop(tp, None)
 
@@ -266,7 +282,9 @@ class Recorder:
         """
         Write that a commit is asked for; return what writes its result.
 
-        Before it stands how far positions moved without records.
+        Before it stands how far positions moved without records. If the same was
+        committed, and nothing was written since, it proves nothing new and is left out:
+        a client with nothing to do commits every five seconds.
 
         Raises:
             JournalError: it could not be written.
@@ -274,8 +292,19 @@ class Recorder:
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
+        if not self._has_ended:
+            self.writer.flush()  # what waits is something new
+        if self._committed == (by_name, self.writer.number):
+            return lambda **_: None
         answer = self._called("commit", {"offsets": by_name})
-        return lambda *, is_done: self._quietly(lambda: answer(is_done=is_done))
+        asked = self.writer.number
+
+        def answered(*, is_done: bool) -> None:
+            self._quietly(lambda: answer(is_done=is_done))
+            if is_done and self.writer.number == asked + 1:
+                self._committed = by_name, self.writer.number
+
+        return answered
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before, now = self._came.next.get(tp_text(tp)), self._position(tp)

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from safeconsumer.errors import MetricsSourceError, MissingExtraError
-from safeconsumer.metrics.reading import Readings
+from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import Metric, name_of, unit_of
 from safeconsumer.worker.durations import Histogram
 
@@ -107,12 +107,35 @@ def _observed_by(provider: Any) -> Readings:  # noqa: ANN401 - the API's, or an 
     found = _by_provider.setdefault(key, made)  # of two threads one makes them
     if found is made:
         meter = get_meter("safeconsumer", version("safeconsumer"), provider)
+        collected = _Collected(made)
         for metric in made.metrics:
-            _create(meter, metric, made)
+            _create(meter, metric, collected)
     return found
 
 
-def _create(meter: Meter, metric: Metric, readings: Readings) -> None:
+class _Collected:
+    """
+    The values of one collection, which asks for each once: they are read together.
+
+    Thread rules: the SDK's collections come one after the other.
+    """
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._samples: dict[str, tuple[Sample, ...]] = {}
+        self._asked: set[object] = set()
+
+    def samples(self, metric: Metric, asker: object) -> tuple[Sample, ...]:
+        """Return the values of a metric; who asks again begins the next collection."""
+        if asker in self._asked or not self._asked:
+            self._asked.clear()
+            found = self._readings.read(*self._readings.metrics)
+            self._samples = {one.name: samples for one, samples in found}
+        self._asked.add(asker)
+        return self._samples.get(metric.name, ())
+
+
+def _create(meter: Meter, metric: Metric, readings: _Collected) -> None:
     name, unit, meaning = name_of(metric), unit_of(metric), metric.meaning
     if metric.kind == "histogram":
         count = _observing(readings, metric, _count)
@@ -128,12 +151,11 @@ def _create(meter: Meter, metric: Metric, readings: Readings) -> None:
 
 
 def _observing(
-    readings: Readings, metric: Metric, of: Callable[[Any], float]
+    readings: _Collected, metric: Metric, of: Callable[[Any], float]
 ) -> _Observe:
     def observe(_options: CallbackOptions) -> Iterator[Observation]:
-        for _, samples in readings.read(metric):
-            for sample in samples:
-                yield Observation(of(sample.value), dict(sample.labels))
+        for sample in readings.samples(metric, observe):
+            yield Observation(of(sample.value), dict(sample.labels))
 
     return observe
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 from attrs import evolve
 
 from safeconsumer.audit import distributed
-from safeconsumer.audit.control import Control, from_history
+from safeconsumer.audit.control import history_in
 from safeconsumer.audit.distributed import ENTRIES, NEEDS, REPORT
 from safeconsumer.audit.entries import End, Entry, Other, decoded
 from safeconsumer.audit.reading import TopicPartition
@@ -79,7 +79,7 @@ def findings(
     """
     assumed = settings or Settings()
     if history is not None:
-        assumed = evolve(assumed, control=_control_in(Path(history)))
+        assumed = evolve(assumed, control=history_in(history))
     with _translated([path]):
         if not listed(spark, path):
             message = f"there is no journal in {path}"
@@ -88,15 +88,6 @@ def findings(
         answers = _answers(spark, _entries(spark, [path]), assumed)
         rows = f"explode(from_json(rows, 'array<struct<{FINDINGS}>>')) as row"
         return answers.selectExpr(rows).select("row.*")
-
-
-def _control_in(history: Path) -> Control:
-    try:
-        text = history.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"the history cannot be read: {error}"
-        raise JournalError(message) from error
-    return from_history(str(history), text)
 
 
 class SparkJournals:
@@ -140,12 +131,8 @@ class SparkJournals:
         self._entries.unpersist()
 
     def __len__(self) -> int:
-        """How many journals there are."""
-        reports = self._reports
-        unread = {name for one in reports for name in one["unreadable"]}
-        read = {name for one in reports for name in one["readable"]}
-        named = sum(int(one["opened"] + one["refused"]) for one in reports)
-        return named + len(unread - read)
+        """How many journals can be read, at least in part."""
+        return sum(int(one["opened"]) for one in self._reports)
 
     def partitions(self) -> set[TopicPartition]:
         """Return every partition that the journals name."""

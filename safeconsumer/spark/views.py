@@ -1,5 +1,6 @@
 """Makes SQL views of delivery journals: what was delivered, owned, held and committed."""
 
+import os
 from typing import Any
 
 from safeconsumer.audit.results import Settings
@@ -87,7 +88,13 @@ _SQL = {
 }
 
 
-def views(spark: Any, path: str, settings: Settings | None = None) -> None:  # noqa: ANN401 - pyspark is optional
+def views(
+    spark: Any,  # noqa: ANN401 - pyspark is optional
+    path: str,
+    settings: Settings | None = None,
+    *,
+    history: str | os.PathLike[str] | None = None,
+) -> None:
     """
     Make the views ``deliveries``, ``ownerships``, ``holds``, ``commits`` and ``findings``.
 
@@ -101,12 +108,15 @@ def views(spark: Any, path: str, settings: Settings | None = None) -> None:  # n
         spark: the session.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
+        history: as for :func:`~safeconsumer.spark.findings`.
 
     Raises:
-        JournalError: there is no journal at the path, or it cannot be read.
+        JournalError: there is no journal at the path, or it cannot be read, or the
+            history cannot.
         SparkSetupError: the session cannot read there.
     """
-    findings(spark, path, settings).createOrReplaceTempView("findings")
+    found = findings(spark, path, settings, history=history)
+    found.createOrReplaceTempView("findings")
     journals(spark, path).createOrReplaceTempView(_ENTRIES)
     for name, text in _SQL.items():
         spark.sql(text.format(entries=_ENTRIES)).createOrReplaceTempView(name)

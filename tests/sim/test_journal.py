@@ -11,11 +11,10 @@ from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, Read, read
+from tests.harness.audit.telling import Line, Read, check, read
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
@@ -60,6 +59,34 @@ def test_a_consumer_that_gets_nothing_writes_nothing(
     for _ in range(1000):
         assert reader.poll(0.01) == []
     assert len(journals(tmp_path)[0].lines) == before
+    reader.consumer.close()
+
+
+@simulated(seeds=1)
+def test_a_commit_that_changes_nothing_is_not_written(lab: Lab, tmp_path: Path) -> None:
+    """
+    The client makes one every five seconds, of all its partitions.
+
+    After a seek it may be wrong, and after a refusal nobody knows what is committed.
+    """
+    tp, _ = lab.topic("t", 2, records=5)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
+    reader.take(10)
+    for _ in range(300):
+        reader.poll(0.1)
+    commits = [one["offsets"] for one in of(tmp_path, "call")]
+    assert [sum(name in one for one in commits) for name in ("t:0", "t:1")] == [1, 1]
+    reader.consumer.seek(tp, 3)
+    reader.consumer.commit({tp: _at(5)})
+    assert [check for check, _ in faults(tmp_path)] == ["A5"]
+    before = len(of(tmp_path, "call"))
+    lab.cluster.fail("OffsetCommit", error=30, count=1)  # not authorized
+    for _ in range(3):
+        with suppress(KafkaError):
+            reader.consumer.commit({tp: _at(3)})
+    answers = [one["ok"] for one in of(tmp_path, "return")][before:]
+    assert answers == [False, None]
     reader.consumer.close()
 
 
@@ -193,6 +220,42 @@ def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> N
         consumer.seek(tp, lab.rng.randrange(190))
         lab.sleep(lab.rng.random() / 1000)
     consumer.close()
+    assert faults(tmp_path) == []
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("event", ["call", "return"])
+@pytest.mark.parametrize("is_handler", [False, True])
+@simulated(seeds=1)
+def test_of_seeks_that_overlap_nobody_knows_the_last(
+    lab: Lab,
+    tmp_path: Path,
+    is_handler: bool,  # noqa: FBT001 - a parameter
+    event: str,
+) -> None:
+    """On threads, or in a signal handler, before the first has moved it or after."""
+    (tp,) = lab.topic("t", records=200)
+    settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
+    reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
+    reader.take(10)
+    tell, moved = reader.consumer._safe_journal.tell, []
+
+    def interrupted(kind: str, fields: dict[str, object]) -> None:
+        if kind == "call":
+            tell(kind, fields)
+        if kind == event and not moved:
+            moved.append(fields)
+            second = threading.Thread(target=lambda: reader.consumer.seek(tp, 100))
+            second.run() if is_handler else second.start()
+            lab.sleep(1)
+        if kind != "call":
+            tell(kind, fields)
+
+    reader.consumer._safe_journal.tell = interrupted
+    reader.consumer.seek(tp, 50)
+    reader.take(10)
+    reader.consumer.close()
+    assert moved
     assert faults(tmp_path) == []
 
 

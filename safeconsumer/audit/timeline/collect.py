@@ -196,7 +196,7 @@ class Collector:
             )
             raise JournalError(message)
         lanes = [self._lane(results[case], window) for case in chosen]
-        found = sum(len(one.findings) for one in results.values())
+        found = sum(1 for one in results.values() for _ in one.every)
         groups = {case.group for case in chosen}
         members = [
             Process(
@@ -240,7 +240,8 @@ class Collector:
         ]
         epochs = [epoch for _, track in tracks for epoch in track.epochs]
         bound = [*_bound(result, epochs)]
-        is_wrong = _wrong(result.findings, bound)
+        findings = [*result.every]
+        is_wrong = _wrong(findings, bound)
         held = [one for seen, track in tracks for one in seen.held(track)]
         return Lane(
             case=case,
@@ -262,7 +263,7 @@ class Collector:
                 for seen, track in tracks
                 for run in seen.runs.get(tp_text(case.tp), ())
             ),
-            findings=window.inside(result.findings),
+            findings=window.inside(findings),
             unjudged=result.unjudged,
         )
 

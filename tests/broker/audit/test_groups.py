@@ -8,14 +8,13 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.stream import sources
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling, read
+from tests.harness.audit.telling import Telling, check, read
 from tests.harness.polling import poll_until
 
 

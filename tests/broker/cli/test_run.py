@@ -7,6 +7,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,7 @@ import threading
 import time
 from pathlib import Path
 
-from kafka import KafkaProducer
-from safeconsumer import DeadLetter, Drain, Retry, Worker
+from safeconsumer import Drain, Retry, Worker
 
 def note(record, context):
     with open("seen", "a") as file:
@@ -38,13 +38,6 @@ def note(record, context):
     if record.value == b"bad":
         raise ValueError("planted")
 
-class Invalid(Exception):
-    pass
-
-def refuse(record, context):
-    note(record, context)
-    raise Invalid
-
 async def wait(record, context):
     note(record, context)
 
@@ -53,11 +46,6 @@ def noting(consumer):
 
 def waiting(consumer):
     return Worker(consumer, wait, executor="asyncio", retry=Retry(attempts=1))
-
-def refusing(consumer):
-    producer = KafkaProducer(bootstrap_servers=consumer.config["bootstrap_servers"])
-    letters = DeadLetter(producer, Path("letters").read_text())
-    return Worker(consumer, refuse, retry=Retry(attempts=1), dead_letter=letters)
 
 def hasty(consumer):
     return Worker(consumer, note, drain=Drain(shutdown=0.1))
@@ -273,16 +261,6 @@ def _start(line: str) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.any_broker
-def test_a_topic_that_does_not_exist(program: Program) -> None:
-    """Status 1 with its name, and it is not made."""
-    program.topic = missing = f"{program.topic}-missing"
-    for _ in range(2):
-        process = program.start()
-        told = ended(process, Status.FAILED)
-        assert f"topic does not exist: {missing};" in told
-
-
 def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     """130, as of every command."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
@@ -313,9 +291,23 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
         login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
 
 
-def test_no_broker(tmp_path: Path) -> None:
-    """Status 3."""
-    (tmp_path / "handlers.py").write_text(HANDLERS)
-    asking = ("run", "handlers:noting", "t", "--bootstrap=127.0.0.1:1", "--group=g")
-    told = ended(launched(tmp_path, *asking), Status.UNREACHABLE)
-    assert "no answer from the broker" in told
+@pytest.mark.any_broker
+def test_an_operators_hold_is_obeyed(program: Program) -> None:
+    """``run --control`` takes part: ``wait quiet`` hears from it that it obeys."""
+    where = (
+        f"--bootstrap={program.bootstrap}",
+        f"--topic-prefix=p-{uuid.uuid4().hex[:8]}-",
+    )
+
+    def done(*arguments: str) -> None:
+        ended(launched(program.folder, *arguments, *where), Status.DONE)
+
+    done("control", "init")
+    program.connection = where
+    program.produce(b"v")
+    process = program.start("handlers:noting", "--control")
+    program.wait_seen(1)
+    group = f"--group=g-{program.topic}"
+    done("pause", program.topic, "--reason=test", group)
+    done("wait", "quiet", "--timeout=30s", group)
+    stopped(process)

@@ -39,7 +39,7 @@ def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
 
 
 def test_a_wrong_token_is_told_as_one(still: Served) -> None:
-    with still.stranger(authorization="Bearer wrong") as stranger:
+    with still.stranger(authorization=f"Bearer {TOKEN}x") as stranger:
         answer = stranger.get("/api/v1/groups")
     assert answer.status_code == 401
     assert answer.json()["title"] == "that token is not this console's"
@@ -95,8 +95,6 @@ def test_a_token_file_works_for_several(still: Served) -> None:
         with still.stranger() as browser:
             browser.get(still.lasting_link)
             assert browser.get("/").status_code == 200
-    with still.stranger(authorization=f"Bearer {TOKEN}x") as wrong:
-        assert wrong.get("/api/v1/groups").status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -463,26 +463,26 @@ def test_what_expired_is_marked_though_nobody_tells_the_time() -> None:
         assert ", expired <time" in page(served, "/history")
 
 
-def test_nothing_is_said_of_what_was_not_read() -> None:
-    """``[]`` would say that there is none."""
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (None, "the control topics are being read"),
+        (Trouble("It cannot be read.", "do this"), "It cannot be read. do this"),
+    ],
+)
+def test_nothing_is_said_of_what_was_not_read(
+    trouble: Trouble | None, said: str
+) -> None:
+    """``[]`` would say that there is none; programs are told what to do, too."""
     unread = groups()
-    unread.known = evolve(unread.known, is_complete=False)
+    unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
     with writing(unread) as (served, _), served.client() as client:
         for path in ("groups", "holds", f"holds?group={HELD}", "ready"):
-            assert client.get(f"/api/v1/{path}").status_code == 503
+            answer = client.get(f"/api/v1/{path}")
+            assert (answer.status_code, answer.json()["detail"]) == (503, said)
         told = client.get("/history").text
     assert "What was held is unknown" in told
     assert "no record of any hold" not in told
-
-
-def test_programs_are_told_what_to_do_too() -> None:
-    unread = groups()
-    trouble = Trouble("The cluster cannot be read.", "safeconsumer control init")
-    unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
-    with writing(unread) as (served, _), served.client() as client:
-        for path in ("groups", "holds", "ready"):
-            told = client.get(f"/api/v1/{path}").json()["detail"]
-            assert told == "The cluster cannot be read. safeconsumer control init"
 
 
 def test_a_group_s_name_may_end_with_a_blank() -> None:

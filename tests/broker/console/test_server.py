@@ -52,25 +52,6 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         until_level(served, group, "flows")
 
 
-@pytest.mark.any_broker
-def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
-    """It obeys nothing and says nothing: nobody can tell."""
-    members = settled(team, "a", plain=("plain",))
-    with Polled(*members):
-        until_settled(served, team.group, members=2, reporting=1)
-        wish = {"group": team.group, "scopes": "@all", "reason": "db"}
-        assert any(
-            one["level"] == "alarm"
-            and one["sentence"].startswith("would not obey: plain does not report")
-            for one in served.plan(**wish)["points"]
-        )
-        assert served.pause(**wish).status_code == 200
-        wait_for(lambda: row_of(served, team.group)["quiet"] == 2, "the other member")
-        row = row_of(served, team.group)
-        assert row["level"] == "unknown"
-        assert "plain does not report" in row["sentence"]
-
-
 @pytest.mark.embedded_broker
 def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     team: Team, served: Served
@@ -184,11 +165,6 @@ def reasons(served: Served) -> list[str]:
     """Return why what stands is held, as the topic has it."""
     with served.state.commands.lend() as operator:
         return [str(one.hold.reason) for one in operator.standing()[0] if one.hold]
-
-
-def past(served: Served) -> list[bool]:
-    """Return for each record of the topics whether it holds something."""
-    return [one.hold is not None for one in served.state.snapshot().history()]
 
 
 @pytest.mark.embedded_broker

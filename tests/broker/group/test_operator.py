@@ -1,57 +1,21 @@
 """What an operator is told, against what members do."""
 
-import socket
-from typing import Any
-
 import confluent_kafka
 import pytest
-from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import waiting
-from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.errors import Status
+from safeconsumer.cli import waiting, watching
+from safeconsumer.group.backlog import Pace
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.scope import Everything
 from tests.harness.group.team import Team
-from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
-HOUR_MS = 3_600_000
 # Of clients whose requests do not end before a test's time does.
-PATIENT = {"request_timeout_ms": HOUR_MS, "connections_max_idle_ms": 2 * HOUR_MS}
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.parametrize("is_held", [True, False])
-def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
-    """The last record by offset counts, for members and operators alike."""
-    consumer = team.subscribed(control=team.quick)
-    team.settled(consumer)
-    now_ms = 1_700_000_000_000
-    hold = ControlHold("1", "test", None)
-    team.write_at(now_ms, None if is_held else hold)
-    team.write_at(now_ms - HOUR_MS, hold if is_held else None)
-    end = {team.settings.operator_topic: 2}
-    with Operator(team.broker.client_config, team.quick) as operator:
-
-        def has_heard() -> bool:
-            return any(end.items() <= one.applied.items() for one in reports())
-
-        def reports() -> tuple[Any, ...]:
-            return operator.look(team.group).reports
-
-        poll_until(consumer, has_heard)
-        assert bool(consumer.paused()) is is_held
-        assert [one.holds for one in reports()] == [int(is_held)]
-        standing, _ = operator.standing(team.group)
-        assert [one.hold is not None for one in standing] == [True] * is_held
-        past = operator.records(team.group)
-        assert [one.hold is not None for one in past] == [not is_held, is_held]
+PATIENT = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000}
 
 
 @pytest.mark.real_broker
@@ -90,22 +54,6 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
             assert committed
     finally:
         consumer.close()
-
-
-@pytest.mark.timeout(25)
-def test_a_wait_on_a_frozen_broker_ends_in_time() -> None:
-    """Two seconds were half a minute; each try is its own, so it is told once."""
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        port = frozen.getsockname()[1]
-        ended = CliRunner().invoke(
-            safeconsumer,
-            [
-                *("wait", "quiet", "--group", "g", "--timeout", "2s"),
-                *("--bootstrap", f"127.0.0.1:{port}"),
-            ],
-        )
-    assert ended.exit_code == Status.UNREACHABLE
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.embedded_broker
@@ -151,6 +99,24 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
         finally:
             team.broker.unfreeze()
         assert asked
+
+
+@pytest.mark.embedded_broker
+def test_a_broker_that_freezes_between_a_look_and_what_waits(team: Team) -> None:
+    """``status --watch`` went on for 30 s, and what was seen before was shown as new."""
+    team.operator_holds(team.topic)
+    member = team.subscribed()
+    team.settled(member)
+    member.commit()
+    base = {**team.broker.client_config, **PATIENT}
+    with Operator(base, team.quick) as operator:
+        seen = operator.look(team.group, timeout=20.0)
+        team.broker.freeze()
+        try:
+            with pytest.raises(KafkaTimeoutError):
+                watching._backlog(operator, seen, Pace(), 2.0)
+        finally:
+            team.broker.unfreeze()
 
 
 @pytest.mark.any_broker

@@ -1,6 +1,7 @@
 """Control topics and what brokers do to them: policies, deletion, compaction."""
 
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -11,13 +12,13 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import ControlWriteError
-from safeconsumer.group import clients, topics, wire
+from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.history import entries
-from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.holds.ledger import PauseLedger
 from tests.harness.group.team import LIMIT, Team
 from tests.harness.polling import poll_until
 from tests.harness.waiting import retried, wait_for
@@ -236,52 +237,23 @@ def pour(team: Team, over: threading.Event) -> None:
             )
 
 
-def test_a_record_without_a_time_is_a_hold(team: Team) -> None:
-    """As a producer may write where the topic does not set the broker's time."""
-    name = f"timeless-{team.group}"
-    team.create(name, {**topics.HOLDS_SETTINGS, "message.timestamp.type": "CreateTime"})
-    settings = team.with_settings(operator_topic=name)
-    key = wire.encode_key(wire.ControlKey(team.group, "old", "@all"))
-    value = wire.encode_hold(wire.ControlHold("1", None, 600_000))
-    team.writer.send(name, key=key, value=value, partition=0, timestamp_ms=-1).get(
-        LIMIT
+@pytest.mark.contract("G6")
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_a_member_with_a_wrong_clock(
+    team: Team, ahead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends what is over, and keeps what is not, by the broker's clock."""
+    team.operator_holds(f"{team.topic}:0", for_=0.001)
+    began = time.monotonic()
+    team.operator_holds(f"{team.topic}:1", for_=600)
+    defaults = PauseLedger.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "wall", lambda: time.time() + ahead)
+    consumer = team.subscribed(control=team.quick)
+    got: dict[TopicPartition, list[int]] = {}
+    one_is_held = {team.partitions[1]}
+    poll_until(
+        consumer, lambda: consumer.paused() == one_is_held and bool(got), got=got
     )
-    consumer = team.subscribed(control=settings)
-    assert team.settled(consumer) == {}
-    (hold,) = consumer.holds()
-    assert hold.owner == "operator:old"
-    with Operator(team.broker.client_config, settings) as operator:
-        (standing,), _ = operator.standing(team.group)
-    assert (standing.at, standing.expires_at) == (None, None)
-
-
-def test_what_members_keep_after_a_loss_is_told(team: Team) -> None:
-    """Who is there too, with the topic gone; by which names, once it is made anew."""
-    consumer = team.subscribed("keeper", control=team.quick)
-    team.settled(consumer)
-    name = team.settings.operator_topic
-    team.operator_holds(f"{team.topic}:0")
-    poll_until(consumer, lambda: len(consumer.paused()) == 1)
-    with Operator(team.broker.client_config, team.quick) as operator:
-
-        def reported(state: str, kept: int) -> bool:
-            told = [
-                (one.state, len(one.kept)) for one in operator.look(team.group).reports
-            ]
-            return told == [(state, kept)]
-
-        delete(team, name)
-        poll_until(consumer, lambda: reported("unavailable", 0))
-        seen = operator.look(team.group)
-        assert (seen.ends, [one.client_id for one in seen.reports]) == (
-            None,
-            ["keeper"],
-        )
-        assert name in "".join(seen.unread)
-        create(team, name, topics.HOLDS_SETTINGS)
-        poll_until(consumer, lambda: reported("ready", 1))
-        (found,) = Judge(operator.look(team.group)).members
-    assert found.report is not None
-    (kept,) = found.report.kept
-    assert (kept.owner, kept.scope) == ("operator:alice", f"{team.topic}:0")
-    assert kept.line.startswith(f"{team.topic}:0 held by operator:alice, since ")
+    (hold,) = (one for one in consumer.holds() if one.deadline is not None)
+    assert began + 600 <= hold.deadline <= time.monotonic() + 600.5
+    assert team.partitions[1] not in got

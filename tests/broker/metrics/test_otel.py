@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import TracerProvider
 
+from safeconsumer import Worker
 from safeconsumer.errors import MetricsSourceError
 from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
@@ -81,8 +82,10 @@ def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
 
 
 @pytest.mark.any_broker
-def test_values_are_those_of_prometheus(lab: Lab) -> None:
-    """Of a worker that has worked, and of its consumer: each of them, with its labels."""
+def test_values_are_those_of_prometheus(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a worker that has worked, asked once, and of its consumer, with its labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)
@@ -90,7 +93,10 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
     running.end()
     reader = Reader()
     instruments = Instruments(running.worker, provider=reader.provider)
+    asked, stats = [], Worker.stats
+    monkeypatch.setattr(Worker, "stats", lambda self: asked.append(self) or stats(self))
     found = {name: without_names(of) for name, of in reader.read().items()}
+    assert asked == [running.worker]
     expected = values(running.worker)
     plain = {
         metric.name: found[name_of(metric)][()]

@@ -8,12 +8,11 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import AsyncRecording, InBatches, Recording
-from tests.harness.audit.telling import Line, findings_of, read
+from tests.harness.audit.telling import Line, check, findings_of, read
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab, Running
 from tests.harness.worker.planted import PLANTS

@@ -3,8 +3,9 @@ For each promise a fleet that keeps all others and breaks this one, and good fle
 
 They stand in ``fleets.txt``, one after the other: its name, what it does, and a line for
 each process. A bad one has the name of the check that rejects it in front; any other is
-a good one. A step is a verb with its values, and of :class:`Telling` if it has no other
-meaning below; ``g2`` is the generation, ``@2000`` a moment, ``e`` any other entry.
+a good one. What begins with ``drained`` is judged so. A step is a verb with its values,
+and of :class:`Telling` if it has no other meaning below; ``g2`` is the generation,
+``@2000`` a moment, ``e`` any other entry.
 """
 
 import json
@@ -106,4 +107,5 @@ def _read() -> Iterator[Maker]:
 
 FLEETS: dict[str, Callable[[], Fleet]] = {one.__name__: one for one in _read()}
 BAD = tuple(make for name, make in FLEETS.items() if _IS_OF_A_CHECK.match(name))
-GOOD = tuple(make for make in FLEETS.values() if make not in BAD)
+DRAINED = tuple(make for name, make in FLEETS.items() if name.startswith("drained"))
+GOOD = tuple(make for make in FLEETS.values() if make not in {*BAD, *DRAINED})

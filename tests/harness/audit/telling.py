@@ -2,13 +2,14 @@
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.findings import Address, Finding
-from safeconsumer.audit.results import Result
-from safeconsumer.audit.stream import Joined, Part
+from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.stream import Joined, Part, Source
 
 
 class Telling:
@@ -142,6 +143,16 @@ def parsed(name: str, text: str) -> Read:
 
 def read(path: Path) -> Read:
     return Read(str(path), path.read_bytes())
+
+
+def check(
+    journals: Iterable[Source], settings: Settings | None = None
+) -> dict[Address, Result]:
+    """Judge all journals together."""
+    checker = Checker(settings or Settings())
+    for journal in journals:
+        checker.read(journal)
+    return checker.results()
 
 
 def findings_of(results: Mapping[Address, Result]) -> list[Finding]:

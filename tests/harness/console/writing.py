@@ -23,7 +23,6 @@ class Writer:
     still: Still
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
-    unwritten: str = ""
     meanwhile: tuple[Standing, ...] = ()  # what others wrote between a look and a write
     before: Callable[[], object] = lambda: None  # called before it says what stands
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,6 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.harness.group.secured import PASSWORDS, allow, properties
 from tests.harness.group.team import Team
-from tests.harness.members import Polled
-from tests.harness.polling import poll_until
-
-OWNER = ("--owner", "alice")
 
 
 class Story:
@@ -36,15 +33,14 @@ class Story:
         team.settings = Control.prefixed(
             self.prefix, clock_skew=0.5, status_interval=0.3
         )
-        self._printed: list[dict[str, Any]] = []
-        self._files = {
+        self.files = {
             user: properties(folder, team, user, word)
             for user, word in PASSWORDS.items()
         }
 
     def where(self, user: str) -> tuple[str, ...]:
         """Return the options of a command of somebody."""
-        login = ("--config", str(self._files[user]))
+        login = ("--config", str(self.files[user]))
         return (*login, "--topic-prefix", self.prefix)
 
     def run(self, user: str, *arguments: str) -> Result:
@@ -63,17 +59,17 @@ class Story:
             "--group", team.group, "--topic", team.topic, "--topic-prefix", self.prefix,
         ]  # fmt: skip
         printed = CliRunner().invoke(safeconsumer, [*rights, "-o", "json"])
-        self._printed = json.loads(printed.stdout)
-        own = [
-            *allow("member", ResourceType.TOPIC, team.topic, ACLOperation.READ),
-            *allow("member", ResourceType.GROUP, team.group, ACLOperation.READ),
-        ]
-        self._create([one for row in self._printed for one in _acls(row)])
-        self._create(own)
+        self.grant(one for row in json.loads(printed.stdout) for one in _acls(row))
+        self.grant(
+            [
+                *allow("member", ResourceType.TOPIC, team.topic, ACLOperation.READ),
+                *allow("member", ResourceType.GROUP, team.group, ACLOperation.READ),
+            ]
+        )
 
-    def _create(self, acls: list[ACL]) -> None:
+    def grant(self, acls: Iterable[ACL]) -> None:
         with KafkaAdminClient(**self.team.broker.client_config) as admin:
-            admin.create_acls(acls)
+            admin.create_acls([*acls])
 
     def member(self, name: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
         login = self.team.broker.client_of("member")
@@ -97,29 +93,3 @@ def _acls(row: dict[str, Any]) -> list[ACL]:
         )
         for name in row["operations"]
     ]
-
-
-def played(story: Story, hands: Any) -> None:  # noqa: ANN401 - who does each step
-    """Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history."""
-    team = story.team
-    first = story.member("billing-1")
-    got = team.settled(first)
-    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
-    first.commit()
-    with Polled(first):
-        hands.look_first()
-        hands.pause_and_wait()
-        team.produce(3)
-        second = story.member("billing-2")
-        poll_until(second, lambda: len(second.assignment()) == 2)
-        with Polled(second):
-            hands.see_a_rebalance()
-            plain = story.member("plain", control=None)
-            poll_until(plain, lambda: bool(plain.assignment()))
-            with Polled(plain):
-                hands.see_who_ignores_it()
-            plain.close(autocommit=False)
-            hands.see_that_it_left()
-            hands.lift()
-            hands.let_expire()
-    hands.see_history()

@@ -1,6 +1,5 @@
 """A consumer group under control, and its operator, on whatever broker there is."""
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, Self
@@ -12,9 +11,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer.group import clients, topics, wire
+from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold, publish
-from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -130,11 +128,6 @@ class Team:
         """The settings of members that report often."""
         return self.with_settings(status_interval=0.3)
 
-    def silence(self, consumer: SafeConsumer) -> None:
-        """Let a member say nothing any more, as if its process was killed."""
-        control: Any = consumer._safe_control
-        control._reporter._say = lambda **_: None
-
     def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
         return lambda: consumer.assignment() == set(self.partitions)
 
@@ -168,24 +161,5 @@ class Team:
         wanted = changes(self.group, owner, scopes, hold)
         return publish(lambda: self.writer, self.settings.operator_topic, wanted, 10.0)
 
-    def write_at(self, at_ms: int, hold: ControlHold | None) -> None:
-        """Hold the topic for alice with a time of our choice, as a broker's clock would."""
-        key = wire.encode_key(ControlKey(self.group, "alice", self.topic))
-        value = None if hold is None else wire.encode_hold(hold)
-        topic = self.settings.operator_topic
-        self.writer.send(
-            topic, key=key, value=value, partition=0, timestamp_ms=at_ms
-        ).get(LIMIT)
-
     def write_raw(self, topic: str, key: bytes | None, value: bytes | None) -> Any:  # noqa: ANN401 - a future
         return self.writer.send(topic, key=key, value=value, partition=0)
-
-
-def control_threads() -> list[str]:
-    """Return the names of threads that group control has running."""
-    return [
-        one.name
-        for one in threading.enumerate()
-        if one.name in {"safeconsumer-control", "safeconsumer-status"}
-        or "-control" in one.name
-    ]

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import GroupAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.group.follower import OLD_AFTER, Follower, Snapshot
 from safeconsumer.group.picture import Picture
+from safeconsumer.testing import _codes
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
@@ -118,3 +120,46 @@ def test_what_any_broker_can_answer_is_asked_of_another(
         assert looking.groups()
         assert looking.topics()
     assert lab.now - began < 15.0
+
+
+@in_both
+@simulated(seeds=2, nodes=3)
+def test_lags_are_of_partitions_that_answer(lab: Lab, *, is_frozen: bool) -> None:
+    """One broker of two that was down ended every command, and all the console shows."""
+    operator = groups(lab)
+    there, away = lab.topic("u", 2, records=9)
+    several = (there, away, *lab.topic("gone"))
+    for tp in several:
+        lab.cluster.lead(tp.topic, tp.partition, _DOWN if tp == away else 1)
+    consumer = KafkaConsumer(**lab.settings(group_id="here"))
+    consumer.commit(dict.fromkeys(several, OffsetAndMetadata(5, "", -1)))
+    consumer.close()
+    lab.cluster.delete_topic("gone")
+    lose(lab, is_frozen=is_frozen)
+    with operator.looking() as looking:
+        lags = {TopicPartition("t", 0): 3, there: 4}
+        assert looking.look("here").lags == lags
+        assert {one.group: one for one in looking.survey()}["here"].lags == lags
+        assert looking.written_since(dict.fromkeys(several, 5.0)) == {there: 9}
+
+
+@simulated(seeds=2, nodes=3)
+def test_what_is_refused_is_not_taken_for_an_outage(lab: Lab) -> None:
+    """Nor asked again; a coordinator that is not ready is."""
+    operator = groups(lab)
+    refused = _codes.error_code("GROUP_AUTHORIZATION_FAILED")
+    with operator.looking() as looking:
+        for api, code in (
+            ("DescribeGroups", 14),
+            ("OffsetFetch", _codes.NOT_COORDINATOR),
+        ):
+            lab.cluster.fail(api, error=code, count=1)
+            assert looking.group("here").state == "Empty"
+        for api, ask in (
+            ("DescribeGroups", lambda: looking.group("here")),
+            ("ListGroups", looking.groups),
+        ):
+            fault = lab.cluster.fail(api, error=refused)
+            with pytest.raises(GroupAuthorizationFailedError):
+                ask()
+            fault.end()

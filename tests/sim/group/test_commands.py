@@ -140,23 +140,6 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
 
 
 @played()
-def test_groups_that_are_held_are_listed_alone(team: Team) -> None:
-    """And ``status`` without a group is ``groups``."""
-    consumer = team.subscribed()
-    team.settled(consumer)
-    with Polled(consumer):
-        none = run(team, "groups", "--held")
-        assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
-        team.operator_holds(team.topic)
-        (held,) = json.loads(run(team, "groups", "--held", "-o", "json").stdout)
-        every = json.loads(run(team, "status", "-o", "json").stdout)
-    assert (held["group"], held["holds"]) == (team.group, 1)
-    assert held["group"] in [one["group"] for one in every]
-    refused = run(team, "status", "--watch")
-    assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
-
-
-@played()
 def test_doctor_does_not_know_the_group(team: Team) -> None:
     team.settled(team.subscribed())
     ended = run(team, "doctor", "--group", f"{team.group}x")
@@ -324,28 +307,6 @@ def test_one_cause_is_one_problem(team: Team) -> None:
         status, line = bad(team, *command, "@all", "--group", team.group)
         assert status == Status.REFUSED
         assert f"there is no topic {team.settings.operator_topic}: safe" in line
-
-
-@played()
-def test_doctor_finds_what_is_wrong(team: Team) -> None:
-    """And says what to do; the status tells a script."""
-    plain = team.subscribed("plain", control=None)
-    poll_until(plain, team.has_all(plain))
-    team.write_raw(
-        team.settings.operator_topic,
-        f"2\0{team.group}\0x\0new:kind:y".encode(),
-        b'{"v":2}',
-    ).get(10)
-    with Polled(plain):
-        ended = run(team, "doctor", "--group", team.group)
-    assert ended.exit_code == Status.FAILED
-    assert "settings are right" in ended.stdout
-    assert "new:kind:y operator:x" in ended.stdout
-    assert "plain on " in ended.stdout
-    assert (
-        "does not report: a plain client, which obeys no hold, or one that ended over "
-        "a minute ago"
-    ) in ended.stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])

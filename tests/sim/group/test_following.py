@@ -15,8 +15,6 @@ from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
-CONSOLE = "safeconsumer-console"
-
 
 def follower(team: Team, settings: Control | None = None) -> Follower:
     return Follower(team.broker.client_config, settings or team.settings)

@@ -21,11 +21,14 @@ def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team: Team) -> None
         wait_for(lambda: len(member.holds()) == 6, "the holds")
         name = team.settings.operator_topic
         team.broker.delete_topic(name)
-        team.create(name, topics.HOLDS_SETTINGS)
 
         def shown() -> str:
             return run(team, "status", "--group", team.group).stdout
 
+        wait_for(lambda: "  unavailable  " in shown(), "a report of that", pause=1.0)
+        assert "1 member, 1 of them report" in shown()
+        assert f"not read: no topic {name}: " in shown()
+        team.create(name, topics.HOLDS_SETTINGS)
         wait_for(lambda: "kept by members" in shown(), "a report of it", pause=1.0)
         assert "; and 2 more" in shown()
         whose = ("--group", team.group, "--owner", "alice")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from kafka.producer.future import FutureRecordMetadata
 
-from safeconsumer import Control
-from safeconsumer.errors import ControlSettingError, ControlWriteError
+from safeconsumer.errors import ControlWriteError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from tests.harness.group.team import LIMIT, Team
@@ -143,9 +142,3 @@ def test_a_time_limit_comes_out_of_the_write(
             here.write(OPERATOR, placing(team, "orders", "other"))
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.parametrize("name", ["acks", "enable_idempotence", "retries"])
-def test_how_holds_are_written_is_not_to_be_chosen(name: str) -> None:
-    with pytest.raises(ControlSettingError, match=f"{name} cannot be set"):
-        Control(client_configs={name: 1})

@@ -10,7 +10,7 @@ from kafka import ConsumerRebalanceListener
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import BlockingCallInListenerError, ControlWriteError
 from safeconsumer.group import events as control_events
-from safeconsumer.group import report_wire, verdicts
+from safeconsumer.group import verdicts
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
@@ -19,20 +19,6 @@ from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
-
-
-@pytest.mark.contract("G1")
-@played()
-def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
-    """Nothing is delivered; after it is lifted everything is, from the first on."""
-    team.operator_holds(team.topic)
-    consumer = team.subscribed()
-    assert team.settled(consumer) == {}
-    assert consumer.paused() == set(team.partitions)
-    team.operator_lifts(team.topic)
-    got: dict[Any, list[int]] = {}
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    assert got == {tp: list(range(5)) for tp in team.partitions}
 
 
 @pytest.mark.contract("G1")
@@ -88,30 +74,6 @@ def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
     assert team.partitions[0] not in got
 
 
-@pytest.mark.contract("G8")
-@played()
-def test_members_report_what_they_obey(team: Team) -> None:
-    """Also that it is quiet, soon after it is."""
-    consumer = team.subscribed("reporter")
-    team.settled(consumer)
-    (done,) = team.operator_holds("@all")
-    poll_until(consumer, team.is_quiet(consumer))
-    with Operator(team.broker.client_config, team.settings) as operator:
-
-        def has_reported() -> bool:
-            reports = operator.look(team.group).reports
-            if not reports or report_wire.count_of(reports[-1].quiet) != 4:
-                return False
-            # It may have been made between two steps of taking over the hold.
-            applied = reports[-1].applied.get(team.settings.operator_topic, 0)
-            return applied > done.offset
-
-        poll_until(consumer, has_reported)
-        (report,) = operator.look(team.group).reports
-    assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
-    assert report.applied[team.settings.operator_topic] == done.offset + 1
-
-
 @played()
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
     """sys.exit() in a hook ends the thread that delivers: not this one."""
@@ -133,21 +95,14 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
 
 
 @played()
-def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
-    """The error says what was acknowledged; nothing half-done stays."""
+def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
+    """Nothing, or a hold for good, which does not turn into one that ends."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
     assert consumer.holds() == ()
-
-
-@played()
-def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
-    """A hold for good does not turn into one that ends."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
     consumer.pause_group(team.topic, reason="for good")
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError):

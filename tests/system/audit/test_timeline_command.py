@@ -101,10 +101,10 @@ def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "version 3" in done.output
     picture = (tmp_path / "out.svg").read_text("utf-8")
-    assert "not complete: 1 journal cannot be read" in picture
+    assert "not complete: journals are missing or broken" in picture
     (folder / "x.journal").unlink()
     (tmp_path / "empty").mkdir()
     done = run(folder, tmp_path / "empty", "-o", tmp_path / "out.svg")
     assert done.exit_code == 2
     picture = (tmp_path / "out.svg").read_text("utf-8")
-    assert "not complete: journals may be missing" in picture
+    assert "not complete: journals are missing or broken" in picture

@@ -11,12 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.results import Settings as Assumptions
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.harness.audit.telling import Line, Read, read
+from tests.harness.audit.telling import Line, Read, check, read
 from tests.harness.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.

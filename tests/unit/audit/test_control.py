@@ -1,18 +1,14 @@
 """The audit reads control records by itself, as members do, and as the history tells."""
 
 import json
-import math
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import Checker, check
 from safeconsumer.audit.control import (
     Control,
     Record,
-    Span,
     Topic,
     control_of,
     decode,
@@ -25,8 +21,8 @@ from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
-from tests.harness.audit.telling import Telling
-from tests.harness.group.lab import GROUP_TOPIC, OPS, written
+from tests.harness.audit.telling import Telling, check
+from tests.harness.group.lab import GROUP_TOPIC, OPS
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 SETTINGS = {
@@ -133,38 +129,6 @@ def test_members_and_the_audit_agree(
     }
 
 
-def spans(*records: Written, topic: str = OPS) -> list[tuple[str, float, float]]:
-    found = holds_of(decoded([(topic, one) for one in records]))
-    return [(one.holder, one.start, one.end) for one in found]
-
-
-def test_extended_expired_replaced_and_lifted() -> None:
-    """A hold that is placed again while it stands goes on, with its last limit."""
-    first = written("orders", 0, at=10, ttl=20)
-    assert spans(first) == [("operator:alice", 10, 30)]
-    longer = written("orders", 1, at=20, ttl=60)
-    assert spans(first, longer) == [("operator:alice", 10, 80)]
-    late = written("orders", 1, at=31)
-    assert spans(first, late) == [
-        ("operator:alice", 10, 30),
-        ("operator:alice", 31, math.inf),
-    ]
-    lift = written("orders", 1, at=25, held=False)
-    assert spans(first, lift) == [("operator:alice", 10, 25)]
-    assert spans(lift) == spans(lift, lift) == []
-    assert spans(first, topic=GROUP_TOPIC) == [("group:alice", 10, 30)]
-
-
-def test_owners_are_apart() -> None:
-    first = written("orders", 0, at=10)
-    other = written("orders", 1, at=20, owner="bob")
-    lift = written("orders", 2, at=30, held=False)
-    assert spans(first, other, lift) == [
-        ("operator:alice", 10, 30),
-        ("operator:bob", 20, math.inf),
-    ]
-
-
 def test_how_far_back_the_topics_are_complete() -> None:
     """Nothing is compacted away for as long as the lag says; the shorter one counts."""
     ops = Topic("ops", "LogAppendTime", 10.0)
@@ -183,23 +147,12 @@ def test_times_that_prove_nothing(topic: Topic, trouble: str) -> None:
     assert trouble in control_of([topic], []).trouble
 
 
-def test_a_history_of_one_group_is_about_no_other() -> None:
-    control = from_history("file", history([], "g"))
-    assert [control.is_about(one) for one in ("g", "h")] == [True, False]
-    assert Control().is_about("h")
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
 def test_another_file_is_refused(text: str) -> None:
     with pytest.raises(
         JournalError, match="is not what `safeconsumer history -o json`"
     ):
         from_history("file", text)
-
-
-def test_a_span_names_its_owner_as_members_do() -> None:
-    one = Span(source="group", group="g", owner="app", scope="t", start=0.0, end=1.0)
-    assert one.holder == "group:app"
 
 
 @pytest.mark.parametrize("is_working", [False, True])
@@ -231,40 +184,3 @@ def test_what_the_topics_do_not_say_is_not_judged(
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())
     assert all(why in said for said in result.unjudged.values())
-
-
-def test_the_work_grows_with_the_fleet_and_its_holds_and_no_faster() -> None:
-    """Twice the members, or twice the holds: about twice the steps, not four times."""
-    least = steps(20, 20)
-    assert steps(40, 20) < 2.5 * least
-    assert steps(20, 40) < 2.5 * least
-
-
-def steps(members: int, holds: int) -> int:
-    """Return how many functions are entered to judge a fleet that read holds."""
-    spans = tuple(
-        Span(
-            source="operator", group="g", owner="eve", scope="orders", start=at, end=at
-        )
-        for at in range(5000, 5000 + holds)
-    )
-    checker = Checker(Settings(control=Control(spans=spans)))
-    for number in range(members):
-        tp = f"orders:{number}"
-        told = Telling(f"m{number}").assigned(tp).poll(tp, 0, 2)
-        for _ in range(holds):
-            told.then("hold", scope="orders", owner="operator:eve", written=told.at)
-            told.then("lift", scope="orders", owner="operator:eve")
-        checker.read(told.journal())
-    entered = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal entered
-        entered += event == "call"
-
-    sys.setprofile(count)
-    try:
-        checker.results()
-    finally:
-        sys.setprofile(None)
-    return entered

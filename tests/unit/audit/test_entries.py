@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from safeconsumer.audit.entries import EVENTS, Assigned, Entry, Other
-from safeconsumer.audit.stream import opened
+from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import format as journal_format
 from tests.harness.audit.telling import Telling, parsed
@@ -87,5 +87,5 @@ def test_what_stands_before_a_broken_line_is_read() -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """It is named."""
-    with pytest.raises(JournalError, match=r"none\.journal cannot be read"):
-        opened(tmp_path / "none.journal")
+    _, (trouble,) = sources([tmp_path / "none.journal"])
+    assert "none.journal cannot be read" in trouble

@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Callable
-from itertools import cycle, groupby, permutations, product
+from itertools import cycle, groupby, permutations
 from operator import itemgetter
-from typing import Any
 
-from safeconsumer.audit.checker import Checker, check, needs_of, written_to
-from safeconsumer.audit.findings import Address, Basis
+from safeconsumer.audit.checker import Checker, needs_of, written_to
+from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import split
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Telling, parsed
+from tests.harness.audit.telling import Telling, check, parsed
 from tests.harness.listing import each
 from tests.unit.audit.test_checker import expected
 
@@ -141,24 +140,11 @@ def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
 # ------------------------------------------------------------ clocks
 
 
-def handed_over(ahead: float, **more: Any) -> list[Joined]:  # noqa: ANN401 - of any kind
-    """One member commits 50 and then 100, the next goes on there at once."""
-    one = Telling("a").assigned(TP, **more).poll(TP, 0, 50).commit(TP, 50)
-    one.poll(TP, 50, 100).commit(TP, 100).revoked(TP, **more)
-    generation = more.get("generation", 1)
-    two = Telling("b", at=one.at).assigned(TP, generation=min(generation * 2, 2))
-    return [shifted(one, ahead), two.poll(TP, 100, 120).journal()]
-
-
-@each(("ahead", "skew"), [*product([-1.0, 0.0, 0.5, 1.0], [0.0, 1.0, 5.0])])
-def test_a_member_ahead_of_the_others_is_no_fault(ahead: float, skew: float) -> None:
-    """With generations no clock is asked, so none has to be allowed for."""
-    assert found(handed_over(ahead), Settings(clock_skew=skew)) == {}
-
-
 def test_without_generations_nothing_is_compared() -> None:
     """Clocks would have to say which ownership was earlier."""
-    journals = handed_over(0.0, generation=-1)
+    one = Telling("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
+    two = Telling("b", at=2000).assigned(TP, generation=-1).poll(TP, 50, 60)
+    journals = [one.revoked(TP, generation=-1).journal(), two.journal()]
     (result,) = check(journals).values()
     assert (result.findings, set(result.unjudged)) == ((), {"A4", "A5", "A6"})
     assert "does not name the group's generations" in result.unjudged["A4"]
@@ -173,10 +159,3 @@ def test_a_wrong_clock_or_a_group_made_again_is_not_guessed_at() -> None:
     for ahead, mixed in ((0.0, set()), (-1000.0, set()), (1000.0, {"A4", "A5", "A6"})):
         (result,) = check([one.journal(), shifted(two, ahead)]).values()
         assert (result.findings, set(result.unjudged)) == ((), mixed)
-
-
-def test_a_verdict_names_what_it_rests_on() -> None:
-    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
-    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 4, 12)
-    (finding,) = check([one.journal(), two.journal()])[OURS].findings
-    assert (finding.check, finding.basis) == ("A6", Basis.GENERATIONS)

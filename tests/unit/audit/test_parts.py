@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from safeconsumer.audit.stream import opened, sources
+from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.telling import read
 from tests.unit.cli.test_audit import run
 
 TP = "orders:0"
@@ -70,24 +71,6 @@ def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
     assert "clean" not in done.stdout
 
 
-def test_the_parts_at_the_end_are_missed_too(tmp_path: Path) -> None:
-    """Also if all are gone but the first."""
-    first, *others = written(tmp_path)
-    for path in others:
-        path.unlink()
-    done = run(tmp_path)
-    assert done.exit_code == 2
-    assert "goes on after entry" in done.stderr
-    with pytest.raises(JournalError, match="goes on after entry"):
-        list(opened(first).entries)
-
-
-def test_one_part_alone_is_no_journal(tmp_path: Path) -> None:
-    _, second, *_ = written(tmp_path)
-    with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
-        list(opened(second).entries)
-
-
 def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
     """What is cut off at the end of a part is missed: only of the last one can it be new."""
     _, second, *_ = written(tmp_path)
@@ -108,33 +91,6 @@ def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
     early = parts[2].read_text().splitlines(keepends=True)[:-2]
     (tmp_path / "early.journal").write_text("".join(early))
     assert numbers(tmp_path) == list(range(1, 41))
-
-
-def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
-    """They began at other times: no entry of one stands for one of the other."""
-    for number in range(2):
-        head = {"journal": 2, "member": "a", "group": "g", "at": 1.0 + number}
-        entry = {"n": 1, "at": 2.0, "e": "call", "op": "poll", "id": 1}
-        text = f"{json.dumps(head)}\n{json.dumps(entry)}\n"
-        (tmp_path / f"{number}.journal").write_text(text)
-    found, troubles = sources(sorted(tmp_path.iterdir()))
-    assert ([len(list(one.entries)) for one in found], troubles) == ([1, 1], [])
-
-
-def test_holds_reach_over_parts(tmp_path: Path) -> None:
-    """A1: the pause stands in the first part, and what broke it in a later one."""
-    writer = JournalWriter(tmp_path, member="a", part_bytes=SIZE)
-    said = {"op": "pause", "id": 1, "scopes": ["orders"], "owner": "alice"}
-    writer.write("assigned", {"partitions": ["orders:0"]})
-    writer.write("call", said)
-    writer.write("return", said)
-    polls(writer, 40)
-    run_of = {"from": 0, "next": 5, "first": 0, "last": 4, "count": 5}
-    writer.write("deliver", {"tp": "orders:0", **run_of, "poll": 39})
-    done = run(tmp_path, "--partition", "orders:0")
-    assert done.exit_code == 1
-    assert "A1  orders:0  1 x" in done.stdout
-    assert "  >     44" in done.stdout
 
 
 def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
@@ -264,7 +220,7 @@ def test_no_file_is_hidden(tmp_path: Path, member: str) -> None:
     writer = JournalWriter(tmp_path, member=member)
     writer.close()
     assert writer.path.name.startswith("billing-")
-    assert opened(writer.path).member.startswith(f"{member}-")
+    assert read(writer.path).member.startswith(f"{member}-")
 
 
 def test_what_comes_through_a_pipe_is_refused(tmp_path: Path) -> None:

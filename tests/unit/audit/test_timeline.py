@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
@@ -12,7 +11,7 @@ from safeconsumer.audit.timeline.data import Lane, Level, Timeline
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, check
 from tests.harness.listing import each
 
 TP, OTHER = "orders:0", "orders:1"
@@ -51,12 +50,6 @@ def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
     assert spans(lane) == [(0.3, 0.5)]
 
 
-def test_a_partition_of_a_topic_that_is_called_re_is_no_pattern() -> None:
-    """A journal names it as everybody does."""
-    lane = only_lane(Telling().assigned("re:0").pause("re:re:0").pause("a"))
-    assert [one.level for one in lane.held] == [Level.PARTITION]
-
-
 def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
@@ -65,16 +58,6 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     lane = only_lane(operator, member)
     assert {one.level for one in lane.held} == {Level.GROUP}
     assert len(lane.held) == 1
-
-
-def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
-    """Who was there before delivers until it hears of it; nothing of that is a fault."""
-    operator = Operator().held(0.1, 9.1)
-    before = Telling("a", at=-1).assigned(TP).poll(TP, 0, 5)
-    before.until(0.2).then("hold", scope="orders", owner="operator:alice")
-    before.until(3.0).poll().revoked(TP)
-    after = Telling("b", at=4).assigned(TP).until(4.4).pause("returns")
-    assert spans(only_lane(operator, before, after)) == [(0.3, 3.2), (4.1, 4.6)]
 
 
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
@@ -96,21 +79,15 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     assert only_lane(*bad.FLEETS["held_and_let_go"]()).violations == {}
 
 
-def test_what_came_against_a_hold_of_the_group_is_wrong() -> None:
-    """As what came against a hold of the consumer."""
-    lane = only_lane(*bad.FLEETS["g2"]())
-    assert {run.is_wrong for run in lane.runs} == {False, True}
-
-
 @each("make", bad.BAD)
 def test_every_broken_promise_is_told(make: object) -> None:
     """Of whatever kind."""
     fleet = make()  # type: ignore[operator]  # a fleet's maker
     assumed = Settings(control=control_in(fleet))
     verdicts = check([one.journal() for one in fleet], assumed)
-    expected = {case: one.findings for case, one in verdicts.items()}
+    expected = {case: [*one.every] for case, one in verdicts.items()}
     lanes = timeline_of(*fleet).lanes
-    assert expected == {lane.case: tuple(lane.findings) for lane in lanes}
+    assert expected == {lane.case: lane.findings for lane in lanes}
     assert any(expected.values())
 
 
@@ -131,11 +108,6 @@ def test_a_fault_ends_when_it_is_healed() -> None:
     later = Telling("m1", at=20).assigned(TP)
     faults = timeline_of(nemesis, Telling(at=0).assigned(TP), later).faults
     assert [round(one.end - one.start, 1) for one in faults] == [0.1, 9.0]
-
-
-def test_an_ownership_that_was_lost_is_told() -> None:
-    told = Telling().assigned(TP).then("lost", partitions=[TP])
-    assert [one.is_lost for one in only_lane(told).owned] == [True]
 
 
 def _names(timeline: Timeline) -> Sequence[str]:

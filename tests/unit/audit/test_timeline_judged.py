@@ -7,13 +7,12 @@ from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeconsumer.audit.checker import check
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
 from safeconsumer.audit.timeline.data import Held, Lane, Owned
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Read, Telling, parsed
+from tests.harness.audit.telling import Read, Telling, check, parsed
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 
 from safeconsumer.audit.results import CHECKS
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit import bad
 from tests.harness.audit.bad import TP, Fleet
 from tests.harness.audit.telling import Telling
@@ -70,19 +69,6 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> 
 def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     """Status 2."""
     assert run(tmp_path).exit_code == 2
-
-
-def test_an_empty_name_is_not_the_folder_of_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Status 2: a variable of a script has no value."""
-    written(tmp_path, bad.FLEETS["held_and_let_go"]())
-    monkeypatch.chdir(tmp_path)
-    done = run("")
-    assert (done.exit_code, done.output) == (
-        2,
-        "safeconsumer: no such file or folder: ''\n",
-    )
 
 
 @each("name", ["", "none"])
@@ -150,18 +136,6 @@ def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
     assert "no journal names a partition" in done.stderr
 
 
-def test_a_clean_end_takes_who_tells_what_was_written(tmp_path: Path) -> None:
-    """Status 2: --drained without producers' journals, or the topic, knows of no record."""
-    folder = written(tmp_path, [Telling("a").assigned(TP).poll(TP, 0, 5)])
-    assert run(folder).exit_code == 0
-    done = run(folder, "--drained")
-    assert done.exit_code == 2
-    assert "A2  orders:0 of g  could not be judged: nothing says what" in done.stdout
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
-    (folder / "p.journal").write_text(producer.text())
-    assert run(folder, "--drained").exit_code == 0
-
-
 def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
     """Status 2: nobody read what was acknowledged, or no journal says so."""
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
@@ -217,8 +191,10 @@ def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
         history.write_text(history_of("orders", 950.0, end))
         assert run(folder, "--history", history).exit_code == status
     history.write_text("[]")
-    refused = run(folder, "--history", history)
-    assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
+    os.mkfifo(pipe := tmp_path / "pipe")  # to which nobody writes
+    for one in (history, pipe):
+        refused = run(folder, "--history", one)
+        assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
 
 
 @each(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
@@ -267,19 +243,6 @@ def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> N
     folder = written(tmp_path / "proven", bad.FLEETS["a1"]())
     (folder / "x.journal").write_text('{"journal": 9}\n')
     assert run(folder).exit_code == 1
-
-
-def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
-    """Two correct ones are clean; a loss is named with its group."""
-    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 100).commit(TP, 100)
-    two = Telling("b", group="two", at=1010).assigned(TP).poll(TP, 0, 100)
-    folder = written(tmp_path, [one, two.commit(TP, 100)])
-    assert run(folder).exit_code == 0
-    lost = Telling("c", group="two", at=1020).assigned(TP, generation=2)
-    written(tmp_path, [one, two, lost.poll(TP, 105, 110)])
-    done = run(folder)
-    assert (done.exit_code, "A2  orders:0 of two  1 x" in done.output) == (1, True)
-    assert "(by offsets)" in done.output
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -355,49 +318,31 @@ def test_a_topic_is_all_its_partitions(tmp_path: Path) -> None:
 
 
 def test_a_reason_of_many_partitions_is_said_once(tmp_path: Path) -> None:
-    """Behind the violations, which it must not hide; the report has every row."""
+    """
+    Behind the violations, which it must not hide; the report has every row.
+
+    So has it of violations, of which the first ten partitions have a line each.
+    """
     tps = [f"orders:{number}" for number in range(1000)]
+    held = [f"held:{number}" for number in range(1200)]
     told = Telling().assigned(*tps, "audit:0").pause("audit:0").poll("audit:0", 0, 2)
+    told.assigned(*held).pause("held")
+    for name in held:
+        told.poll(name, 0, 5).poll(name, 5, 7)
     told.then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     told.then("hold", scope="audit:0", owner="operator:eve")
     folder, report = written(tmp_path / "fleet", [told]), tmp_path / "report"
     done = run(folder, "--report", report)
     lines = done.stdout.splitlines()
-    assert [one.split("  ")[:2] for one in lines] == [
+    assert lines[9].startswith("A1  held:8 of g  2 x, first by a: entry")
+    assert [one.split("  ")[:2] for one in lines if "held:" not in one] == [
         ["A1", "audit:0 of g"],
+        ["A1", "2,382 x in 1,191 more partitions (--report has them all)"],
         ["G2", "audit:0 of g"],
         ["G2", "orders:0 of g and 999 more"],
-        ["violations: 1 journal, 1,001 partitions"],
+        ["violations: 1 journal, 2,201 partitions"],
     ]
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     assert sum(bool(row["unjudged"]) for row in rows) == 1001
-
-
-def test_a_partition_counts_for_each_group(tmp_path: Path) -> None:
-    """As a timeline has a lane for each."""
-    folder = written(
-        tmp_path, [Telling(one, group=one).assigned(TP).poll(TP, 0, 5) for one in "ab"]
-    )
-    assert run(folder).output == "clean: 2 journals, 2 partitions\n"
-
-
-def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(
-    tmp_path: Path,
-) -> None:
-    """However many of its parts are broken; another one is another."""
-    kept = JournalWriter(tmp_path, member="a", group="g", part_bytes=1)
-    for partition in range(4):
-        kept.write("assigned", {"partitions": [f"orders:{partition}"]})
-    kept.close()
-    parts = sorted(tmp_path.glob("*.journal"))
-    assert len(parts) == 5
-    for one in parts[2:4]:
-        one.write_text("broken\n")
-    done = run(tmp_path)
-    assert (done.exit_code, "could not tell: 1 journal," in done.stdout) == (2, True)
-    (tmp_path / "another.journal").write_text("broken\n")
-    assert "could not tell: 2 journals," in run(tmp_path).stdout
-    for one in parts:
-        one.write_text("broken\n")
-    assert "could not tell: 2 journals," in run(tmp_path).stdout
+    assert sum(row["violations"] for row in rows) == 2401

@@ -33,5 +33,5 @@ def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Operator, "look", look)
     asked = ("wait", "quiet", "--group", "g", "--timeout", "5s", "--bootstrap", "b:1")
     ended = CliRunner().invoke(safeconsumer, asked)
-    assert ended.exit_code == Status.UNREACHABLE
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert (looks, passed) == ([3.0], [105.0])

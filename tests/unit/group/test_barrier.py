@@ -68,6 +68,16 @@ def test_an_answer_of_a_lost_connection_opens_nothing() -> None:
     assert lab.quiet() == set()
 
 
+def test_what_was_read_of_a_lost_connection_opens_nothing() -> None:
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(4)
+    lab.barrier.disconnect()
+    lab.barrier.applied({TP: 4})
+    assert lab.quiet() == {A}
+
+
 def test_no_answer_is_asked_again() -> None:
     lab = BarrierLab()
     lab.connect()

@@ -1,6 +1,7 @@
 """Committed offsets from look to look: what moves though its owner does not report."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 
@@ -8,66 +9,60 @@ from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
 from tests.harness.console.synthetic import standing
+from tests.harness.listing import each
 
 TP = TopicPartition("t", 0)
 
 
-class Looker:
-    """Looks at one group once a second."""
+class Look(NamedTuple):
+    """The committed offset, who owns it and does not report, and the time since."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.watch = CommitWatch(lambda: self.now)
-
-    def look(
-        self, offset: int | None, silent: str | None = "m", after: float = 1.0
-    ) -> dict[TopicPartition, Move]:
-        self.now += after
-        committed = {} if offset is None else {TP: offset}
-        facts = GroupFacts(state="Stable", members=(), committed=committed)
-        return self.watch.note("g", facts, {} if silent is None else {TP: silent})
+    offset: int | None
+    silent: str | None = "m"
+    after: float = 1.0
+    is_answered: bool = True
 
 
-def test_what_a_silent_member_commits_while_it_is_held() -> None:
-    """For a while: it may commit seldom."""
-    looker = Looker()
-    looker.look(5)
-    assert looker.look(9) == {TP: Move(5, 9)}
-    assert looker.look(9, after=20.0) == {TP: Move(5, 9)}
-    assert looker.look(9, after=20.0) == {}
+def looked(watch: CommitWatch, clock: list[float], look: Look) -> Mapping[Any, Move]:
+    clock[0] += look.after
+    committed = {} if look.offset is None else {TP: look.offset}
+    facts = GroupFacts(
+        state="Stable",
+        members=(),
+        committed=committed,
+        has_committed=look.is_answered,
+    )
+    return watch.note("g", facts, {} if look.silent is None else {TP: look.silent})
 
 
-def test_what_was_committed_before_the_hold_is_no_disobeying() -> None:
-    looker = Looker()
-    looker.look(5, None)
-    assert looker.look(9) == {}
-
-
-def test_what_another_member_left_is_its_own() -> None:
-    looker = Looker()
-    looker.look(5, "first")
-    assert looker.look(9, "second") == {}
-
-
-def test_where_a_silent_member_begins_is_no_delivery() -> None:
-    """kafka-python commits the position of who has not read anything yet."""
-    looker = Looker()
-    looker.look(None)
-    assert looker.look(5) == {}
-
-
-def test_offsets_that_are_set_back_are_no_reading() -> None:
-    """An operator's work."""
-    looker = Looker()
-    looker.look(5)
-    assert looker.look(0) == {}
-
-
-def test_who_reports_again_is_believed_at_once() -> None:
-    looker = Looker()
-    looker.look(5)
-    looker.look(9)
-    assert looker.look(9, None) == {}
+@each(
+    ("looks", "moved"),
+    [
+        ([Look(5), Look(9)], Move(5, 9)),
+        # For a while, since it may commit seldom.
+        ([Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
+        ([Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
+        # It was committed before the hold, or by another member.
+        ([Look(5, None), Look(9)], None),
+        ([Look(5, "first"), Look(9, "second")], None),
+        # kafka-python commits the position of who has not read anything yet.
+        ([Look(None), Look(5)], None),
+        # An operator has set it back.
+        ([Look(5), Look(0)], None),
+        # Who reports again is believed at once.
+        ([Look(5), Look(9), Look(9, None)], None),
+        # Nobody knows what was committed meanwhile, and when.
+        ([Look(5), Look(5, is_answered=False)], None),
+        ([Look(5), Look(5, is_answered=False), Look(9)], None),
+    ],
+)
+def test_what_a_silent_member_commits_while_it_is_held(
+    looks: list[Look], moved: Move | None
+) -> None:
+    clock = [100.0]
+    watch = CommitWatch(lambda: clock[0])
+    found = [looked(watch, clock, one) for one in looks]
+    assert found[-1] == ({} if moved is None else {TP: moved})
 
 
 def report(**said: Any) -> Report:  # noqa: ANN401 - of Report
@@ -90,18 +85,10 @@ def test_whose_partitions_are_watched() -> None:
     assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
 
 
-def test_what_cannot_be_read_is_no_look() -> None:
-    """Nobody knows what was committed meanwhile, and when."""
-    looker = Looker()
-    looker.look(5)
-    blind = GroupFacts(state="Stable", members=(), committed={}, has_committed=False)
-    assert looker.watch.note("g", blind, {TP: "m"}) == {}
-    assert looker.look(9) == {}
-
-
 def test_groups_that_are_gone_are_forgotten() -> None:
-    looker = Looker()
-    looker.look(5)
-    assert looker.watch._looks.keys() == {"g"}
-    looker.watch.keep(set())
-    assert not looker.watch._looks
+    clock = [100.0]
+    watch = CommitWatch(lambda: clock[0])
+    looked(watch, clock, Look(5))
+    assert watch._looks.keys() == {"g"}
+    watch.keep(set())
+    assert not watch._looks

@@ -59,22 +59,13 @@ def status(seen: Picture) -> list[str]:
 # ---------------------------------------------------------------- groups
 
 
-BEHIND = report("a", 0, applied={"ops": 2, "own": 0})
+READ_TO = {"ops": 2, "own": 0}
+BEHIND = report("a", 0, applied=READ_TO)
 
 
-LOST = Kept(owner="operator:alice", scope="t", line="t held by operator:alice")
+KEPT = "t held by operator:alice"
+LOST = Kept(owner="operator:alice", scope="t", line=KEPT)
 KEEPS = report("a", 0, kept=(LOST,), holds=1)
-
-
-def test_what_a_member_keeps_is_not_paused_by_itself() -> None:
-    """Its control topic was lost and made again; resume lifts it."""
-    (row,) = view_of(picture(A, KEEPS)).partitions
-    assert row.verdict.words == "kept by its member"
-    is_flowing, said = waiting.is_flowing(picture(A, KEEPS), [])
-    assert (is_flowing, "t held by operator:alice" in said) == (False, True)
-    assert "paused it by itself" not in said
-    (row,) = view_of(picture(A, report("a", 0))).partitions
-    assert row.verdict.sentence == "a paused it by itself; no hold covers it"
 
 
 @each(
@@ -106,6 +97,69 @@ def test_what_is_said_of_a_group(seen: Picture, level: Level, said: str) -> None
     assert (verdict.level, said in group_text.said(verdict)) == (level, True)
     assert group_text.said(verdict) in status(seen)
     assert group_document(row_of(seen))["words"] == verdict.words
+
+
+FLOWING = evolve(commits(picture(A, report("a", 0, quiet={})), ZERO), lags={ZERO: 4})
+QUIET = {"t": ((0, 0),)}
+
+
+def of_a(**changed: Any) -> Picture:  # noqa: ANN401 - of a report
+    return evolve(FLOWING, reports=(report("a", 0, **{"quiet": {}, **changed}),))
+
+
+def covered(seen: Picture, *, state: str = "Stable") -> Picture:
+    return evolve(seen, standing=(hold(),), facts=evolve(seen.facts, state=state))
+
+
+SILENT = evolve(FLOWING, reports=())
+NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
+
+
+@each(
+    ("seen", "level", "words"),
+    [
+        (NOBODY, Level.UNKNOWN, "no owner"),
+        (covered(NOBODY), Level.QUIET, "no owner"),
+        (SILENT, Level.UNKNOWN, "unknown"),
+        (covered(SILENT), Level.UNKNOWN, "unknown"),
+        (covered(of_a(member_id="another")), Level.UNKNOWN, "unknown"),
+        (covered(of_a(assigned={})), Level.UNKNOWN, "unknown"),
+        (covered(of_a(quiet=QUIET, is_partial=True)), Level.UNKNOWN, "unknown"),
+        (covered(evolve(of_a(quiet=QUIET), ends=None)), Level.UNKNOWN, "unknown"),
+        (
+            covered(of_a(quiet=QUIET), state="PreparingRebalance"),
+            Level.UNKNOWN,
+            "unknown",
+        ),
+        (covered(of_a(quiet=QUIET, state="unavailable")), Level.UNKNOWN, "unknown"),
+        (covered(of_a(quiet=QUIET, applied=READ_TO)), Level.WAITING, "behind"),
+        (covered(of_a(applied=READ_TO)), Level.WAITING, "not quiet yet"),
+        (covered(of_a(busy=QUIET)), Level.WAITING, "not quiet yet"),
+        (covered(of_a(state="unavailable")), Level.ALARM, "held but flowing"),
+        (covered(FLOWING), Level.ALARM, "held but flowing"),
+        (covered(of_a(quiet=QUIET)), Level.QUIET, "quiet"),
+        (of_a(quiet=QUIET, gated=1), Level.WAITING, "waits"),
+        (of_a(quiet=QUIET), Level.QUIET, "paused by its member"),
+        (picture(A, KEEPS), Level.WAITING, "kept by its member"),
+        (evolve(of_a(state="unavailable"), ends=None), Level.UNKNOWN, "unknown"),
+        (FLOWING, Level.FLOWS, "flows"),
+        (evolve(FLOWING, lags={}), Level.FLOWS, "flows"),
+        (evolve(FLOWING, lags={ZERO: 0}), Level.FLOWS, "nothing to read"),
+    ],
+)
+def test_what_is_said_of_a_partition(seen: Picture, level: Level, words: str) -> None:
+    """Nothing that is unknown is quiet."""
+    (found,) = view_of(seen).partitions
+    assert (found.verdict.level, found.verdict.words) == (level, words)
+
+
+def test_the_longest_hold_is_named() -> None:
+    """Lifting another one changes nothing."""
+    several = (hold(ttl_ms=1000), hold("t"))
+    (found,) = view_of(evolve(of_a(quiet=QUIET), standing=several)).partitions
+    assert found.verdict.sentence == (
+        "held by alice until somebody lifts it: r, and 1 more"
+    )
 
 
 def test_reports_are_counted_as_members_have_them() -> None:
@@ -186,37 +240,55 @@ def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted() -> None:
 # ---------------------------------------------------------------- flowing
 
 
-def test_who_has_gone_does_not_make_it_flow() -> None:
-    """Its last report is up to 15 s old, and nobody is in the group."""
-    seen = commits(picture(report("a", 0, quiet={}), state="Empty"), ZERO)
-    is_flowing, said = waiting.is_flowing(seen, ())
-    assert not is_flowing
-    why = "not held; a is not in the group any more, and may still deliver it"
-    assert said == f"not flowing: t:0; {why}"
-
-
-def test_a_member_makes_it_flow() -> None:
-    seen = commits(picture(A, report("a", 0, quiet={})), ZERO)
-    assert waiting.is_flowing(seen, ()) == (True, "flowing: t:0")
-
-
+LOUD = report("a", 0, quiet={})
 OLD = TopicPartition("old", 0)
-READS = commits(picture(A, report("a", 0, quiet={})), ZERO, OLD)
+READS = commits(picture(A, LOUD), ZERO, OLD)
+UNOWNED = "nobody of the group owns it"
 
 
-def test_a_topic_that_the_group_no_longer_reads_does_not_keep_it_from_flowing() -> None:
-    """It is named; what is asked for by its name, and a group without owners, waits on."""
+@each(
+    ("seen", "scopes", "still", "why"),
+    [
+        # A topic that nobody reads is named; asked for by its name, it is waited for.
+        (READS, ["old"], "old:0", UNOWNED),
+        (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
+        (commits(picture(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
+        (
+            # Its last report is up to 15 s old, and nobody is in the group.
+            commits(picture(LOUD, state="Empty"), ZERO),
+            [],
+            "t:0",
+            "not held; a is not in the group any more, and may still deliver it",
+        ),
+        (
+            picture(A, KEEPS),
+            [],
+            "t:0",
+            f"a keeps what its control topic has lost, until resume lifts it: {KEPT}",
+        ),
+        (
+            picture(A, report("a", 0)),
+            [],
+            "t:0",
+            "a paused it by itself; no hold covers it",
+        ),
+    ],
+)
+def test_what_does_not_flow_yet(
+    seen: Picture, scopes: list[str], still: str, why: str
+) -> None:
+    found = waiting.is_flowing(seen, scopes_of(scopes, "g"))
+    assert found == (False, f"not flowing: {still}; {why}")
+
+
+def test_what_flows() -> None:
+    """A topic that the group no longer reads is named, and a hold on it counts."""
+    one = commits(picture(A, LOUD), ZERO)
+    assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
     said = "flowing: t:0; nobody of the group reads old"
     assert waiting.is_flowing(READS, ()) == (True, said)
-    for seen, scopes, still in (
-        (READS, scopes_of(["old"], "g"), "old:0"),
-        (commits(READS, ZERO, ONE, OLD), (), "t:1"),
-        (commits(picture(state="Empty"), ZERO, OLD), (), "old:0 t:0"),
-        (evolve(READS, standing=(hold("old"),)), (), "held"),
-    ):
-        is_flowing, why = waiting.is_flowing(seen, scopes)
-        assert not is_flowing
-        assert still in why
+    held_there = evolve(READS, standing=(hold("old"),))
+    assert waiting.is_flowing(held_there, ()) == (False, "held: old by alice")
 
 
 # ---------------------------------------------------------------- quiet
@@ -247,30 +319,39 @@ def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
 
 
 @each(
-    ("state", "rank"), [("Unknown", BAD), ("PreparingRebalance", NOTE), ("Empty", NOTE)]
+    ("seen", "told"),
+    [
+        # It said nothing at all, and its page was green.
+        (commits(held(state="Unknown"), ZERO), [(BAD, "does not tell who is in")]),
+        (
+            commits(held(state="PreparingRebalance"), ZERO),
+            [(NOTE, "the group rebalances")],
+        ),
+        (commits(held(state="Empty"), ZERO), [(NOTE, "nobody is in g")]),
+        (
+            evolve(held(A, report("a", 0, holds=1)), unread=("no right",)),
+            [(BAD, "unknown: no right"), (GOOD, "obeys everything")],
+        ),
+        # It goes by members and not by reports.
+        (
+            held(PLAIN, KILLED),
+            [(BAD, "does not report"), (NOTE, "is not in the group any more")],
+        ),
+        (
+            held(A, B, report("a", 0, holds=1), report("b", 1, generation=8, holds=1)),
+            [(NOTE, "has reported for generation 7"), (GOOD, "obeys everything")],
+        ),
+        # A member that has read all and obeys fewer than stand is no better.
+        (held(A, report("a", 0, holds=0)), [(BAD, "has read all, and obeys 0 holds")]),
+        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
+        (held(A, report("a", 0, holds=2)), [(BAD, "obeys 2 holds, the topics have 1")]),
+    ],
 )
-def test_doctor_says_that_it_saw_nobody(state: str, rank: str) -> None:
-    """It said nothing at all, and its page was green."""
-    assert [one for one, _ in found(commits(held(state=state), ZERO))] == [rank]
-
-
-def test_doctor_says_what_it_could_not_read() -> None:
-    seen = evolve(held(A, report("a", 0, holds=1)), unread=("no right",))
-    assert (BAD, "unknown: no right") in found(seen)
-
-
-def test_doctor_goes_by_members_and_not_by_reports() -> None:
-    told = found(held(PLAIN, KILLED))
-    assert [one for one, _ in told] == [BAD, NOTE]
-    assert told[1][1].endswith("is not in the group any more")
-    stale, new = report("a", 0, holds=1), report("b", 1, generation=8, holds=1)
-    assert [one for one, _ in found(held(A, B, stale, new))] == [NOTE, GOOD]
-
-
-@each(("holds", "rank"), [(0, BAD), (1, GOOD), (2, BAD)])
-def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
-    """A member that has read all and obeys fewer than stand is no better."""
-    assert [one for one, _ in found(held(A, report("a", 0, holds=holds)))] == [rank]
+def test_what_doctor_says_of_members(
+    seen: Picture, told: list[tuple[str, str]]
+) -> None:
+    for (rank, what), (expected, said) in zip(found(seen), told, strict=True):
+        assert (rank, said in what) == (expected, True), what
 
 
 # ---------------------------------------------------------------- versions to come

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 
 from safeconsumer.errors import ScopeSyntaxError
-from safeconsumer.group.facts import NO_GROUP, GroupFacts, MemberFacts, Standing
+from safeconsumer.group.facts import NO_GROUP, GroupFacts, Standing
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
@@ -23,11 +23,11 @@ from safeconsumer.group.preview import (
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
-from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import each
+from tests.unit.group.test_judging import facts, report
+from tests.unit.group.test_judging import picture as picture_of
 
-ENDS = {"ops": 3}
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 NOW = 1_800_000_000.0
 
@@ -48,32 +48,12 @@ class Asked:
         return {name: self.kept[name] for name in names if name in self.kept}
 
 
-def member(name: str, *assigned: TopicPartition) -> MemberFacts:
-    return MemberFacts(
-        member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
-    )
-
-
-PICTURE = Picture(
-    group="billing",
-    facts=GroupFacts(state="Stable", members=(member("a", ZERO, ONE),), committed={}),
-    standing=(),
-    reports=(
-        Report(
-            group="billing",
-            member="a-x",
-            client_id="a",
-            applied=ENDS,
-            assigned={"orders": ((0, 1),)},
-            quiet={},
-            member_id="a-1",
-            generation=7,
-        ),
+PICTURE = evolve(
+    picture_of(
+        facts("a", ZERO, ONE), report("a", assigned={"orders": ((0, 1),)}, quiet={})
     ),
-    ends=ENDS,
-    lags={},
+    group="billing",
     now=NOW,
-    taken_at=0.0,
 )
 
 
@@ -149,7 +129,7 @@ def test_several_scopes_in_one_word_are_taken_apart() -> None:
 
 def test_who_would_not_obey_and_what_may_flow() -> None:
     """Who owns nothing of it now may own it tomorrow."""
-    members = (*PICTURE.facts.members, member("old", TWO), member("idle"))
+    members = (*PICTURE.facts.members, facts("old", TWO), facts("idle"))
     picture = evolve(PICTURE, facts=evolve(PICTURE.facts, members=members))
     why = (
         "does not report: a plain client, which obeys no hold, or one that ended over "
@@ -163,8 +143,8 @@ def test_who_would_not_obey_and_what_may_flow() -> None:
 
 
 def test_in_a_rebalance_the_members_tell_what_they_own() -> None:
-    facts = GroupFacts(state="PreparingRebalance", members=(), committed={})
-    one = placed("orders:0", picture=evolve(PICTURE, facts=facts))
+    nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
+    one = placed("orders:0", picture=evolve(PICTURE, facts=nobody))
     assert (one.covers, against(one)) == ((ZERO,), [])
 
 

@@ -30,6 +30,7 @@ def test_what_a_handler_works_on_is_not_reported_quiet() -> None:
     ledger.place((ALL,), owner="app")
     made = reports(ledger)
     report = made.report()
+    assert (report.client_id, report.state) == ("c", "ready")
     assert (report.quiet, report.busy) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
     busy.clear()
     report = made.report()

@@ -57,6 +57,9 @@ def test_a_password_is_not_printed() -> None:
         ("security.protocol", "did you mean security_protocol?"),
         ("quux", "no setting 'quux'"),
         ("group_id", "group_id cannot be set"),
+        ("acks", "acks cannot be set"),
+        ("enable_idempotence", "enable_idempotence cannot be set"),
+        ("retries", "retries cannot be set"),
     ],
 )
 def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
@@ -156,7 +159,11 @@ def test_a_target_of_another_type() -> None:
 @each(
     ("facts", "word"),
     [
-        (topics.Facts("t", 0, None), "control init"),
+        # Not that it is gone: a new cluster has none of them.
+        (
+            topics.Facts("t", 0, None),
+            "there is no topic t: safeconsumer control init makes it",
+        ),
         (topics.Facts("t", 3, {}), "3 partitions"),
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
         (topics.Facts("t", 1, {"cleanup.policy": "compact,delete"}), "compact,delete"),
@@ -165,12 +172,6 @@ def test_a_target_of_another_type() -> None:
 def test_a_topic_that_would_lose_holds_is_unfit(facts: topics.Facts, word: str) -> None:
     (fault,) = topics.faults(facts)
     assert word in fault
-
-
-def test_a_topic_that_was_never_made_is_not_called_gone() -> None:
-    """A new cluster has none of them; nothing went away."""
-    (fault,) = topics.faults(topics.Facts("t", 0, None))
-    assert fault == "there is no topic t: safeconsumer control init makes it"
 
 
 def test_a_topic_that_may_not_be_described_is_not_called_missing() -> None:

@@ -83,15 +83,6 @@ def test_owners_do_not_touch_each_other() -> None:
     assert lab.held() == {("orders", "operator:bob")}
 
 
-def test_a_local_resume_does_not_lift_it() -> None:
-    """And says what remains."""
-    lab = ControlLab()
-    lab.hear(written("orders:0", 0))
-    lab.hold(patterns.parse("orders:0"))
-    lab.lift(patterns.parse("orders:0"))
-    assert lab.held() == {("orders:0", "operator:alice")}
-
-
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("skip", [0.0, 3.0])
 def test_it_expires_by_the_brokers_time_and_late_by_the_skew(skip: float) -> None:
@@ -146,13 +137,6 @@ def test_garbage_is_counted_and_skipped() -> None:
     lab.hear(Written(b"x", b"x", 1001, 0))
     told = lab.told.of(control_events.ControlRecordsSkipped)
     assert [one.records for one in told] == [4, 991]
-
-
-@pytest.mark.contract("G4")
-def test_a_value_of_a_later_version_holds() -> None:
-    lab = ControlLab()
-    lab.hear(Written(written("orders", 0).key, b'{"v":9}', 0, 0))
-    assert lab.held() == {("orders", "operator:alice")}
 
 
 def test_a_scope_still_to_be_invented_holds_everything() -> None:

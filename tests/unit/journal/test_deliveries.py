@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from safeconsumer.audit.checker import check
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import findings_of, read
+from tests.harness.audit.telling import check, findings_of, read
 
 
 def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:

@@ -1,17 +1,11 @@
 """A hold ends by the broker's clock, whatever the member's own is: never early."""
 
-import time
-
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer.events import HoldsExpired, HoldsPlaced
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.holds.ledger import PauseLedger
 from tests.harness.group.lab import SKEW, ControlLab, written
-from tests.harness.group.team import Team
 from tests.harness.holds.lab import A
-from tests.harness.polling import poll_until
 
 HOUR = 3600.0
 
@@ -113,29 +107,3 @@ def test_where_nobody_can_tell_its_own_clock_has_to_do() -> None:
     assert unanswered.is_quiet_for(60.0)
     unanswered.broker_clock.untold(unanswered.clock.now)
     assert unanswered.quiet() == set()
-
-
-# ---------------------------------------------------------------- on a real broker
-
-
-@pytest.mark.contract("G6")
-@pytest.mark.any_broker
-@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
-def test_a_member_with_a_wrong_clock(
-    team: Team, ahead: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends what is over, and keeps what is not, by the broker's clock."""
-    team.operator_holds(f"{team.topic}:0", for_=0.001)
-    began = time.monotonic()
-    team.operator_holds(f"{team.topic}:1", for_=600)
-    defaults = PauseLedger.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "wall", lambda: time.time() + ahead)
-    consumer = team.subscribed(control=team.quick)
-    got: dict[TopicPartition, list[int]] = {}
-    one_is_held = {team.partitions[1]}
-    poll_until(
-        consumer, lambda: consumer.paused() == one_is_held and bool(got), got=got
-    )
-    (hold,) = (one for one in consumer.holds() if one.deadline is not None)
-    assert began + 600 <= hold.deadline <= time.monotonic() + 600.5
-    assert team.partitions[1] not in got
