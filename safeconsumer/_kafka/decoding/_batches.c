@@ -590,13 +590,21 @@ static uint32_t
 crc_of(const uint8_t *at, const uint8_t *end, int by_tables)
 {
     uint32_t sum = 0xffffffffu;
+    PyThreadState *state = end - at > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
 #if defined(CRC_OF_X86) || defined(CRC_OF_ARM)
     if (!by_tables && has_instruction()) {
-        return ~crc_by_instruction(sum, at, end);
+        sum = crc_by_instruction(sum, at, end);
     }
+    else
 #endif
-    (void)by_tables;
-    return ~crc_by_tables(sum, at, end);
+    {
+        (void)by_tables;
+        sum = crc_by_tables(sum, at, end);
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return ~sum;
 }
 
 PyDoc_STRVAR(crc32c_doc, "crc32c(data, at, by_tables=False)\n--\n\n"
@@ -609,7 +617,6 @@ crc32c(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *data;
     Py_ssize_t at;
     Py_buffer view;
-    uint32_t sum;
     int by_tables = 0;
     if (!PyArg_ParseTuple(args, "On|p", &data, &at, &by_tables)
         || !open_buffer(data, at, &view)) {
@@ -617,16 +624,121 @@ crc32c(PyObject *Py_UNUSED(module), PyObject *args)
     }
     const uint8_t *begin = (const uint8_t *)view.buf + at;
     const uint8_t *end = (const uint8_t *)view.buf + view.len;
-    if (end - begin > WORTH_LETTING_GO) {
-        Py_BEGIN_ALLOW_THREADS
-        sum = crc_of(begin, end, by_tables);
-        Py_END_ALLOW_THREADS
-    }
-    else {
-        sum = crc_of(begin, end, by_tables);
-    }
+    uint32_t sum = crc_of(begin, end, by_tables);
     PyBuffer_Release(&view);
     return PyLong_FromUnsignedLong(sum);
+}
+
+/* Where the fields of a batch stand, https://kafka.apache.org/documentation/#recordbatch. */
+enum {
+    AT_LENGTH = 8,
+    AT_EPOCH = 12,
+    AT_MAGIC = 16,
+    AT_CHECKSUM = 17,
+    AT_ATTRIBUTES = 21,
+    AT_LAST_DELTA = 23,
+    AT_FIRST_TIME = 27,
+    AT_MAX_TIME = 35,
+    AT_PRODUCER = 43,
+    AT_COUNT = 57,
+    AT_RECORDS = 61
+};
+
+enum { CODEC = 0x07, APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
+
+/* Sums of an offset or a time beyond this and a record's could leave 64 bits. */
+#define FAR ((int64_t)1 << 62)
+
+/* Reads a signed number of that many bytes. */
+static int64_t
+big_endian(const uint8_t *at, int size)
+{
+    uint64_t bits = *at & 0x80 ? ~(uint64_t)0 : 0;
+    for (; size > 0; size--) {
+        bits = bits << 8 | *at++;
+    }
+    return (int64_t)bits;
+}
+
+/*
+ * Returns where the batch ends, or NULL if it is cut off, of another format, damaged, or
+ * has numbers that no broker writes.
+ */
+static const uint8_t *
+end_of_batch(const uint8_t *at, const uint8_t *end, int is_summed)
+{
+    if (end - at < AT_RECORDS || big_endian(at + AT_LENGTH, 4) > end - at - AT_EPOCH
+        || big_endian(at + AT_LENGTH, 4) < AT_RECORDS - AT_EPOCH || at[AT_MAGIC] != 2) {
+        return NULL;
+    }
+    end = at + AT_EPOCH + big_endian(at + AT_LENGTH, 4);
+    int64_t offset = big_endian(at, 8), time = big_endian(at + AT_FIRST_TIME, 8);
+    if (offset < 0 || offset >= FAR || time <= -FAR || time >= FAR
+        || big_endian(at + AT_MAX_TIME, 8) >= FAR || big_endian(at + AT_COUNT, 4) < 0) {
+        return NULL;
+    }
+    return is_summed && crc_of(at + AT_ATTRIBUTES, end, 0)
+                            != (uint32_t)big_endian(at + AT_CHECKSUM, 4)
+               ? NULL
+               : end;
+}
+
+/* Reads which marker a control batch has; 0 if it has none that is as brokers write it. */
+static int
+read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
+{
+    Record record;
+    if (at[AT_ATTRIBUTES + 1] & CODEC || big_endian(at + AT_COUNT, 4) < 1
+        || read_record(at + AT_RECORDS, end, &record) == NULL || record.key_size != 4) {
+        return 0;
+    }
+    *kind = big_endian(record.key + 2, 2);
+    return 1;
+}
+
+PyDoc_STRVAR(header_doc, "header(data, at, is_summed)\n--\n\n"
+"Read the header of the batch that begins at `at`.\n\n"
+"Args:\n"
+"    is_summed: whether the checksum must be right.\n\n"
+"Returns:\n"
+"    What `records.Header` says; None unless there is a whole batch of format 2 as a\n"
+"    broker writes it.");
+
+static PyObject *
+header(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *data;
+    Py_ssize_t at;
+    int is_summed;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "Onp", &data, &at, &is_summed)
+        || !open_buffer(data, at, &view)) {
+        return NULL;
+    }
+    const uint8_t *p = (const uint8_t *)view.buf + at;
+    const uint8_t *end =
+        end_of_batch(p, (const uint8_t *)view.buf + view.len, is_summed);
+    int flags = end ? p[AT_ATTRIBUTES + 1] : 0;
+    int64_t kind = -1;
+    if (end == NULL || (flags & CONTROL && !read_marker(p, end, &kind))) {
+        PyBuffer_Release(&view);
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    int64_t offset = big_endian(p, 8);
+    PyObject *append_time = flags & APPEND_TIME
+                                ? PyLong_FromLongLong(big_endian(p + AT_MAX_TIME, 8))
+                                : bytes_or_none(NULL, -1);
+    PyObject *made = Py_BuildValue(
+        "nLLLLNLiOOOL", (Py_ssize_t)(end - (const uint8_t *)view.buf), (long long)offset,
+        (long long)(offset + big_endian(p + AT_LAST_DELTA, 4) + 1),
+        (long long)big_endian(p + AT_EPOCH, 4),
+        (long long)big_endian(p + AT_FIRST_TIME, 8), append_time,
+        (long long)big_endian(p + AT_PRODUCER, 8), flags & CODEC,
+        flags & TRANSACTIONAL ? Py_True : Py_False, flags & CONTROL ? Py_True : Py_False,
+        kind == 0 ? Py_True : Py_False, (long long)big_endian(p + AT_COUNT, 4));
+    PyBuffer_Release(&view);
+    return made;
 }
 
 /* What a step of an iteration looks at, by name. */
@@ -903,6 +1015,7 @@ static PyType_Spec steps_spec = {
 static PyMethodDef functions[] = {
     {"check", check, METH_VARARGS, check_doc},
     {"crc32c", crc32c, METH_VARARGS, crc32c_doc},
+    {"header", header, METH_VARARGS, header_doc},
     {"read", read_, METH_VARARGS, read_doc},
     {"pass_over", pass_over, METH_VARARGS, pass_over_doc},
     {NULL, NULL, 0, NULL},

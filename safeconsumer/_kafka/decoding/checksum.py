@@ -17,7 +17,6 @@ except ImportError:  # there was no compiler
 
 # Behind the checksum, https://kafka.apache.org/documentation/#recordbatch.
 SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
-_FIRST_MAGIC = 2
 # A library of before this was in it is refused later, by whoever chooses a decoder.
 _compiled = getattr(_batches, "crc32c", None)
 
@@ -27,10 +26,3 @@ def crc32c(data: Any, at: int) -> int:  # noqa: ANN401 - any buffer
     if _compiled is None:
         return int(calc_crc32c(memoryview(data)[at:]))
     return int(_compiled(data, at))
-
-
-def is_whole(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
-    """Return whether one of upstream's batches, not uncompressed yet, has its checksum."""
-    if batch.magic < _FIRST_MAGIC:
-        return bool(batch.validate_crc())
-    return bool(crc32c(batch._buffer, SUMMED) == batch.crc)

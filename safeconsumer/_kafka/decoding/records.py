@@ -1,23 +1,20 @@
 """
 Decodes record batches by compiled code, one at a time, with upstream's results.
 
-Headers, control batches and aborted transactions stay upstream's code. Only
-the records inside a batch of format 2 are read by compiled code (``_batches.c``): the
-batch is checked as a whole, and records are made as they are taken. If anything is not
-as a producer writes it, upstream's decoder reads that batch from its start, so that
-records and errors are upstream's (design/decoding.md).
+Batches of format 2 are read by compiled code (``_batches.c``): each is checked as a
+whole, and records are made as they are taken. If anything is not as a producer or a
+broker writes it, upstream's decoder reads the answer on from the start of that batch,
+so that records and errors are upstream's (design/decoding.md).
 """
 
 import itertools
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
-from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.decoding.checksum import is_whole
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -31,13 +28,25 @@ log = logging.getLogger(Fetcher.__module__)
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
 
-# Kafka 0.11's record format, the first that the compiled decoder reads.
-COMPILED_MAGIC = 2
-
-# Offsets and times beyond this could overflow the 64 bits of the compiled decoder.
-_FAR = 2**62
 _new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
+
+
+class Header(NamedTuple):
+    """What is to be known of a batch; upstream's names, where it has one."""
+
+    end: int  # where the next batch begins in the answer
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    first_timestamp: int
+    append_time: int | None  # the time of all its records, if the broker has set it
+    producer_id: int  # negative: it has none
+    compression_type: int
+    is_transactional: bool
+    is_control_batch: bool
+    is_abort_marker: bool
+    records_count: int
 
 
 class CompiledRecords(PythonRecords):
@@ -57,18 +66,18 @@ class CompiledRecords(PythonRecords):
         value_deserializer: Any = None,  # noqa: ANN401
         **options: Any,  # noqa: ANN401
     ) -> None:
-        # Upstream makes a generator here that is never started. If it is there, it
-        # means "not drained yet".
+        # Upstream makes its generator here. If it is there, that means "not drained
+        # yet"; it is started where upstream is to read the rest.
         super().__init__(
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
         )
         self._batches = records
         self._keys, self._values = key_deserializer, value_deserializer
-        self._batch: Any = None
+        self._header: Header | None = None  # the current batch's, or the last one's
         self._data: Buffer = b""  # the current batch's records, uncompressed
         self._at = self._left = 0  # where the next one begins; how many there are
-        self._fallback: Any = None
         self._skipping = True
+        self._rest_is_upstreams = False
         self._failed = False
 
     def take(self, n: int | None = None) -> list[ConsumerRecord]:
@@ -106,8 +115,7 @@ class CompiledRecords(PythonRecords):
 
     def drain(self) -> None:
         """Throw the rest away, and report what was read to upstream's metrics."""
-        self._close_batch()
-        self._fallback = self._batches = self._batch = None
+        self._data, self._left, self._batches = b"", 0, None
         super().drain()
 
     def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
@@ -117,83 +125,68 @@ class CompiledRecords(PythonRecords):
                 return
 
     def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
-        # Read the current batch, else the next one; False if there is no more.
-        is_read = not self._left and self._fallback is None
-        if is_read and (self.record_iterator is None or not self._open_next()):
-            return False
+        # Read the current batch, else open the next one; False if there is no more.
         if self._left:
             self._take_compiled(taken, left)
-        elif self._fallback is not None:
-            self._take_fallback(taken, left)
+        elif self.record_iterator is None:
+            return False
+        elif self._rest_is_upstreams:
+            taken.extend(itertools.islice(self.record_iterator, left))
+        else:
+            self._open_next()
         return True
 
     # ------------------------------------------------------------ batches
 
-    def _open_next(self) -> bool:
-        self._close_batch()
-        batch = self._batches.next_batch()
-        if batch is None:
-            self._end()
-            return False
-        self._batch = batch
-        if self.check_crcs and not is_whole(batch):
-            message = (
-                f"Record batch for partition {self.topic_partition} at offset "
-                f"{batch.base_offset} failed crc check"
-            )
-            raise CorruptRecordError(message)
-        if batch.magic == COMPILED_MAGIC:
-            self.leader_epoch = batch.leader_epoch
-            if not self._is_delivered(batch):
-                self.next_fetch_offset = batch.next_offset
-                return True
-        self._open(batch)
-        return True
+    def _open_next(self) -> None:
+        at = 0 if self._header is None else self._header.end
+        self._data = b""  # at most one batch is open
+        found = _batches.header(self._batches._buffer, at, self.check_crcs)
+        if found is None:
+            self._leave_the_rest(at)
+            return
+        self._header = header = _new(Header, found)
+        self.leader_epoch = header.leader_epoch
+        if not self._is_delivered(header):
+            self.next_fetch_offset = header.next_offset
+        elif not self._open(at, header):
+            self._leave_the_rest(at)
 
-    def _end(self) -> None:
-        if self._batch is not None and self._batch.magic == COMPILED_MAGIC:
+    def _leave_the_rest(self, at: int) -> None:
+        # Upstream's generator reads on from there, also where nothing is left.
+        batches = self._batches
+        batches._pos = at
+        batches._cache_next()
+        if self._header is not None and not batches.has_next():
             # the tail of the last batch may have been compacted away
-            self.next_fetch_offset = self._batch.next_offset
-        self.drain()
+            self.next_fetch_offset = self._header.next_offset
+        self._rest_is_upstreams = True
 
-    def _is_delivered(self, batch: Any) -> bool:  # noqa: ANN401 - upstream's class
+    def _is_delivered(self, header: Header) -> bool:
         # Upstream's order: an abort marker ends what its producer had aborted.
         if (
             self.isolation_level == IsolationLevel.READ_COMMITTED
-            and batch.has_producer_id()
+            and header.producer_id >= 0
         ):
-            self._consume_aborted_transactions_up_to(batch.last_offset)
-            if self._contains_abort_marker(batch):
-                self.aborted_producer_ids.discard(batch.producer_id)
-            elif self._is_batch_aborted(batch):
+            self._consume_aborted_transactions_up_to(header.next_offset - 1)
+            if header.is_abort_marker:
+                self.aborted_producer_ids.discard(header.producer_id)
+            elif self._is_batch_aborted(header):
                 return False
-        return not batch.is_control_batch
+        return not header.is_control_batch
 
-    def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
-        if batch.magic == COMPILED_MAGIC and _fits(batch):
-            try:
-                data, count = uncompressed(batch, HEADER), max(0, batch.records_count)
-                _batches.check(data, 0, count)
-            except Exception as error:
-                if is_of_handler(error):
-                    raise
-                # Upstream's decoder raises the right error.
-            else:
-                self._data, self._at, self._left = data, 0, count
-                batch._buffer = b""  # upstream's decoder is not needed: data is enough
-                return
-        # Upstream's generator, for this batch alone. It keeps its state on this object.
-        records = self._unpack_records(
-            self.topic_partition, _OneBatch(batch), self._keys, self._values
-        )
-        self._fallback = (
-            itertools.dropwhile(self._maybe_skip_record, records)
-            if self._skipping
-            else records
-        )
-
-    def _close_batch(self) -> None:
-        self._data, self._at, self._left = b"", 0, 0
+    def _open(self, at: int, header: Header) -> bool:
+        section = memoryview(self._batches._buffer)[at + HEADER : header.end]
+        count = header.records_count
+        try:
+            data = uncompressed(section, header.compression_type)
+            _batches.check(data, 0, count)
+        except Exception as error:
+            if is_of_handler(error):
+                raise
+            return False  # upstream's decoder raises the right error
+        self._data, self._at, self._left = data, 0, count
+        return True
 
     # ------------------------------------------------------------ records
 
@@ -221,9 +214,8 @@ class CompiledRecords(PythonRecords):
             self._note_read(1, size, end, record.offset)
 
     def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int]:
-        batch = self._batch
+        header: Any = self._header
         topic, partition = self.topic_partition
-        append_time = batch.max_timestamp if batch.timestamp_type else None
         return _batches.read(
             self._data,
             self._at,
@@ -232,16 +224,16 @@ class CompiledRecords(PythonRecords):
             topic,
             partition,
             self.leader_epoch,
-            batch.base_offset,
-            batch.first_timestamp,
-            append_time,
+            header.base_offset,
+            header.first_timestamp,
+            header.append_time,
         )
 
     def _skip(self) -> None:
         # A batch comes whole, also if the fetch began in its middle. The records before
         # the fetch offset are not deserialized: a seek may have gone past one that
         # cannot be.
-        first = self._batch.base_offset
+        first: int = self._header.base_offset  # type: ignore[union-attr]  # a batch is open
         count, size, end, last = _batches.pass_over(
             self._data, self._at, self._left, self.fetch_offset - first
         )
@@ -269,42 +261,9 @@ class CompiledRecords(PythonRecords):
         fields = (*record[:6], key, value, headers, *record[9:-1], size)
         return _new(ConsumerRecord, fields)
 
-    def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
-        before = len(taken)
-        try:
-            taken.extend(itertools.islice(self._fallback, limit))
-        except _BatchIsReadError:
-            self._fallback = None
-        if len(taken) > before:
-            self._skipping = False
-
-
-class _BatchIsReadError(Exception):
-    """Ends upstream's generator before it sees this batch as the last of its answer."""
-
-
-class _OneBatch:
-    """A source of exactly one batch, for upstream's decoder."""
-
-    def __init__(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
-        self._batch = batch
-
-    def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
-        """Return the batch at the first call, and raise at later ones."""
-        batch, self._batch = self._batch, None
-        if batch is None:
-            raise _BatchIsReadError
-        return batch
-
-
-def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
-    # Python's numbers are unbounded, so upstream's sums never wrap around. Only the
-    # header is checked: checking every record would cost a tenth of the decoding time.
-    return bool(
-        0 <= batch.base_offset < _FAR
-        and -_FAR < batch.first_timestamp < _FAR
-        and batch.max_timestamp < _FAR
-    )
+    def _maybe_skip_record(self, record: Any) -> bool:  # noqa: ANN401 - upstream's class
+        # Upstream's generator is asked for the rest, where the first may have come.
+        return self._skipping and bool(super()._maybe_skip_record(record))
 
 
 def _header_bytes(headers: list[tuple[str, bytes | None]]) -> int:

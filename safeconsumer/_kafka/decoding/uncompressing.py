@@ -1,40 +1,52 @@
 """Uncompresses the records of a batch, with kafka-python's results and its libraries."""
 
-import io
+import gzip
+import struct
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from kafka import codec as codecs
+from kafka.record.default_records import DefaultRecordBase
 
 Buffer = bytes | bytearray | memoryview
 
+_assert_has_codec = DefaultRecordBase()._assert_has_codec
 
-def uncompressed(batch: Any, start: int) -> Buffer:  # noqa: ANN401 - upstream's class
+
+def uncompressed(section: memoryview, codec: int) -> Buffer:
     """
-    Return what stands in a batch from ``start`` on, uncompressed.
+    Return a batch's records, which are compressed in Kafka's way with this number.
 
     Raises:
         Exception: it cannot be done; kafka-python's own way raises the right error.
     """
-    section = memoryview(batch._buffer)[start:]
-    codec = batch.compression_type
     if not codec:
         return section
-    batch._assert_has_codec(codec)
+    _assert_has_codec(codec)
     return _BY_CODEC[codec](section)
 
 
-def _gzip(section: memoryview) -> Buffer:
-    return bytes(codecs.gzip_decode(section))
+_SIZE = struct.Struct(">i")
+_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # what a stream of Java's snappy begins with
+_HEADER_OF_SNAPPY = 16
 
 
 def _snappy(section: memoryview) -> Buffer:
-    return bytes(codecs.snappy_decode(section.tobytes()))
+    blocks, at = [], _HEADER_OF_SNAPPY
+    if len(section) <= at or section[: len(_BLOCKS_OF_SNAPPY)] != _BLOCKS_OF_SNAPPY:
+        return bytes(codecs.snappy.decompress(section))
+    while at < len(section):
+        (size,) = _SIZE.unpack_from(section, at)
+        at += _SIZE.size
+        if size < 0:
+            raise ValueError(size)
+        blocks.append(codecs.snappy.decompress(section[at : at + size]))
+        at += size
+    return b"".join(blocks)
 
 
 def _lz4(section: memoryview) -> Buffer:
-    return bytes(codecs.lz4_decode(section.tobytes()))
+    return bytes(codecs.lz4_decode(section))
 
 
 # Bytes of a decompressor. One has 3 MB for what producers write by default, and 9 MB
@@ -50,10 +62,10 @@ class _Zstd(threading.local):
         self._decompressor = codecs.zstd.ZstdDecompressor()
 
     def decode(self, data: Buffer) -> bytes:
-        source, decompressor = io.BytesIO(data), self._decompressor
+        decompressor = self._decompressor
         try:
-            with decompressor.stream_reader(source, read_across_frames=True) as read:
-                return bytes(read.read())
+            stream = decompressor.decompressobj(read_across_frames=True)
+            return bytes(stream.decompress(data))
         finally:
             # It keeps the largest window that it has seen, which the producer chose.
             if decompressor.memory_size() > _MOST_KEPT:
@@ -61,7 +73,7 @@ class _Zstd(threading.local):
 
 
 _BY_CODEC: dict[int, Callable[[memoryview], Buffer]] = {
-    1: _gzip,
+    1: gzip.decompress,
     2: _snappy,
     3: _lz4,
 }

@@ -27,7 +27,8 @@ TOPIC = "orders-" + "x" * 20
 HEADERS = (("trace", b"1"), ("none", None))
 ROWS = [Row(n, b"k" * n, b"v" * 300 if n % 2 else None, HEADERS) for n in range(9)]
 COUNT = len(ROWS)
-SOUND = bytes(written(0, ROWS, Frame())[0][HEADER:])
+BATCH = written(5, ROWS, Frame())[0]
+SOUND = BATCH[HEADER:]
 WRONG = [
     SOUND[:-1],
     SOUND + b"\0",
@@ -378,6 +379,8 @@ def test_nothing_is_kept(data: bytes) -> None:
     def often() -> None:
         for _ in range(50):
             for call in (_batches.check, read):
+                _batches.header(BATCH, 0, 1)
+                _batches.header(data, 0, 1)
                 try:
                     call(data, 0, COUNT)
                     read(data, append_time=append_time, leader_epoch=epoch)

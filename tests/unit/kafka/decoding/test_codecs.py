@@ -1,5 +1,6 @@
 """Compressed data that is unusual or broken is read alike (P15)."""
 
+import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ from kafka import codec as codecs
 from safeconsumer._kafka.decoding.uncompressing import _Zstd
 from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, sealed, written
-from tests.unit.kafka.decoding.compare import Case, compared, records_of
+from tests.unit.kafka.decoding.compare import Case, compared, errors_of, records_of
 
 ROWS = [Row(5, b"k", b"value" * 10)] * 20
 HEADER = 61
@@ -84,6 +85,24 @@ def test_snappy_without_and_with_a_foreign_frame() -> None:
     assert _read(2, framed[:8] + b"\1\0\0\0\1\0\0\0" + framed[16:]) == 20
     for broken in (framed[:16], framed[:15], b"\xff\xff\xff\xff\x0f" + framed):
         assert _read(2, broken) == 0
+    empty = written(0, [], Frame(codec=2))[0]  # and behind its header a stream's
+    assert errors_of(compared(Case(data=bytes(sealed(empty[:61] + framed[:16])))))
+
+
+@each("size", [0, -1, -4, -5, -20, -25, -(2**31), 2**31 - 1, 1, 30])
+def test_snappy_whose_block_has_another_size(size: int) -> None:
+    """Too small, or leading back; one that is too large ends with the batch."""
+    framed = codecs.snappy_encode(PLAIN)
+    section = framed[:16] + struct.pack(">i", size) + framed[20:]
+    assert _read(2, section) == (20 if size > len(section) else 0)
+
+
+def test_snappy_whose_blocks_are_counted_from_the_end() -> None:
+    """A size that leads before the beginning, and from there to the end."""
+    framed = codecs.snappy_encode(PLAIN)
+    last = struct.pack(">i", 10_000) + snappy.compress(b"")
+    size = -len(framed[:20]) - len(last)
+    assert _read(2, framed[:16] + struct.pack(">i", size) + framed[20:] + last) == 0
 
 
 @each(

@@ -103,19 +103,20 @@ def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
     assert [record[2] for record in got] == [-1] * 8 + [4] * 15 + [5] * 5
 
 
-@pytest.mark.parametrize("committed", [True, False])
-def test_aborted_transactions(committed: bool) -> None:  # noqa: FBT001 - pytest's
+@each(("committed", "producer"), [*product([True, False], [0, 7])])
+def test_aborted_transactions(committed: bool, producer: int) -> None:  # noqa: FBT001
     """Left out under ``read_committed`` until their marker, and only there."""
-    mine = Frame(producer=7, transactional=True, codec=4)
+    mine = Frame(producer=producer, transactional=True, codec=4)
     data, at = b"", 0
-    for batch in (mine, ABORT, mine, COMMIT, Frame(producer=7), mine, ABORT):
+    for batch in (mine, ABORT, mine, COMMIT, Frame(producer=producer), mine, ABORT):
         more, at = (
             written(at, [Row(value=b"v")] * 4, batch)
             if isinstance(batch, Frame)
-            else marker(at, batch, 7)
+            else marker(at, batch, producer)
         )
         data += more
-    case = Case(data=data, committed=committed, aborted=[Aborted(7, 0), Aborted(7, 14)])
+    aborted = [Aborted(producer, 0), Aborted(producer, 14)]
+    case = Case(data=data, committed=committed, aborted=aborted)
     last = [] if committed else [*range(14, 18)]
     start = [] if committed else [*range(4)]
     assert _offsets(case) == [*start, *range(5, 9), *range(10, 14), *last]
