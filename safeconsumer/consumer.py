@@ -255,7 +255,7 @@ class SafeConsumer(UpstreamConsumer):
         adopt(self, ledger, parked_max_bytes, chosen.records, hands_over=hands_over)
         self._safe_consumed = Consumed(self)
         self._safe_early = EarlyHolds(ledger)
-        self._safe_iteration = Iteration(self)
+        self._safe_iteration = Iteration(self, chosen.steps)
         self._safe_decoder = chosen.name
         if self._metrics is not None:  # metrics_enabled=False
             _report_figures(self, self._metrics)

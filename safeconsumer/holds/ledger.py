@@ -111,7 +111,7 @@ class PauseLedger:
         # _changer, the thread that changes something.
         self._lock = threading.RLock()
         self._changer: int | None = None
-        self._queue: deque[_Change] = deque()
+        self.queue: deque[_Change] = deque()
         # Reassignments that their own call could not announce.
         self._left: dict[int, _Change] = {}
         # An exception came before all who look at holds had seen a change.
@@ -121,6 +121,8 @@ class PauseLedger:
         self._state = State()
         self._view = View()
         self._is_stale = False  # the view is older than the holds
+        # What is quiet; None if something may have to be applied, shown, or expires.
+        self.settled: frozenset[TopicPartition] | None = self._view.quiet
         self._named = Named()
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
@@ -134,15 +136,15 @@ class PauseLedger:
 
         The set never changes; call this again at the moment of use.
         """
-        due = self._state.due
-        # Each step of an iteration asks; if nothing expires, no clock is needed.
-        if self._is_stale or self._queue or (due != NEVER and self._clock() >= due):
-            return self.view().quiet
-        return self._view.quiet
+        # Each step of an iteration asks, in C the same way. The queue comes first: a
+        # change leaves it when it has unsettled the other.
+        if not self.queue and (quiet := self.settled) is not None:
+            return quiet
+        return self.view().quiet
 
     def view(self) -> View:
         """Return the holds and the quiet partitions of this moment, together."""
-        if self._is_stale or self._queue or self._clock() >= self._state.due:
+        if self._is_stale or self.queue or self._clock() >= self._state.due:
             self._settle(shows=True)
         return self._view
 
@@ -324,7 +326,7 @@ class PauseLedger:
             self._announce(change)
         finally:
             if not change.is_announced:  # who goes on, or who looks next, does it
-                self._left[key], self._is_stale = change, True
+                self._left[key], self._is_stale, self.settled = change, True, None
         return change.what
 
     def close(self) -> None:
@@ -345,7 +347,7 @@ class PauseLedger:
         self._polled_at = self._clock()
         self._named = Named()
         view, gates = self.view(), self._state.gates
-        if self._queue or gates.begun(view) is not gates:
+        if self.queue or gates.begun(view) is not gates:
             self._gate(self._begun)
         return self._state.gates.is_gating
 
@@ -366,7 +368,7 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        if self._queue or self._state.gates.in_call:
+        if self.queue or self._state.gates.in_call:
             why = "the poll that gained them has returned"
             self._gate(Gates.ended, why)
 
@@ -438,7 +440,7 @@ class PauseLedger:
         # first: another thread may apply it at once, and this one must not go on before
         # all who look at holds have seen it.
         before = self._version, self._moves
-        self._queue.append(change)
+        self.queue.append(change)
         self._settle(before)
 
     def _settle(
@@ -460,11 +462,11 @@ class PauseLedger:
                             self._show()
                     finally:
                         self._changer = None
-                if not self._queue:  # else a handler's, as the lock was given back
+                if not self.queue:  # else a handler's, as the lock was given back
                     break
             self._tell_of_changes(before)
         except BaseException:  # a signal handler's, say: the next look goes on here
-            self._is_behind = self._is_stale = True
+            self._is_behind, self._is_stale, self.settled = True, True, None
             raise
 
     def _tell_of_changes(self, before: tuple[int, int]) -> None:
@@ -491,12 +493,12 @@ class PauseLedger:
                 self._put_in_place(
                     _Change(_nothing), self._state.expired(self._clock())
                 )
-            if not self._queue:
+            if not self.queue:
                 return
-            change = self._queue[0]
+            change = self.queue[0]
             if not change.is_applied:
                 self._apply(change)
-            self._queue.popleft()
+            self.queue.popleft()
 
     def _apply(self, change: _Change) -> None:
         # An exception may be a signal handler's: the change stays, and the next look
@@ -506,7 +508,7 @@ class PauseLedger:
             change.apply(change)
         except BaseException:
             if change.tries >= _MOST_TRIES:
-                self._queue.popleft()
+                self.queue.popleft()
             raise
 
     def _announce(self, change: _Change) -> None:
@@ -532,7 +534,9 @@ class PauseLedger:
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
         stale, seen = self._is_stale or step.is_seen, self._version + step.is_seen
-        self._state, self._is_stale, self._version = step.state, stale, seen
+        settled = None if stale else self.settled
+        self._state, self._is_stale, self.settled = step.state, stale, settled
+        self._version = seen
         self._moves += step.is_moved
         change.is_applied = True
         put(told)
@@ -550,7 +554,9 @@ class PauseLedger:
         change.is_applied = True
 
     def _show(self) -> None:
-        self._view, self._is_stale = self.peek(), False
+        view, due = self.peek(), self._state.due
+        settled = view.quiet if due == NEVER else None
+        self._view, self._is_stale, self.settled = view, False, settled
 
     # ------------------------------------------------------------ changes of holds
 

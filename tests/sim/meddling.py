@@ -5,14 +5,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.decoding import decoders
+from safeconsumer._kafka.decoding.decoders import choose
+from safeconsumer._kafka.pausing.steps import Steps
 from tests.sim.lab import Lab
 from tests.sim.reading import Reader
 
 both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
+
+
+@pytest.fixture(params=["C", "Python"])
+def both_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an iteration's steps be those in C, then those in Python."""
+    if request.param == "Python":
+        chosen = evolve(choose("compiled"), steps=Steps)
+        monkeypatch.setattr(decoders, "_compiled", lambda: chosen)
 
 
 def elsewhere(act: Callable[[], object]) -> None:

@@ -12,9 +12,12 @@ import pytest
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
-from tests.sim.meddling import Meddled, elsewhere
+from tests.sim.meddling import Meddled, both_steps, elsewhere
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
+
+__all__ = ["both_steps"]  # a fixture
+pytestmark = pytest.mark.usefixtures("both_steps")
 
 
 def iterating(lab: Lab, taken: int = 3, **settings: Any) -> Meddled:  # noqa: ANN401 - Kafka's own

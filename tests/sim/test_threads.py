@@ -13,7 +13,7 @@ from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.harness.holds.lab import Told
 from tests.sim.lab import GROUP, Lab
-from tests.sim.meddling import Meddled, elsewhere
+from tests.sim.meddling import Meddled, both_decoders, elsewhere
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
 
@@ -165,10 +165,11 @@ def test_a_poll_in_the_middle_of_a_drain_is_refused(lab: Lab, how: str) -> None:
     assert ["two threads" in one for one in refused] == [True, True]
 
 
+@both_decoders
 @simulated(seeds=1)
-def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab) -> None:
+def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab, decoder: str) -> None:
     """The step only yields, and takes no lock; what it stands on is not moved."""
-    reader = Meddled(lab, how="iterate")
+    reader = Meddled(lab, how="iterate", decoder=decoder)
     ledger: Any = reader.consumer._safe_ledger
     quiet = ledger.quiet
     acts: list[Callable[[], None]] = []
@@ -184,7 +185,9 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab) -> None:
             elsewhere(acts.pop())
         return quiet()
 
-    ledger.quiet = asked  # by each step, of each record
+    ledger.quiet = asked  # by each step, of each record, as nothing is settled
+    unsettled = {"settled": property(lambda _: None, lambda *_: None)}
+    ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)
     acts.append(poll)
     reader.take(1)

@@ -2,7 +2,11 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from safeconsumer._kafka.pausing import steps
+
 SOURCE: str
+
+class Steps(steps.Steps): ...
 
 def check(data: Buffer, at: int, count: int, /) -> None: ...
 def crc32c(data: Buffer, at: int, by_tables: int = 0, /) -> int: ...

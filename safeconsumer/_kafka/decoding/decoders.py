@@ -11,6 +11,7 @@ from attrs import frozen
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.decoding.records import CompiledRecords
 from safeconsumer._kafka.decoding.sought import PythonRecords
+from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer.errors import DecoderSettingError, MissingExtraError
 
 log = logging.getLogger("safeconsumer")
@@ -34,11 +35,13 @@ class DecoderChoice:
         name: ``python`` or ``compiled``.
         detail: where the compiled decoder is, or why it is not used.
         records: the class that takes the place of upstream's ``PartitionRecords``.
+        steps: the class that yields the records of a partition in an iteration.
     """
 
     name: str
     detail: str
     records: type
+    steps: type[Steps] = Steps
 
 
 def choose(wanted: str) -> DecoderChoice:
@@ -85,4 +88,4 @@ def _compiled() -> DecoderChoice:
     if sha256(source.read_bytes()).hexdigest() != batches.SOURCE:
         message = f"{file.name} was built from other sources than {source.name}"
         raise ImportError(message)
-    return DecoderChoice("compiled", file.name, CompiledRecords)
+    return DecoderChoice("compiled", file.name, CompiledRecords, batches.Steps)

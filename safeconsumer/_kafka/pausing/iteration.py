@@ -3,7 +3,7 @@
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NoReturn, TypeVar, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.errors import ConcurrentPollError, ForkedConsumerError
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer._kafka.pausing.fetcher import Drained
+from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 
@@ -20,13 +21,7 @@ GATING_STEP_MS = 500
 
 T = TypeVar("T")
 
-_Taken = tuple[
-    TopicPartition, list[ConsumerRecord], OwnedPartitionState, OffsetAndMetadata
-]
-
 _alive: "weakref.WeakSet[Iteration]" = weakref.WeakSet()
-
-_new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
 
 
 class Iteration:
@@ -41,14 +36,19 @@ class Iteration:
 
     Args:
         consumer: an adopted consumer.
+        steps: the class that yields the records of a partition.
 
     Thread rules: polling is guarded by one lock, which is tried and never waited for. A
     step that only yields takes no lock: each poll begins by closing the generator of
     the iteration, which Python refuses while it runs.
     """
 
-    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream's attributes
-        self._consumer = consumer
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - upstream's attributes
+        steps: type[Steps] = Steps,
+    ) -> None:
+        self._consumer, self._steps = consumer, steps
         # Where it was forked off; its threads are not in a child.
         self._is_in_child = False
         _alive.add(self)
@@ -180,46 +180,19 @@ class Iteration:
         consumer = self._consumer
         waiting = list(self._taken(self._poll()))
         waiting.reverse()
-        assignment = consumer._subscription.assignment
-        quiet = consumer._subscription.ledger.quiet
-        at, position = 0, None
         try:
             while waiting:
-                tp, records, state, position = waiting[-1]
-                at, checked, moves = 0, None, state.moves
-                self._yielding = state, moves
-                for record in records:
-                    # Read at each record; lookups of one record use the same set.
-                    if (snapshot := quiet()) is not checked:
-                        if tp in snapshot:
-                            break
-                        checked = snapshot
-                    if (
-                        assignment.get(tp) is not state
-                        or state._position is not position
-                        or not state.is_fetchable()
-                    ):
-                        break
-                    position = _new(
-                        OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
-                    )
-                    state._position = position  # is_fetchable: it has a valid one
-                    if state.moves != moves:  # a seek came in between
-                        state.settle()
-                        break
-                    at += 1
-                    yield record
-                self._put_back(tp, records[at:], state, position)
+                steps = waiting[-1]
+                self._yielding = steps.state, steps.moves
+                yield from steps
+                self._put_back(steps)
                 waiting.pop()
         finally:
             # The generator is closed at this point only by a seek, a new subscription
             # or another iterator.
             consumer._fetcher.hold_back(())
-            if waiting:
-                tp, records, state, _ = waiting.pop()
-                self._put_back(tp, records[at:], state, position)
-            for unread in waiting:
-                self._put_back(*unread)
+            for steps in reversed(waiting):
+                self._put_back(steps)
 
     def noted(
         self, records: Generator[ConsumerRecord, None, None]
@@ -260,17 +233,23 @@ class Iteration:
                     tp = TopicPartition(record.topic, record.partition)
                     subscription.journal.comes_again(tp, record.offset)
 
-    def _taken(self, batches: Drained) -> Iterator[_Taken]:
+    def _taken(self, batches: Drained) -> Iterator[Steps]:
         # States and positions as they were in the drain: a later seek is not undone. An
         # application's own poll() may return what another drain took, or more.
         drained_from = self._consumer._fetcher.drained_from
-        assignment = self._consumer._subscription.assignment
+        subscription = self._consumer._subscription
+        assignment = subscription.assignment
         for tp, found in batches.items():
             state = assignment.get(tp)
             if tp in drained_from:
-                yield (tp, list(found), *drained_from[tp])
+                state, position = drained_from[tp]
             elif state is not None and state.position is not None:
-                yield tp, list(found), state, state.position
+                position = state.position
+            else:
+                continue
+            yield self._steps(
+                subscription.ledger, assignment, tp, state, position, list(found)
+            )
 
     def _poll(self) -> Drained:
         consumer = self._consumer
@@ -287,17 +266,13 @@ class Iteration:
         finally:
             self._stepping = None
 
-    def _put_back(
-        self,
-        tp: TopicPartition,
-        records: Sequence[ConsumerRecord],
-        state: OwnedPartitionState,
-        position: OffsetAndMetadata,
-    ) -> None:
+    def _put_back(self, steps: Steps) -> None:
         # Only in the same ownership, and only if the position was not moved.
-        same = self._consumer._subscription.assignment.get(tp) is state
+        state, position = steps.state, steps.position
+        records = steps.records[steps.at :]
+        same = self._consumer._subscription.assignment.get(steps.tp) is state
         if records and same and state.position is position:
-            self._consumer._fetcher.give_back(tp, records, position)
+            self._consumer._fetcher.give_back(steps.tp, records, position)
 
 
 def refuse_if_executing(error: ValueError) -> None:

@@ -80,7 +80,7 @@ def test_what_a_handler_changes_in_the_middle_of_a_change_is_applied_after_it(
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
     assert len(returned) == 1
-    assert not lab.ledger._queue
+    assert not lab.ledger.queue
     assert lab.quiet() == quiet
     assert not is_locked(lab.ledger)
 
@@ -291,7 +291,7 @@ class World:
         view = lab.ledger.view()
         lab.ledger.deliver()
         assert not is_locked(lab.ledger)
-        assert not lab.ledger._queue
+        assert not lab.ledger.queue
         assert self.looks == view.quiet
         assert self.owned == set(view.partitions())
         assert self.gated == set(lab.ledger.control_gates())
@@ -341,7 +341,7 @@ def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
         hold = functools.partial(world.lab.hold, ALL, owner="signal")
         interrupt = Interrupt(at, hold)
         interrupt.during(lambda one=world: call(one.lab))  # type: ignore[misc]  # of this round
-        assert not world.lab.ledger._queue
+        assert not world.lab.ledger.queue
         assert not interrupt.has_come or world.looks == world.owned
         world.settled()
         if not interrupt.has_come:
@@ -375,7 +375,7 @@ def test_an_exception_that_comes_always_is_given_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         lab.assign(A, ("new", 0))
     looks = 0
-    while lab.ledger._queue:
+    while lab.ledger.queue:
         with pytest.raises(KeyboardInterrupt):
             lab.quiet()
         looks += 1

@@ -103,7 +103,7 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
             assert told.wait(20)
         seen.append(name)
 
-    trap = lab.ledger._queue = _Trap()  # type: ignore[assignment]  # of changes
+    trap = lab.ledger.queue = _Trap()  # type: ignore[assignment]  # of changes
     trap.then = lambda: (other.start(), inside.wait(20))
     lab.ledger.lookers.append(look)
     lab.hold(ORDERS)

@@ -26,10 +26,10 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)
 
 
-@pytest.fixture
-def consumer(safe: Maker) -> SafeConsumer:
+@pytest.fixture(params=["python", "compiled"])
+def consumer(safe: Maker, request: pytest.FixtureRequest) -> SafeConsumer:
     """Ten records of A and of B are here."""
-    made = safe(consumer_timeout_ms=20)
+    made = safe(consumer_timeout_ms=20, decoder=request.param)
     assigned(made, A, B)
     answer(made, A, 0, TEN)
     answer(made, B, 0, TEN)
@@ -146,14 +146,15 @@ def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
     """Between the look at the position and its setting; the record is not yielded."""
     assert next(consumer).offset == 0
     state: Any = consumer._subscription.assignment[A]
-    is_fetchable = state.is_fetchable
+    usual = type(state)
 
-    def is_fetchable_and_sought() -> object:
-        del state.is_fetchable
+    def sought(_: object) -> bool:
+        state.__class__ = usual
         consumer._subscription.seek(A, 7)
-        return is_fetchable()
+        return False
 
-    state.is_fetchable = is_fetchable_and_sought
+    looked_at = {"_awaiting_validation": property(sought, lambda *_: None)}
+    state.__class__ = type("Sought", (usual,), looked_at)
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
 

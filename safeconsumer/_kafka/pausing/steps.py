@@ -1,0 +1,73 @@
+"""The steps of an iteration over one partition; ``_batches.c`` has the same in C."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer._kafka.structs import ConsumerRecord
+from safeconsumer.holds.ledger import PauseLedger
+
+_new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
+
+
+class Steps:
+    """
+    Yields the records that a poll has taken of one partition, as long as it flows.
+
+    The position moves past each record as it is yielded. It ends, and does nothing more,
+    where a hold covers the partition, the ownership is another one, or the position is
+    not the one behind the record before.
+
+    Attributes:
+        tp: the partition.
+        state: its state in this ownership.
+        moves: how often its position had been moved when the records were taken.
+        records: the records.
+        at: how many of them were yielded.
+        position: the position behind the last one.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a step looks at
+        self,
+        ledger: PauseLedger,
+        assignment: Mapping[TopicPartition, OwnedPartitionState],
+        tp: TopicPartition,
+        state: OwnedPartitionState,
+        position: OffsetAndMetadata,
+        records: list[ConsumerRecord],
+    ) -> None:
+        self._quiet, self._assignment = ledger.quiet, assignment
+        self._checked: frozenset[TopicPartition] | None = None
+        self.tp, self.state, self.moves = tp, state, state.moves
+        self.records, self.at, self.position = records, 0, position
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        if self.at == len(self.records):
+            raise StopIteration
+        # Asked for at each record; lookups of one record use the same set.
+        if (quiet := self._quiet()) is not self._checked:
+            if self.tp in quiet:
+                raise StopIteration
+            self._checked = quiet
+        state = self.state
+        if (
+            self._assignment.get(self.tp) is not state
+            or state._position is not self.position
+            or not state.is_fetchable()
+        ):
+            raise StopIteration
+        record = self.records[self.at]
+        self.position = _new(
+            OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
+        )
+        state._position = self.position  # is_fetchable: it has a valid one
+        if state.moves != self.moves:  # a seek came in between
+            state.settle()
+            raise StopIteration
+        self.at += 1
+        return record
