@@ -5,7 +5,9 @@
 clients read, ``trickle`` how soon, and at which cost, records are returned that come one
 by one, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon a whole
 group obeys, ``spark`` how the Spark source stands beside the official one, and
-``auditing`` how fast journals are judged. It judges nothing.
+``auditing`` how fast journals are judged. ``regressions`` compares this state of the
+package with the last landed one: its exit status is 1 if something got slower or larger.
+The others judge nothing.
 """
 
 import contextlib
@@ -18,14 +20,15 @@ from typing import Any
 from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
-from tests.bench.figures import measured
+from tests.bench import judging, speed, states
+from tests.bench.figures import measured, tell
 from tests.bench.options import parsed
 from tests.bench.stage import BRIEF, Sizes, Stage
 from tests.harness.brokers import choice
 
 
-def main() -> None:
-    """Measure and print."""
+def main() -> int:
+    """Measure and print; the status is 1 if a regression was found."""
     options = parsed(None)
     # Arms that compile our modules anew have 1 MB more, and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -34,13 +37,23 @@ def main() -> None:
     sizes = BRIEF if options.brief else Sizes(rounds=getattr(module, "ROUNDS", 5))
     if options.rounds is not None:
         sizes = evolve(sizes, rounds=options.rounds)
-    with _broker(options.bootstrap, options.kafka) as broker:
-        result = measured(Stage(broker=broker, sizes=sizes), module.ROWS, options.only)
+    judges = options.benchmark == "regressions"
+    with contextlib.ExitStack() as stack:
+        arms = stack.enter_context(states.built(options.against)) if judges else {}
+        broker = stack.enter_context(_broker(options.bootstrap, options.kafka))
+        stage = Stage(broker=broker, sizes=sizes, states=arms)
+        result = measured(stage, module.ROWS, options.only)
     text = json.dumps(result, indent=1) + "\n"
     if options.json is None:
         sys.stdout.write(text)
     else:
         options.json.write_text(text, encoding="utf-8")
+    if options.write:
+        speed.write(result)
+    if not judges:
+        return 0
+    tell("\n".join(judging.sentences(result["figures"])))
+    return 0 if all(one["passed"] for one in result["figures"]) else 1
 
 
 def _broker(bootstrap: str | None, kind: str) -> Any:  # noqa: ANN401 - any kind
@@ -50,4 +63,4 @@ def _broker(bootstrap: str | None, kind: str) -> Any:  # noqa: ANN401 - any kind
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, field, frozen
 
-from tests.bench.stage import Stage
+if TYPE_CHECKING:  # it needs confluent-kafka, which the pure tests do without
+    from tests.bench.stage import Stage
 
 _DISTRIBUTIONS = (
     *("safeconsumer", "kafka-python", "attrs", "crc32c", "structlog"),
@@ -56,7 +58,7 @@ class Figure:
         return above and (self.at_most is None or self.measured <= self.at_most)
 
 
-Row = Callable[[Stage], Iterable[Figure]]
+Row = Callable[["Stage"], Iterable[Figure]]
 
 
 def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
@@ -140,8 +142,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def measured(
-    stage: Stage, rows: Mapping[str, Row], only: Collection[str] = ()
-) -> dict[str, object]:
+    stage: "Stage", rows: Mapping[str, Row], only: Collection[str] = ()
+) -> dict[str, Any]:
     """Measure these rows, of all or only some; return the report as JSON values."""
     start = time.monotonic()
     figures: list[Figure] = []

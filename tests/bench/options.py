@@ -13,6 +13,10 @@ ROWS: dict[str, tuple[str, ...]] = {
     "throughput": (),
     "trickle": (),
     "worker": ("no-op", "waiting", "memory"),
+    "regressions": (
+        *("5000", "500", "iteration", "lz4"),
+        *("holds", "import", "no-op", "resident"),
+    ),
     "group": ("obeying", "starting", "reporting"),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
@@ -53,7 +57,25 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", default=(), metavar="ROW", help=f"only these; {named}"
     )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="regressions: the state to compare the working tree with (default: where "
+        "it left origin's main, or main; for a commit of main itself the newest one "
+        "before it that is older by a day, or its parent)",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="throughput --kafka=java: write the table of speed into the pages",
+    )
     options = parser.parse_args(arguments)
+    if options.against and options.benchmark != "regressions":
+        parser.error("--against: only regressions compares two states")
+    whole = ("throughput", "java", None, False)
+    how = (options.benchmark, options.kafka, options.bootstrap, options.brief)
+    if options.write and how != whole:
+        parser.error("--write: the table is of a whole run of throughput --kafka=java")
     unknown = set(options.only) - set(ROWS[options.benchmark])
     if unknown:
         parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")

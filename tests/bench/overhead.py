@@ -1,5 +1,6 @@
 """What safety costs: the rows of the table "figures to reach", against the stock client."""
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,7 +11,7 @@ from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Stage
 from tests.bench.workers import Taken, in_turns, lapped
 
-_FULL, _QUIET = 8, 20
+FULL, QUIET = 8, 20
 _LIMIT = 1.02
 _TIMEOUT = 60.0
 
@@ -31,12 +32,15 @@ _ALIKE = (
 )
 
 Kinds = Mapping[str, Mapping[str, object]]
+Imports = Mapping[str, tuple[str, Mapping[str, str]]]
+"""By name: the statement, and what is special about the environment."""
 
 
 # ---------------------------------------------------------------- CPU per record
 
 
-def _read(stage: Stage, kinds: Kinds, max_records: int | None) -> Taken:
+def read(stage: Stage, kinds: Kinds, max_records: int | None) -> Taken:
+    """Let arms read the same records, in laps."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
     return lapped(
@@ -65,12 +69,12 @@ def compared(
     stage: Stage, row: str, modes: Mapping[str, int | None]
 ) -> Iterator[Figure]:
     """Read as a group member, without holds and with 20 on partitions without records."""
-    topic = stage.topic(_FULL, empty=_QUIET, records=stage.sizes.records)
-    every = {"partitions": _FULL + _QUIET, "is_member": True}
+    topic = stage.topic(FULL, empty=QUIET, records=stage.sizes.records)
+    every = {"partitions": FULL + QUIET, "is_member": True}
     kinds = {
         f"{name}, {quiet} paused": stage.reader(client, topic, quiet=quiet, **every)
         for name, client in (("stock", "kafka-python"), ("safe", "safe-python"))
-        for quiet in (0, _QUIET)
+        for quiet in (0, QUIET)
     }
     kinds[_CONTROL] = stage.reader("kafka-python", topic, **every)
     pairs = {
@@ -79,7 +83,7 @@ def compared(
         "stock / stock": (_CONTROL, "stock, 0 paused", None),
     }
     for mode, most in modes.items():
-        taken = _read(stage, kinds, most)
+        taken = read(stage, kinds, most)
         for what, two in pairs.items():
             yield _per_record(stage, row, f"{mode}, {what}", taken, *two, _ALIKE)
     stage.drop(topic)
@@ -87,14 +91,14 @@ def compared(
 
 def compiled(stage: Stage) -> Iterator[Figure]:
     """With the compiled decoder against the stock client, which decodes in Python."""
-    topic = stage.topic(_FULL, records=stage.sizes.records)
-    every = {"partitions": _FULL, "is_member": True}
+    topic = stage.topic(FULL, records=stage.sizes.records)
+    every = {"partitions": FULL, "is_member": True}
     kinds = {
         "stock": stage.reader("kafka-python", topic, **every),
         "safe": stage.reader("safe-compiled", topic, **every),
     }
     for mode, most in (_BY_POLL | _BY_ITERATION).items():
-        taken = _read(stage, kinds, most)
+        taken = read(stage, kinds, most)
         two = "safe", "stock", _COMPILED[mode]
         yield _per_record(stage, "compiled", f"{mode}, compiled decoder", taken, *two)
     stage.drop(topic)
@@ -103,14 +107,14 @@ def compiled(stage: Stage) -> Iterator[Figure]:
 def many_holds(stage: Stage) -> Iterator[Figure]:
     """Place holds on partitions of subscribed topics that do not exist yet."""
     count, row = stage.sizes.strangers, "many-holds"
-    topic = stage.topic(_FULL, records=stage.sizes.records)
+    topic = stage.topic(FULL, records=stage.sizes.records)
     kinds = {
         name: stage.reader(
-            "safe-python", topic, partitions=_FULL, is_member=True, strangers=held
+            "safe-python", topic, partitions=FULL, is_member=True, strangers=held
         )
         for name, held in (("without", 0), ("with", count))
     }
-    taken = _read(stage, kinds, 5000)
+    taken = read(stage, kinds, 5000)
     stage.drop(topic)
     seconds, mb = taken["placed"]["with"], taken["mb"]["with"]
     yield median(row, f"{count} holds placed one by one", seconds, "s", at_most=5.0)
@@ -170,7 +174,7 @@ def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
 # ---------------------------------------------------------------- what an import takes
 
 _STOCK = "from kafka import KafkaConsumer"
-_SAFE = "from safeconsumer import KafkaConsumer"
+SAFE = "from safeconsumer import KafkaConsumer"
 _SCRIPT = (
     "import time; wall, cpu = time.perf_counter(), time.process_time(); "
     "{statement}; "
@@ -178,14 +182,15 @@ _SCRIPT = (
 )
 
 
-def imports(stage: Stage) -> Iterator[Figure]:
+def timed(stage: Stage, imports: Imports) -> Taken:
     """Import in fresh interpreters, in turns; compiled files are there already."""
-    wall: dict[str, list[float]] = defaultdict(list)
-    cpu: dict[str, list[float]] = defaultdict(list)
+    taken: Taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
-        for statement in in_turns([_STOCK, _SAFE], lap):
+        for name in in_turns(list(imports), lap):
+            statement, env = imports[name]
             done = subprocess.run(  # noqa: S603 - our own script
                 [sys.executable, "-c", _SCRIPT.format(statement=statement)],
+                env={**os.environ, **env},
                 check=True,
                 capture_output=True,
                 text=True,
@@ -193,12 +198,18 @@ def imports(stage: Stage) -> Iterator[Figure]:
             )
             if lap >= 0:
                 took, used = map(float, done.stdout.split())
-                wall[statement].append(took)
-                cpu[statement].append(used)
+                taken["wall"][name].append(took)
+                taken["CPU"][name].append(used)
+    return taken
+
+
+def imports(stage: Stage) -> Iterator[Figure]:
+    """Import the class, and kafka-python's."""
+    taken = timed(stage, {one: (one, {}) for one in (_STOCK, SAFE)})
     # An import waits for nothing: what wall has on top is what else runs here.
-    for name, taken, limit in (("CPU", cpu, 1.25), ("wall", wall, None)):
-        what = f"{_SAFE}, {name} / stock"
-        yield _milliseconds("import", what, taken, _SAFE, _STOCK, limit)
+    for name, limit in (("CPU", 1.25), ("wall", None)):
+        what = f"{SAFE}, {name} / stock"
+        yield _milliseconds("import", what, taken[name], SAFE, _STOCK, limit)
 
 
 ROWS: dict[str, Row] = {

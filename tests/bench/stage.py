@@ -3,7 +3,7 @@
 import itertools
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -69,6 +69,8 @@ class Stage:
 
     broker: Any  # an object of any kind that the test suite runs on
     sizes: Sizes = field(factory=Sizes)  # how much is measured
+    # By arm: the environment of its process, where states of the package are compared.
+    states: Mapping[str, Mapping[str, str]] = field(factory=dict)
 
     def arm(self, kind: str, client: str, **settings: object) -> dict[str, object]:
         """Return the settings of an arm on this broker."""

@@ -1,12 +1,16 @@
 """Records per second, CPU per record and peak memory of all clients, side by side."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from attrs import frozen
 
 from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Case, Stage
-from tests.bench.workers import lapped
+from tests.bench.workers import Taken, lapped
+
+Arms = Mapping[str, Mapping[str, Any]]
+"""By name: the client, and what is special about its process."""
 
 SPEED, CPU = "records/s", "CPU per record"
 _LAPS = 2
@@ -25,7 +29,7 @@ _CLIENTS = (
 # waits for a second then.
 _BYTES = 36_000_000
 
-SMALL, _LZ4 = CASES = (Case(), Case(size=1_000, codec="lz4"))
+SMALL, LZ4 = CASES = (Case(), Case(size=1_000, codec="lz4"))
 
 
 @frozen(kw_only=True)
@@ -51,7 +55,7 @@ _CPU_TARGETS = {
     (SMALL, _5000): 0.20,
     (SMALL, _500): 0.25,
     (SMALL, _ITERATION): 0.35,
-    (_LZ4, _5000): 0.30,
+    (LZ4, _5000): 0.30,
 }
 _SPEED_TARGETS = {
     (SMALL, _5000, "aiokafka"): 1.0,
@@ -61,22 +65,34 @@ _SPEED_TARGETS = {
     (SMALL, _500, "confluent consume tuned"): 0.6,
     (SMALL, _500, "confluent consume"): 4.0,
     (SMALL, _ITERATION, "confluent poll tuned"): 1.0,
-    (_LZ4, _5000, "confluent consume tuned"): 0.8,
+    (LZ4, _5000, "confluent consume tuned"): 0.8,
 }
+
+
+def read(stage: Stage, case: Case, mode: Mode, arms: Arms, laps: int = _LAPS) -> Taken:
+    """Let arms read the same records; return us per record, and the peak in MB."""
+    records = max(2_400, _BYTES // stage.sizes.scale // (case.size + 20))
+    topic = stage.filled(case, records)
+    where = {"partitions": case.partitions, "max_records": mode.max_records}
+    kinds = {
+        name: stage.reader(topic=topic, **where, **arm) for name, arm in arms.items()
+    }
+    rounds = stage.sizes.rounds
+    taken = lapped(kinds, "read", rounds=rounds, laps=laps, records=records)
+    stage.drop(topic)
+    for what in ("cpu", "wall"):
+        for name, values in taken[what].items():
+            taken[what][name] = [value / records * 1e6 for value in values]
+    return taken
 
 
 def compared(stage: Stage, case: Case, mode: Mode) -> Iterator[Figure]:
     """Yield what each client takes, and the ratios of ours to each other one."""
-    records = max(2_400, _BYTES // stage.sizes.scale // (case.size + 20))
-    topic = stage.filled(case, records)
-    where = {"partitions": case.partitions, "max_records": mode.max_records}
-    kinds = {one: stage.reader(one, topic, **where) for one in mode.clients()}
-    rounds = stage.sizes.rounds
-    taken = lapped(kinds, "read", rounds=rounds, laps=_LAPS, records=records)
-    stage.drop(topic)
+    kinds = list(mode.clients())
+    taken = read(stage, case, mode, {one: {"client": one} for one in kinds})
     row = f"{case.name}, {mode.name}"
-    cpu = {one: [v / records * 1e6 for v in taken["cpu"][one]] for one in kinds}
-    speed = {one: [records / v for v in taken["wall"][one]] for one in kinds}
+    cpu = taken["cpu"]
+    speed = {one: [1e6 / v for v in taken["wall"][one]] for one in kinds}
     for one in kinds:
         yield median(row, f"{SPEED}, {one}", speed[one], "1/s")
         yield median(row, f"{CPU}, {one}", cpu[one], "us")

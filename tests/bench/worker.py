@@ -15,26 +15,31 @@ _RATIOS = {
     "process": 3.0,
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 4.0}
+SPREAD = Case(partitions=16)
 # As many customers, say: some records of each in every poll.
-_KEYS = 97
+KEYS = 97
 
 
-def _run(
-    stage: Stage, arms: Mapping[str, Mapping[str, object]], rounds: int | None = None
+def run(
+    stage: Stage,
+    arms: Mapping[str, Mapping[str, object]],
+    rounds: int | None = None,
+    laps: int = 1,
 ) -> Taken:
+    """Let workers, and loops, handle the same records."""
     kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
     rounds = rounds or stage.sizes.rounds
-    return lapped(kinds, "run", rounds=rounds, laps=1, warms_up=False)
+    return lapped(kinds, "run", rounds=rounds, laps=laps, warms_up=False)
 
 
 def no_op(stage: Stage) -> Iterator[Figure]:
     """CPU per record with a handler that does nothing."""
     count = stage.sizes.records * 5
-    topic = stage.filled(Case(partitions=16), count, keys=_KEYS)
+    topic = stage.filled(SPREAD, count, keys=KEYS)
     for decoder in ("python", "compiled"):
         shared = {"topic": topic, "records": count, "decoder": decoder}
         names = ["plain", *_RATIOS]
-        cpu = _run(stage, {name: {"mode": name, **shared} for name in names})["cpu_us"]
+        cpu = run(stage, {name: {"mode": name, **shared} for name in names})["cpu_us"]
         for name, limit in _RATIOS.items():
             what = f"CPU per record, {name} / plain, {decoder} decoder"
             at_most = limit if decoder == "python" else None
@@ -56,7 +61,7 @@ def waiting(stage: Stage) -> Iterator[Figure]:
         name: {"mode": "key", "concurrency": threads, **shared}
         for name, threads in (("one", 1), ("eight", 8))
     }
-    speeds = _run(stage, arms)["per_second"]
+    speeds = run(stage, arms)["per_second"]
     stage.drop(topic)
     name = "records/s, 8 threads by key / 1 thread, 1 ms handler"
     yield ratio("waiting", name, speeds, "eight", "one", at_least=6.5)
@@ -72,7 +77,7 @@ def memory(stage: Stage) -> Iterator[Figure]:
         "plain": {"mode": "plain", **shared},
         "worker": {"mode": "partition", **shared, "limits": tight},
     }
-    peak = _run(stage, arms, rounds=1)["peak_mb"]
+    peak = run(stage, arms, rounds=1)["peak_mb"]
     stage.drop(topic)
     more = peak["worker"][0] - peak["plain"][0]
     name = "peak, worker - plain"

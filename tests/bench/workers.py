@@ -28,9 +28,11 @@ class ArmError(Exception):
 class Arm:
     """One process of ``python -m tests.bench.arms``; ends with the block."""
 
-    def __init__(self, kind: str, **settings: object) -> None:
+    def __init__(
+        self, kind: str, env: Mapping[str, str] | None = None, **settings: object
+    ) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
-        self._process = Process(module("tests.bench.arms"), read=json.loads)
+        self._process = Process(module("tests.bench.arms"), read=json.loads, env=env)
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self) -> dict[str, Any]:

@@ -26,9 +26,9 @@ def write(results: Results) -> None:
     README.write_text(put(README.read_text("utf-8"), "conformance", short), "utf-8")
 
 
-def put(page: str, name: str, text: str) -> str:
+def put(page: str, name: str, text: str, by: str = "tests.broker.conformance") -> str:
     """Return the page with this text between the marks of that name."""
-    first, last = marks(name)
+    first, last = marks(name, by)
     before, found, rest = page.partition(first)
     _, end, after = rest.partition(last)
     if not found or not end:
@@ -37,9 +37,9 @@ def put(page: str, name: str, text: str) -> str:
     return f"{before}{first}\n{text}\n{last}{after}"
 
 
-def marks(name: str) -> tuple[str, str]:
-    """Return the lines around what is written by ``python -m tests.broker.conformance``."""
+def marks(name: str, by: str) -> tuple[str, str]:
+    """Return the lines around what a program writes."""
     return (
-        f"<!-- {name}: by python -m tests.broker.conformance --write -->",
+        f"<!-- {name}: by python -m {by} --write -->",
         f"<!-- {name} -->",
     )

@@ -1,0 +1,104 @@
+"""
+Compares this state with the last landed one: CPU, time and memory, row by row.
+
+Both are processes that take turns on the same records, three rounds of fresh ones.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from tests.bench import overhead, throughput, worker
+from tests.bench.figures import Figure, Row
+from tests.bench.judging import judged
+from tests.bench.stage import Case, Stage
+from tests.bench.throughput import LZ4, SMALL, Mode
+from tests.bench.workers import Taken, lapped
+
+ROUNDS = 3
+_LAPS = 5
+_DECODER = "safe-compiled"
+
+
+def _figures(
+    stage: Stage, row: str, taken: Taken, names: Mapping[str, str]
+) -> Iterator[Figure]:
+    for what, name in names.items():
+        yield judged(row, name, taken[what], stage.sizes.rounds)
+
+
+def _reading(row: str, case: Case, mode: Mode) -> Row:
+    def figures(stage: Stage) -> Iterator[Figure]:
+        arms = {
+            name: {"client": _DECODER, "env": env} for name, env in stage.states.items()
+        }
+        taken = throughput.read(stage, case, mode, arms, _LAPS)
+        names = {
+            "cpu": "CPU per record",
+            "wall": "time per record",
+            "peak": "peak memory",
+        }
+        yield from _figures(stage, row, taken, names)
+
+    return figures
+
+
+def holds(stage: Stage) -> Iterator[Figure]:
+    """Read with 20 holds on partitions without records, decoded in Python."""
+    full, quiet = overhead.FULL, overhead.QUIET
+    topic = stage.topic(full, empty=quiet, records=stage.sizes.records)
+    how = {"quiet": quiet, "partitions": full + quiet, "is_member": True}
+    kinds = {
+        name: stage.reader("safe-python", topic, env=env, **how)
+        for name, env in stage.states.items()
+    }
+    for most in (5000, 500):
+        taken = overhead.read(stage, kinds, most)
+        name = f"CPU per record, poll(max_records={most})"
+        yield from _figures(stage, "holds", taken, {"cpu": name})
+    stage.drop(topic)
+
+
+def imports(stage: Stage) -> Iterator[Figure]:
+    """Import the class."""
+    statements = {name: (overhead.SAFE, env) for name, env in stage.states.items()}
+    taken = overhead.timed(stage, statements)
+    yield from _figures(stage, "import", taken, {"CPU": "CPU of importing the class"})
+
+
+def no_op(stage: Stage) -> Iterator[Figure]:
+    """Let a worker handle records with a handler that does nothing."""
+    count = stage.sizes.records * 5
+    topic = stage.filled(worker.SPREAD, count, keys=worker.KEYS)
+    for mode in ("partition", "unordered", "key"):
+        how = {"topic": topic, "records": count, "mode": mode}
+        arms = {name: {"env": env, **how} for name, env in stage.states.items()}
+        taken = worker.run(stage, arms, laps=_LAPS)
+        yield from _figures(
+            stage, "no-op", taken, {"cpu_us": f"CPU per record, {mode}"}
+        )
+    stage.drop(topic)
+
+
+def resident(stage: Stage) -> Iterator[Figure]:
+    """Be a member to which nothing comes."""
+    topic = stage.topic(overhead.FULL)
+    how = {"partitions": overhead.FULL, "is_member": True}
+    kinds = {
+        name: stage.reader(_DECODER, topic, env=env, **how)
+        for name, env in stage.states.items()
+    }
+    rounds = stage.sizes.rounds
+    taken = lapped(kinds, "settle", rounds=rounds, laps=1, warms_up=False)
+    stage.drop(topic)
+    yield from _figures(stage, "resident", taken, {"resident": "idle memory"})
+
+
+ROWS: dict[str, Row] = {
+    "5000": _reading("5000", SMALL, throughput.MODES[0]),
+    "500": _reading("500", SMALL, throughput.MODES[1]),
+    "iteration": _reading("iteration", SMALL, throughput.MODES[2]),
+    "lz4": _reading("lz4", LZ4, throughput.MODES[0]),
+    "holds": holds,
+    "import": imports,
+    "no-op": no_op,
+    "resident": resident,
+}

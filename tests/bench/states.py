@@ -1,0 +1,94 @@
+"""Builds two states of the package, so that processes of both work side by side."""
+
+import compileall
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.figures import tell
+from tests.harness.processes import ROOT
+
+_DAY = 24 * 60 * 60
+
+Environment = dict[str, str]
+"""What is special about the environment of a process."""
+
+
+def landed(checkout: Path = ROOT) -> str:
+    """
+    Return the last landed state, as a commit.
+
+    That is where this one left origin's main, or main where there is no origin. For a
+    commit of main itself it is the newest one before it that is older by a day, as a
+    nightly run asks what the day has brought; or its parent, where all are younger.
+    """
+    head = _git(checkout, "rev-parse", "HEAD")
+    for main in ("origin/main", "main"):
+        if _git(checkout, "rev-parse", "--quiet", "--verify", main, check=False):
+            left = _git(checkout, "merge-base", "HEAD", main)
+            if left != head:
+                return left
+            break
+    day_before = int(_git(checkout, "log", "-1", "--format=%ct")) - _DAY
+    before = f"--before={day_before}"
+    older = _git(checkout, "rev-list", "-1", "--first-parent", before, "HEAD")
+    return older or _git(checkout, "rev-parse", "HEAD~1")
+
+
+@contextlib.contextmanager
+def built(against: str | None) -> Iterator[dict[str, Environment]]:
+    """
+    Build a commit and the working tree; yield the environments of their arms.
+
+    The arms are ``before``, ``now``, and ``now again``, which shows what is chance. They
+    run this tree's benchmarks, each with its state's package.
+
+    Raises:
+        SystemExit: git does not know the commit, or a state cannot be built.
+    """
+    commit = against or landed()
+    tell(_git(ROOT, "log", "-1", "--format=before: %h, %cs, %s", commit))
+    with tempfile.TemporaryDirectory() as made:
+        archive, source = Path(made) / "before.tar", Path(made) / "source"
+        _git(ROOT, "archive", f"--output={archive}", commit)
+        shutil.unpack_archive(archive, source, filter="data")
+        before = environment(_installed(source, Path(made) / "before"))
+        now = environment(_installed(ROOT, Path(made) / "now"))
+        yield {"before": before, "now": now, "now again": now}
+
+
+def environment(folder: Path) -> Environment:
+    """Let processes take the package from this folder, and everything else from here."""
+    # Without the second one, Python would look into the current folder first.
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
+
+
+def _installed(source: Path, folder: Path) -> Path:
+    """Do what pip does: build a wheel, with compiled code, and unpack it."""
+    wheels = folder.with_suffix(".dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
+    _output(command, source)
+    (wheel,) = wheels.iterdir()
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(folder)
+    compileall.compile_dir(folder, quiet=1)
+    return folder
+
+
+def _git(checkout: Path, *arguments: str, check: bool = True) -> str:
+    return _output(["git", *arguments], checkout, check=check)
+
+
+def _output(command: list[str | Path], folder: Path, *, check: bool = True) -> str:
+    done = subprocess.run(  # noqa: S603 - git, or our own build
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if check and done.returncode:
+        raise SystemExit(done.stderr)
+    return done.stdout.strip()

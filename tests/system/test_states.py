@@ -1,0 +1,76 @@
+"""Which state of the package is the last landed one, and whose code an arm runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench import states
+from tests.harness.processes import Process
+
+DAY = 24 * 60 * 60
+NOW = 2_000_000_000
+
+
+def git(folder: Path, *arguments: str, at: int = NOW) -> str:
+    who = {
+        f"GIT_{one}_{what}": "x"
+        for one in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(  # noqa: S603 - git
+        ["git", *arguments],  # noqa: S607
+        cwd=folder,
+        env={**os.environ, **who, "GIT_COMMITTER_DATE": f"{at} +0000"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def commit(folder: Path, at: int) -> str:
+    git(folder, "commit", "-q", "--allow-empty", "-m", "x", at=at)
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q", "-b", "main")
+    return tmp_path
+
+
+def test_a_commit_of_main_has_the_day_before_it(clone: Path) -> None:
+    """Its parent, where everything is younger: so a clone with two commits has one."""
+    first = commit(clone, NOW - DAY - 2)
+    commit(clone, NOW - DAY + 1)
+    commit(clone, NOW)
+    assert states.landed(clone) == first
+    git(clone, "checkout", "-q", "--orphan", "young")
+    git(clone, "branch", "-D", "main")
+    young = commit(clone, NOW - 1)
+    commit(clone, NOW)
+    assert states.landed(clone) == young
+
+
+def test_a_branch_has_where_it_left_main(clone: Path) -> None:
+    """Origin's, where there is one: what is not pushed has not landed."""
+    pushed = commit(clone, NOW)
+    git(clone, "checkout", "-q", "-b", "work")
+    commit(clone, NOW + 1)
+    assert states.landed(clone) == pushed
+    git(clone, "checkout", "-q", "main")
+    git(clone, "update-ref", "refs/remotes/origin/main", pushed)
+    commit(clone, NOW + 2)
+    assert states.landed(clone) == pushed
+
+
+def test_an_arm_has_the_package_of_its_state(tmp_path: Path) -> None:
+    """And the benchmarks of this checkout, in which it runs."""
+    (tmp_path / "safeconsumer.py").touch()
+    code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"
+    command = [sys.executable, "-c", code]
+    with Process(command, env=states.environment(tmp_path)) as process:
+        assert process.take(20.0) == str(tmp_path / "safeconsumer.py")

@@ -1,0 +1,105 @@
+"""A regression is what chance does not explain; the table of speed is what was measured."""
+
+from typing import Any
+
+import pytest
+
+from tests.bench import judging, speed
+from tests.bench.figures import Figure
+from tests.bench.options import parsed
+
+ROUNDS = 3
+EXACT = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def of(now: float, again: list[float]) -> Figure:
+    values = {
+        "before": EXACT,
+        "now": [now] * 6,
+        "now again": [now * one for one in again],
+    }
+    return judging.judged("row", "CPU per record", values, ROUNDS)
+
+
+@pytest.mark.parametrize(
+    ("now", "again", "passed"),
+    [
+        (0.5, EXACT, True),
+        (1.019, EXACT, True),
+        (1.021, EXACT, False),
+        # One lap is no round; a round is what its processes were lucky or unlucky with.
+        (1.03, [1.0, 1.0, 1.0, 1.0, 1.02, 1.0], False),
+        (1.03, [1.0, 1.0, 1.0, 1.0, 1.02, 1.02], True),
+        (1.03, [1.0, 1.0, 0.98, 0.98, 1.0, 1.0], True),
+        (1.05, [1.0, 1.0, 0.98, 0.98, 1.0, 1.0], False),
+    ],
+)
+def test_what_is_a_regression(now: float, again: list[float], passed: bool) -> None:  # noqa: FBT001
+    """More than 2 %, and more than twice what the same state took more or less."""
+    assert of(now, again).passed is passed
+
+
+def test_one_slow_lap_is_none() -> None:
+    """It is the median that counts."""
+    values = {"before": EXACT, "now": [9.0, *EXACT[1:]], "now again": [9.0, *EXACT[1:]]}
+    assert judging.judged("row", "time", values, ROUNDS).passed
+
+
+def test_each_figure_has_a_sentence() -> None:
+    """It says where, what, how much, and how far chance reaches."""
+    figures = [_said(of(0.9, EXACT)), _said(of(1.1, EXACT))]
+    assert list(judging.sentences(figures)) == [
+        "row: CPU per record is 10.0% less than before.",
+        "row: CPU per record is 10.0% more than before, a regression: 2.0% could be chance.",
+    ]
+
+
+def _said(one: Figure) -> dict[str, Any]:
+    return {
+        **{name: getattr(one, name) for name in ("row", "name", "measured", "at_most")},
+        "passed": one.passed,
+    }
+
+
+@pytest.mark.parametrize("page", speed.PAGES, ids=lambda page: page.name)
+def test_the_table_of_speed_is_made_of_the_data(page: Any) -> None:  # noqa: ANN401 - a path
+    text = page.read_text("utf-8")
+    assert text == speed.written(text)
+
+
+def test_the_data_are_a_report_s_ratios() -> None:
+    """Of each row and each other client: whichever way of reading it has."""
+    row = "8 x 100 B, none, iteration"
+    names = ("records/s / aiokafka", "CPU per record / confluent poll tuned")
+    figures = [{"row": row, "name": name, "measured": 1.23456} for name in names]
+    versions = dict.fromkeys(("aiokafka", "confluent-kafka", "kafka-python"), "1")
+    report = {
+        "date": "2026-11-25T12:00:00+00:00",
+        "machine": {"cores": 2},
+        "versions": {"python": "3.11.7", **versions},
+        "figures": [
+            *figures,
+            {"row": row, "name": "records/s, aiokafka", "measured": 9},
+        ],
+    }
+    kept = speed.kept(report)
+    assert kept["stamp"].startswith("2026-11-25, 2 cores, Python 3.11.7, Apache Kafka ")
+    assert kept["ratios"]["iteration"] == {
+        "kafka-python": {},
+        "aiokafka": {"records/s": 1.235},
+        "confluent-kafka, tuned": {"CPU per record": 1.235},
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "throughput --against HEAD",
+        "trickle --kafka=java --write",
+        "throughput --kafka=embedded --write",
+        "throughput --kafka=java --write --brief",
+    ],
+)
+def test_options_that_contradict(arguments: str) -> None:
+    with pytest.raises(SystemExit):
+        parsed(arguments.split())
