@@ -24,7 +24,6 @@ from datetime import timedelta
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from attrs import define
 from kafka import KafkaConsumer as UpstreamConsumer
 
 from safeconsumer._interrupts import is_of_handler
@@ -1093,14 +1092,13 @@ class SafeConsumer(UpstreamConsumer):
         return self._safe_control
 
 
-@define(eq=False)
 class _EndedBlock:
     """A block of ``held()`` that is over, until its hold is lifted."""
 
-    owner: str
-    targets: tuple[Target, ...]
-    is_interrupted: bool = False  # and whoever comes next ends it
-    is_lifted: bool = False
+    def __init__(self, owner: str, targets: tuple[Target, ...]) -> None:
+        self.owner, self.targets = owner, targets
+        self.is_interrupted = False  # and whoever comes next ends it
+        self.is_lifted = False
 
 
 class _WokenUpError(Exception):

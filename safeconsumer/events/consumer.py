@@ -1,9 +1,9 @@
 """Defines the events of a consumer: holds, partitions, fetched data, joins, patterns."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import ClassVar, dataclass_transform, get_origin
 
-from attrs import fields, frozen
+from attrs.exceptions import FrozenInstanceError
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
 from safeconsumer.holds.scope import TopicPartition
@@ -14,22 +14,49 @@ Partitions = tuple[TopicPartition, ...]
 _FEW = 3
 
 
-_Kind = TypeVar("_Kind")
-
-
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def event(kind: type[_Kind]) -> type[_Kind]:
-    """
-    Decorate a class of events.
+class _Values:
+    # What attrs would compile for each class, which was a sixth of the import of a
+    # consumer: fields with defaults, given by keyword, that never change.
+    _fields: ClassVar[tuple[str, ...]] = ()
 
-    Comparing and showing are methods of :class:`Event`: compiled for each class, as
-    attrs would, they took a fifth of the import of a consumer.
-    """
-    return frozen(kind, kw_only=True, eq=False, repr=False)
+    def __init_subclass__(cls) -> None:
+        own = cls.__annotations__.items()
+        cls._fields += tuple(
+            name for name, kind in own if ClassVar not in {kind, get_origin(kind)}
+        )
+
+    def __init__(self, **values: object) -> None:
+        needed = {name for name in self._fields if not hasattr(self, name)}
+        if not needed <= values.keys() <= set(self._fields):
+            takes, given = ", ".join(self._fields), ", ".join(values)
+            message = f"{type(self).__name__} takes {takes}, not {given}"
+            raise TypeError(message)
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError
+
+    def _values(self) -> tuple[tuple[str, object], ...]:
+        return tuple((name, getattr(self, name)) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={one!r}" for name, one in self._values())
+        return f"{type(self).__qualname__}({said})"
 
 
-@event
-class Event:
+class Event(_Values):
     """
     Parent of all events.
 
@@ -72,24 +99,7 @@ class Event:
         """
         return {name: _plain(one, most) for name, one in self._values()}
 
-    def _values(self) -> tuple[tuple[str, object], ...]:
-        kind: Any = type(self)
-        return tuple((one.name, getattr(self, one.name)) for one in fields(kind))
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._values()))
-
-    def __repr__(self) -> str:
-        said = ", ".join(f"{name}={one!r}" for name, one in self._values())
-        return f"{type(self).__qualname__}({said})"
-
-
-@event
 class HoldsPlaced(Event):
     """
     One call placed or changed holds.
@@ -123,7 +133,6 @@ class HoldsPlaced(Event):
         return _how_to_lift(self.holds, self.group_id) if self.is_taken_over else None
 
 
-@event
 class PatternCoversNothing(Event):
     """A pattern was placed that no known topic matches now."""
 
@@ -134,7 +143,6 @@ class PatternCoversNothing(Event):
     holds: tuple[Hold, ...]
 
 
-@event
 class HoldsRemoved(Event):
     """
     One call lifted holds.
@@ -179,7 +187,6 @@ class HoldsRemoved(Event):
         )
 
 
-@event
 class StillHeld(Event):
     """
     A call lifted nothing, and its targets are held.
@@ -199,7 +206,6 @@ class StillHeld(Event):
         return _how_to_lift(self.holds, self.group_id)
 
 
-@event
 class HoldsExpired(Event):
     """Holds reached their time limit."""
 
@@ -210,7 +216,6 @@ class HoldsExpired(Event):
     flowing: Partitions = ()
 
 
-@event
 class HoldsEnded(Event):
     """
     Holds ended by themselves.
@@ -255,7 +260,6 @@ class HoldsEnded(Event):
         return None
 
 
-@event
 class HoldsBit(Event):
     """
     Holds from before took effect on partitions that were gained.
@@ -298,7 +302,6 @@ class HoldsBit(Event):
         return _how_to_lift(self.holds, self.group_id)
 
 
-@event
 class GatesChanged(Event):
     """
     Partitions flow that no hold kept quiet, but the consumer itself.
@@ -316,7 +319,6 @@ class GatesChanged(Event):
     reason: str
 
 
-@event
 class RebalanceCompleted(Event):
     """
     A join of the consumer group completed and its assignment is in force.
@@ -345,7 +347,6 @@ class RebalanceCompleted(Event):
     bit: tuple[Hold, ...]
 
 
-@event
 class StaleJoinDropped(Event):
     """
     A join assigned topics that are no longer subscribed.
@@ -359,7 +360,6 @@ class StaleJoinDropped(Event):
     generation: int
 
 
-@event
 class FetchesPurged(Event):
     """
     Fetched data of an ended ownership was thrown away.
@@ -385,7 +385,6 @@ class FetchesPurged(Event):
         return super().severity if self.bytes else "debug"
 
 
-@event
 class ParkedDataDropped(Event):
     """
     Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
@@ -402,7 +401,6 @@ class ParkedDataDropped(Event):
     bytes: int
 
 
-@event
 class HeldPartitionUncommitted(Event):
     """
     A quiet partition departed without any committed offset, and the policy is latest.
@@ -417,7 +415,6 @@ class HeldPartitionUncommitted(Event):
     partitions: Partitions
 
 
-@event
 class UnreadRecordsDeleted(Event):
     """
     Records were deleted before they were read; reading goes on at the first one left.
@@ -439,7 +436,6 @@ class UnreadRecordsDeleted(Event):
     gone: int
 
 
-@event
 class PositionOutOfRange(Event):
     """
     A position was out of range, and ``auto_offset_reset`` has chosen another one.
@@ -477,7 +473,6 @@ class PositionOutOfRange(Event):
         )
 
 
-@event
 class PauseNotHandedOver(Event):
     """
     A paused partition departed and its pause was not handed over.

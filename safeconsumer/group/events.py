@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-from safeconsumer.events.consumer import Event, Partitions, event
+from safeconsumer.events.consumer import Event, Partitions
 
 
-@event
 class ControlEvent(Event):
     """Parent of events about reading the control topics."""
 
@@ -13,7 +12,6 @@ class ControlEvent(Event):
     name: ClassVar[str] = "control"
 
 
-@event
 class ControlReady(ControlEvent):
     """
     The control topics are read up to their end, for the first time or again.
@@ -32,7 +30,6 @@ class ControlReady(ControlEvent):
     seconds: float
 
 
-@event
 class ControlUnavailable(ControlEvent):
     """
     The control topics cannot be read: known holds stay, new partitions wait.
@@ -48,7 +45,6 @@ class ControlUnavailable(ControlEvent):
     reason: str
 
 
-@event
 class ControlUnchecked(ControlEvent):
     """
     It could not be checked whether a control topic's settings keep its records.
@@ -66,7 +62,6 @@ class ControlUnchecked(ControlEvent):
     reason: str
 
 
-@event
 class ControlTopicReset(ControlEvent):
     """
     A control topic was deleted and created again, or lost its end.
@@ -88,7 +83,6 @@ class ControlTopicReset(ControlEvent):
     end: int
 
 
-@event
 class ControlRecordsSkipped(ControlEvent):
     """
     Records of a control topic could not be read and were passed over.
@@ -106,7 +100,6 @@ class ControlRecordsSkipped(ControlEvent):
     records: int
 
 
-@event
 class ControlNotUnderstood(ControlEvent):
     """
     A hold was not understood and therefore covers more than it may say.
@@ -124,7 +117,6 @@ class ControlNotUnderstood(ControlEvent):
     why: str
 
 
-@event
 class GatesOpenedUnread(ControlEvent):
     """
     Partitions flow though the control topics could not be read: ``unavailable="run"``.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from attrs import field, frozen
+from typing import Any, NamedTuple
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey
 from safeconsumer.holds.ownership import Reassignment
@@ -17,8 +15,7 @@ from safeconsumer.holds.view import Assigned, Holds
 MOST_LEFT = 10_000
 
 
-@frozen
-class Bites:
+class Bites(NamedTuple):
     """
     What must be known of the past to tell whether a hold bites.
 
@@ -32,8 +29,8 @@ class Bites:
         alone: the whole pauses that were reported so, by topic.
     """
 
-    left_quiet: Mapping[TopicPartition, None] = field(factory=dict)
-    alone: Mapping[str, Hold] = field(factory=dict)
+    left_quiet: Mapping[TopicPartition, None] = {}
+    alone: Mapping[str, Hold] = {}
 
     def after(
         self,

@@ -10,8 +10,7 @@ names the partition in a ``resume`` and only that owner's holds are left of them
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-
-from attrs import evolve, frozen
+from typing import NamedTuple
 
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.scope import TopicPartition
@@ -23,8 +22,7 @@ CONTROL_GATE = "waits until the control topics are read"
 _NONE: frozenset[TopicPartition] = frozenset()
 
 
-@frozen
-class Gates:
+class Gates(NamedTuple):
     """
     The gates that are closed, and the holds that those of the call stand in for.
 
@@ -80,11 +78,11 @@ class Gates:
         """Note that something else is consumed: with nothing owned no hold counts."""
         if owned or self.in_call:
             return self
-        return evolve(self, began=None, standing=None)
+        return self._replace(began=None, standing=None)
 
     def read(self, partitions: Collection[TopicPartition]) -> Gates:
         """Open those of partitions whose control topics are read."""
-        return evolve(self, control=self.control.difference(partitions))
+        return self._replace(control=self.control.difference(partitions))
 
     def reassigned(
         self,
@@ -98,8 +96,7 @@ class Gates:
             self.control.difference(departed),
             self.call.difference(departed),
         )
-        return evolve(
-            self,
+        return self._replace(
             control=control.union(gained) if is_watched else control,
             call=call.union(gained) if self.is_gating else call,
         )
@@ -137,4 +134,4 @@ class Gates:
             for scope, owner in keys:
                 if owner in owners:
                     call = call.difference(affected_by(assigned, scope))
-        return evolve(self, call=call, standing=standing)
+        return self._replace(call=call, standing=standing)

@@ -15,8 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from attrs import define, field
-
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
@@ -54,15 +52,15 @@ It is called with the gained partitions, already behind a gate, and their epochs
 _MOST_TRIES = 10
 
 
-@define(eq=False)
 class _Change:
     # One change: what applies it, and, of a new assignment, what came of that.
-    apply: Callable[[_Change], None]
-    tries: int = 0
-    is_applied: bool = False
-    is_announced: bool = False
-    what: Reassignment = field(factory=Reassignment)
-    epochs: Mapping[TopicPartition, int] = field(factory=dict)
+
+    def __init__(self, apply: Callable[[_Change], None]) -> None:
+        self.apply = apply
+        self.tries = 0
+        self.is_applied = self.is_announced = False
+        self.what = Reassignment()
+        self.epochs: Mapping[TopicPartition, int] = {}
 
 
 class PauseLedger:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-
-from attrs import field, frozen
+from typing import NamedTuple
 
 from safeconsumer.holds.scope import TopicPartition
 
@@ -35,8 +34,7 @@ class Cause(Enum):
         return self in {Cause.ASSIGNED, Cause.UNSUBSCRIBED, Cause.CLOSED}
 
 
-@frozen
-class Ownership:
+class Ownership(NamedTuple):
     """
     The owned partitions, each with the epoch in which its ownership began.
 
@@ -44,7 +42,7 @@ class Ownership:
     partition can be distinguished from those of this one.
     """
 
-    epochs: Mapping[TopicPartition, int] = field(factory=dict)
+    epochs: Mapping[TopicPartition, int] = {}
     next_epoch: int = 1
 
     def still(self, epochs: Mapping[TopicPartition, int]) -> set[TopicPartition]:
@@ -52,8 +50,7 @@ class Ownership:
         return {tp for tp, epoch in epochs.items() if self.epochs.get(tp) == epoch}
 
 
-@frozen
-class Reassignment:
+class Reassignment(NamedTuple):
     """
     What a new assignment changed.
 

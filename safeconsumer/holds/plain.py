@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
@@ -87,12 +87,13 @@ class Named:
         return []
 
 
-@define
 class _Pauses:
     # Pauses by name of one topic's partitions, all out of one call of assignment(); and
     # those of them that expire. A program may name thousands one by one.
-    by_name: dict[TopicPartition, Hold] = field(factory=dict)
-    expiring: dict[TopicPartition, Hold] = field(factory=dict)
+
+    def __init__(self) -> None:
+        self.by_name: dict[TopicPartition, Hold] = {}
+        self.expiring: dict[TopicPartition, Hold] = {}
 
     def note(self, tp: TopicPartition, hold: Hold) -> None:
         self.forget(tp)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from safeconsumer.events import consumer as events
 from safeconsumer.events.consumer import sorted_partitions
@@ -25,7 +25,7 @@ from safeconsumer.holds.plain import (
     travels,
 )
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
-from safeconsumer.holds.view import Assigned, Holds, View, affected_by
+from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
 NEVER = math.inf
 
@@ -35,8 +35,7 @@ A kind of event, and its fields but when and whose it is.
 """
 
 
-@frozen(eq=False)
-class Step:
+class Step(NamedTuple):
     """
     What a change came to.
 
@@ -55,8 +54,7 @@ class Step:
     is_seen: bool = True
 
 
-@frozen(eq=False)
-class State:
+class State(NamedTuple):
     """
     What is held, gated and assigned at one moment. It never changes.
 
@@ -75,12 +73,12 @@ class State:
             so that a loop of resumes is linear.
     """
 
-    holds: Holds = field(factory=Holds)
+    holds: Holds = Holds()
     due: float = NEVER
-    gates: Gates = field(factory=Gates)
-    ownership: Ownership = field(factory=Ownership)
-    assigned: Assigned = field(factory=dict)
-    bites: Bites = field(factory=Bites)
+    gates: Gates = Gates()
+    ownership: Ownership = Ownership()
+    assigned: Assigned = NOTHING
+    bites: Bites = Bites()
     undecided: frozenset[TopicPartition] = frozenset()
     ends_more: bool = True
 
@@ -143,8 +141,7 @@ class State:
         if nothing := tuple(hold for hold in placed if hold.scope in idle):
             told.append((events.PatternCoversNothing, {"holds": nothing}))
         more = bool(ended_by_resume(placed, self.ownership.epochs))
-        state = evolve(
-            self,
+        state = self._replace(
             holds=self.holds.including(placed),
             due=min(self.due, _soonest(placed)),
             ends_more=self.ends_more or more,
@@ -182,8 +179,7 @@ class State:
         )
         # With nothing assigned a resume can name nothing of what was paused.
         bare = (APP, WHOLE) if by_application and not owned else ()
-        state = evolve(
-            self,
+        state = self._replace(
             holds=self.holds.without(ending, back) if removed else self.holds,
             due=min(self.due, _soonest(back)),
             gates=self.gates.lifted(ending, self.assigned, all_of=bare),
@@ -217,7 +213,7 @@ class State:
             if (known := self.holds.get(hold.key)) is not None and known == hold
         ]
         due = min(self.due, _soonest(moved))
-        return Step(evolve(self, holds=self.holds.including(moved), due=due))
+        return Step(self._replace(holds=self.holds.including(moved), due=due))
 
     def expired(self, now: float) -> Step:
         expired = tuple(one for one in self.holds if end_of(one) <= now)
@@ -227,7 +223,7 @@ class State:
         back = bared((*expired, *ended), now)
         holds = self.holds.without([*keys, *(hold.key for hold in ended)], back)
         gates = self.gates.lifted(keys, self.assigned)
-        state = evolve(self, holds=holds, due=_soonest(holds), gates=gates)
+        state = self._replace(holds=holds, due=_soonest(holds), gates=gates)
         flowing = self._flowing(expired, state)
         told: list[Told] = []
         if expired:
@@ -252,7 +248,7 @@ class State:
         """Close and open gates, for a reason that people read."""
         known = self.gates
         is_seen = (gates.call, gates.control) != (known.call, known.control)
-        state = evolve(self, gates=gates)
+        state = self._replace(gates=gates)
         told = self._opened(state, why) if is_seen else ()
         return Step(state, tuple(told), is_moved=bool(told), is_seen=is_seen)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from attrs import field, frozen
+from typing import Any, NamedTuple
 
 from safeconsumer.holds.hold import Hold, HoldKey
 from safeconsumer.holds.scope import (
@@ -19,6 +17,7 @@ from safeconsumer.holds.scope import (
 
 Assigned = Mapping[str, Mapping[TopicPartition, TopicPartition]]
 ByOwner = Mapping[str, Hold]
+NOTHING: Assigned = {}
 _NONE: ByOwner = {}
 
 
@@ -157,8 +156,7 @@ def _is_everything(item: tuple[Scope, ByOwner]) -> bool:
     return isinstance(item[0], Everything)
 
 
-@frozen(eq=False)
-class View:
+class View(NamedTuple):
     """
     What is held, gated and quiet at one moment. It never changes.
 
@@ -170,9 +168,9 @@ class View:
         quiet: the assigned partitions that a hold or a gate covers.
     """
 
-    holds: Holds = field(factory=Holds)
-    assigned: Assigned = field(factory=dict)
-    gates: Mapping[TopicPartition, str] = field(factory=dict)
+    holds: Holds = Holds()
+    assigned: Assigned = NOTHING
+    gates: Mapping[TopicPartition, str] = {}
     quiet: frozenset[TopicPartition] = frozenset()
 
     def partitions(self) -> Iterator[TopicPartition]:

@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-from safeconsumer.events.consumer import Event, Partitions, event
+from safeconsumer.events.consumer import Event, Partitions
 
 
-@event
 class PlanChanged(Event):
     """
     From this batch on, other partitions are held than before.
@@ -26,7 +25,6 @@ class PlanChanged(Event):
     because: tuple[str, ...]
 
 
-@event
 class HoldsUnreadable(Event):
     """
     The holds cannot be read: everything is held until they can.
@@ -43,7 +41,6 @@ class HoldsUnreadable(Event):
     reasons: tuple[str, ...]
 
 
-@event
 class HeldDataLost(Event):
     """
     The next record of a held partition is gone.

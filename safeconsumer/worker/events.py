@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-from safeconsumer.events.consumer import Event, Partitions, event
+from safeconsumer.events.consumer import Event, Partitions
 
 
-@event
 class WorkerEvent(Event):
     """Parent of events about a worker or a pump."""
 
@@ -13,7 +12,6 @@ class WorkerEvent(Event):
     name: ClassVar[str] = "worker"
 
 
-@event
 class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, with the offset of its first record.
@@ -53,7 +51,6 @@ class PartitionStarted(WorkerEvent):
         )
 
 
-@event
 class NothingConsumed(WorkerEvent):
     """
     No record can come: nothing is subscribed to, or its topics do not exist.
@@ -69,7 +66,6 @@ class NothingConsumed(WorkerEvent):
     reason: str
 
 
-@event
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -93,7 +89,6 @@ class WorkDropped(WorkerEvent):
     reason: str
 
 
-@event
 class WorkDrained(WorkerEvent):
     """
     A wait for running handlers has ended.
@@ -112,7 +107,6 @@ class WorkDrained(WorkerEvent):
     reason: str
 
 
-@event
 class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent.
@@ -133,7 +127,6 @@ class CommitRejected(WorkerEvent):
     error: str
 
 
-@event
 class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
@@ -162,7 +155,6 @@ class RecordRetried(WorkerEvent):
     records: int = 1
 
 
-@event
 class WorkPaused(WorkerEvent):
     """
     A handler asked for a pause: its record comes first afterwards, as if it were new.
@@ -190,7 +182,6 @@ class WorkPaused(WorkerEvent):
     reason: str | None
 
 
-@event
 class BreakerOpened(WorkerEvent):
     """
     A topic's handlers fail with errors that a breaker counts; it is held for a while.
@@ -212,7 +203,6 @@ class BreakerOpened(WorkerEvent):
     reason: str
 
 
-@event
 class BreakerClosed(WorkerEvent):
     """
     A topic that a breaker had stopped goes on.
@@ -237,7 +227,6 @@ class BreakerClosed(WorkerEvent):
     error: str | None = None
 
 
-@event
 class RecordExhausted(WorkerEvent):
     """
     A record failed for good.
@@ -264,7 +253,6 @@ class RecordExhausted(WorkerEvent):
     traceback: str
 
 
-@event
 class BatchUnreadable(WorkerEvent):
     """
     A batch of records cannot be read, as its checksum is wrong; its partition is held.
@@ -288,7 +276,6 @@ class BatchUnreadable(WorkerEvent):
     then: str
 
 
-@event
 class DeadLetterFailed(WorkerEvent):
     """
     A dead letter was not acknowledged; the record waits and it is tried again.
@@ -312,7 +299,6 @@ class DeadLetterFailed(WorkerEvent):
     error: str
 
 
-@event
 class DeadLetterRefused(WorkerEvent):
     """
     A record can never be a dead letter; ``on_exhausted`` applies to it.
@@ -334,7 +320,6 @@ class DeadLetterRefused(WorkerEvent):
     then: str
 
 
-@event
 class DeadLetterSlow(WorkerEvent):
     """
     A producer was given a dead letter and does not return, or acknowledge it.
@@ -357,7 +342,6 @@ class DeadLetterSlow(WorkerEvent):
     seconds: float
 
 
-@event
 class HandlerStalled(WorkerEvent):
     """
     A handler has worked on one record for longer than its limit, or ``Limits.age``.
@@ -379,7 +363,6 @@ class HandlerStalled(WorkerEvent):
     stack: str | None
 
 
-@event
 class WorkerProcessDied(WorkerEvent):
     """
     A process of the process executor ended unexpectedly, and was replaced.
@@ -398,7 +381,6 @@ class WorkerProcessDied(WorkerEvent):
     records: int
 
 
-@event
 class WorkerStopped(WorkerEvent):
     """
     A worker was closed.

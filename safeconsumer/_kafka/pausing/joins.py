@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-@frozen
-class Joined:
+class Joined(NamedTuple):
     """
     A join that has succeeded on the wire and waits for a ``poll`` to apply it.
 

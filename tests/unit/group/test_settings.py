@@ -1,8 +1,6 @@
 """Settings that cannot work are refused when they are made."""
 
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +8,6 @@ import kafka.errors as kafka_errors
 import pytest
 from kafka import TopicPartition
 
-import safeconsumer
 from safeconsumer import Control
 from safeconsumer.errors import (
     ControlSettingError,
@@ -105,19 +102,6 @@ def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
     for call in (consumer.pause, consumer.resume):
         with pytest.raises(HoldSettingError):
             call("orders", owner=owner)
-
-
-def test_without_control_the_package_is_not_imported() -> None:
-    """No cost for those who do not use it."""
-    code = (
-        "import sys, safeconsumer; safeconsumer.SafeConsumer; "
-        "print([m for m in sys.modules if m.startswith('safeconsumer.group')])"
-    )
-    ended = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert ended.stdout == "[]\n"
-    assert safeconsumer.Control is Control
 
 
 @each(

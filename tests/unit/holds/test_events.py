@@ -1,9 +1,9 @@
 import json
 import pickle
 import textwrap
+from typing import Any
 
 import pytest
-from attrs import fields
 from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
@@ -47,7 +47,7 @@ EVERY = [
 
 
 def _sample(kind: type[events.Event]) -> events.Event:
-    return kind(**{one.name: VALUES.get(one.name, TPS) for one in fields(kind)})
+    return kind(**{name: VALUES.get(name, TPS) for name in kind._fields})
 
 
 @each("kind", EVERY)
@@ -55,7 +55,7 @@ def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
     """With a key per field, and partitions as ``orders:3``."""
     plain = _sample(kind).as_dict()
     assert plain == json.loads(json.dumps(plain))
-    assert set(plain) == {one.name for one in fields(kind)}
+    assert set(plain) == set(kind._fields)
     partitions = [plain[name] for name in plain if name not in VALUES]
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
@@ -135,6 +135,19 @@ def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same() -> None:
     assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
     with pytest.raises(FrozenInstanceError):
         told.holds = 3  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del told.holds
+
+
+@each(
+    "values",
+    [{"holds": 1, "seconds": 0.5}, {"topics": (), "holds": 1, "seconds": 0.5, "x": 1}],
+)
+def test_an_event_takes_its_own_fields_by_name(values: dict[str, Any]) -> None:
+    """Those without a default must be there; the error names all of them."""
+    takes = "takes at, client_id, group_id, topics, holds, seconds, not "
+    with pytest.raises(TypeError, match=takes + ", ".join(values)):
+        events.ControlReady(**values)
 
 
 def test_what_a_resume_leaves_held_says_how_to_lift_it() -> None:
