@@ -65,7 +65,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
     )
 
 
-Polled: TypeAlias = Mapping[TopicPartition, list[AnyRecord]]
+Polled: TypeAlias = dict[TopicPartition, list[AnyRecord]]
 Committed: TypeAlias = Callable[[Exception | None], None]
 
 

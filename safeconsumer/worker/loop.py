@@ -508,8 +508,13 @@ class Engine:
             epoch.is_adrift = True
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
+            floor = epoch.progress.floor()
             if start is not None and start < epoch.progress.next_offset:
-                self.commits.tell_begin(self._open(tp, epoch.number, start))
+                if floor < start:  # the log was cut back; what waits may be there still
+                    self._client.go_back(tp, floor)
+                    polled.pop(tp, None)
+                first = min(floor, start)
+                self.commits.tell_begin(self._open(tp, epoch.number, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:

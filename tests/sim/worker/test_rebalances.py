@@ -334,6 +334,34 @@ def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None
     assert (report.committed, report.done, report.gone) == (True, 5, 5)
 
 
+@pytest.mark.contract("W4", "W12")
+@pytest.mark.parametrize("start", [0, 2])
+@simulated(seeds=1)
+def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab: Lab, start: int) -> None:
+    """W4, W12: the reset is behind records that wait; those that are there come again."""
+    (tp,) = filled(lab, 1, "slow", "", "")
+    put(lab, tp, "", "")
+    asking = consumer(lab)
+    asking.assign([tp])
+    asking.commit({tp: OffsetAndMetadata(0, "", -1)})
+    asking.close(autocommit=False)
+    handler = Handler(lab, slow=4)
+    run = Working(lab, handler, settings=how(auto_offset_reset="latest"), commit=OFTEN)
+    lab.until(lambda: run.worker.stats().running)
+    log = lab.cluster.log("t", 0)
+    log.batches, log._end = (
+        log.batches[:1],
+        3,
+    )  # a broker without the last two leads now
+    lab.cluster.delete_before("t", 0, start)
+    lab.until(lambda: lab.committed(tp) == 3)
+    put(lab, tp, "")
+    lab.until(lambda: lab.committed(tp) == 4)
+    assert {*range(start, 4)} <= {*handler.offsets(0)}
+    assert run.worker.stats().gone == start
+    run.stop()
+
+
 @pytest.mark.contract("W12", "P16")
 @simulated(seeds=1)
 def test_a_floor_that_was_deleted_passes_over_nothing(lab: Lab) -> None:
