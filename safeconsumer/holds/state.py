@@ -179,9 +179,10 @@ class State(NamedTuple):
         )
         # With nothing assigned a resume can name nothing of what was paused.
         bare = (APP, WHOLE) if by_application and not owned else ()
+        holds = self.holds.without(ending, back) if removed else self.holds
         state = self._replace(
-            holds=self.holds.without(ending, back) if removed else self.holds,
-            due=min(self.due, _soonest(back)),
+            holds=holds,
+            due=self._due(holds, back),
             gates=self.gates.lifted(ending, self.assigned, all_of=bare),
             ends_more=self.ends_more and not by_application,
         )
@@ -241,6 +242,10 @@ class State(NamedTuple):
         # What was quiet by these holds, and flows then.
         affected = self._affected(hold.scope for hold in ended)
         return sorted_partitions(tp for tp in affected if not state.is_quiet(tp))
+
+    def _due(self, holds: Holds, back: Iterable[Hold]) -> float:
+        # Not of what is left: to look through it for each one lifted is quadratic.
+        return min(self.due, _soonest(back)) if holds else NEVER
 
     # ------------------------------------------------------------ gates
 
@@ -303,7 +308,7 @@ class State(NamedTuple):
             what, holds, assigned, left=left, is_passing=is_passing
         )
         gates = self.gates.reassigned(what.gained, what.departed, is_watched=is_watched)
-        due = min(self.due, _soonest(back))
+        due = self._due(holds, back)
         state = State(holds, due, gates, ownership, assigned, bites, undecided)
         flowing = tuple(
             tp

@@ -36,6 +36,16 @@ def test_every_look_up_lifts_what_is_due(look: object) -> None:
     assert not len(look(lab.ledger))  # type: ignore[operator]  # one of the above
 
 
+def test_with_the_last_hold_its_deadline_is_forgotten() -> None:
+    """A step of an iteration asks no clock then."""
+    lab = LedgerLab(owns=[A])
+    lab.hold(ORDERS, for_=5.0)
+    assert (lab.quiet(), lab.ledger.settled) == ({A}, None)
+    lab.lift(ORDERS)
+    assert lab.quiet() == lab.ledger.settled == frozenset()
+    assert lab.ledger.seconds_to_next_expiry() == math.inf
+
+
 def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
     """It caps the wait of a fetch."""
     lab = LedgerLab()
