@@ -508,12 +508,13 @@ class Engine:
             epoch.is_adrift = True
             records = polled.get(tp)
             start = records[0].offset if records else self._group.position(tp)
-            floor = epoch.progress.floor()
+            with self.held.lock:
+                done = epoch.progress.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                if floor < start:  # the log was cut back; what waits may be there still
-                    self._client.go_back(tp, floor)
+                if done < start:  # the log was cut back; what waits may be there still
+                    self._client.go_back(tp, done)
                     polled.pop(tp, None)
-                first = min(floor, start)
+                first = min(done, start)
                 self.commits.tell_begin(self._open(tp, epoch.number, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number

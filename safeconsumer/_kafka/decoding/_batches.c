@@ -1,11 +1,11 @@
 /*
- * Reads the records of Kafka's batches of format 2: checks a whole batch, makes records
- * of a named tuple's type out of any part of it, and adds up a batch's checksum. Yields
+ * Reads Kafka's batches of format 2: a header and its checksum, and the records, which are
+ * checked as a whole and made, as a named tuple's type, out of any part of it. Yields
  * records in an iteration, and looks for holds before each.
  *
- * Nothing is read that lies outside of the buffer, whatever its bytes say. Whatever is
- * not as a producer writes it is a ValueError: then the caller has another decoder,
- * which knows the right error. Format: https://kafka.apache.org/documentation/#record.
+ * Nothing is read that lies outside of the buffer, whatever its bytes say. Records that
+ * are not as a producer writes them are a ValueError, and such a header is None: then the
+ * caller has another decoder, which knows the right error. Format: https://kafka.apache.org/documentation/#record.
  *
  * Only Python's stable interface is used, so that one build serves every version from
  * 3.11 on.

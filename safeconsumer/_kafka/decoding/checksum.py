@@ -1,5 +1,5 @@
 """
-Adds up checksums of record batches, by compiled code where there is some.
+Adds up checksums of record batches for the test broker, by compiled code where it is.
 
 kafka-python adds them up in Python, at the price of ten times the rest of a record,
 unless the package ``crc32c`` is installed, which is under the LGPL.

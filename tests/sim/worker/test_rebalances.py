@@ -334,31 +334,59 @@ def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None
     assert (report.committed, report.done, report.gone) == (True, 5, 5)
 
 
-@pytest.mark.contract("W4", "W12")
-@pytest.mark.parametrize("start", [0, 2])
-@simulated(seeds=1)
-def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab: Lab, start: int) -> None:
-    """W4, W12: the reset is behind records that wait; those that are there come again."""
-    (tp,) = filled(lab, 1, "slow", "", "")
+def cut_back(lab: Lab, **does: float) -> tuple[Handler, Working]:
+    """Start at 5 of 10 records; the last two are in a batch of their own."""
+    (tp,) = filled(lab, 1, *[""] * 5)
+    put(lab, tp, "slow", "", "")
     put(lab, tp, "", "")
     asking = consumer(lab)
     asking.assign([tp])
-    asking.commit({tp: OffsetAndMetadata(0, "", -1)})
+    asking.commit({tp: OffsetAndMetadata(5, "", -1)})
     asking.close(autocommit=False)
-    handler = Handler(lab, slow=4)
-    run = Working(lab, handler, settings=how(auto_offset_reset="latest"), commit=OFTEN)
-    lab.until(lambda: run.worker.stats().running)
+    handler = Handler(lab, **does)
+    latest = how(auto_offset_reset="latest")
+    return handler, Working(lab, handler, settings=latest, commit=OFTEN)
+
+
+def elect_without_the_last_two(lab: Lab) -> None:
+    """As an unclean election does: the broker that leads now never had them."""
     log = lab.cluster.log("t", 0)
-    log.batches, log._end = (
-        log.batches[:1],
-        3,
-    )  # a broker without the last two leads now
+    log.batches = log.batches[:-1]
+    log._end = 8
+    lab.cluster.fetches.look_again()
+
+
+@pytest.mark.contract("W4", "W12")
+@pytest.mark.parametrize("start", [0, 7])
+@simulated(seeds=1)
+def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab: Lab, start: int) -> None:
+    """W4, W12: the reset is behind records that wait; those that are there come again."""
+    handler, run = cut_back(lab, slow=4)
+    lab.until(lambda: run.worker.stats().running)
+    elect_without_the_last_two(lab)
     lab.cluster.delete_before("t", 0, start)
-    lab.until(lambda: lab.committed(tp) == 3)
-    put(lab, tp, "")
-    lab.until(lambda: lab.committed(tp) == 4)
-    assert {*range(start, 4)} <= {*handler.offsets(0)}
-    assert run.worker.stats().gone == start
+    lab.until(lambda: committed(lab) == [8])
+    put(lab, *lab.partitions("t"), "")
+    lab.until(lambda: committed(lab) == [9])
+    first = max(5, start)
+    assert {*handler.offsets(0)} - {5} == {*range(first, 9)} - {5}
+    assert (handler.offsets(0)[0], run.worker.stats().gone) == (5, first - 5)
+    begun = [one.offset for one in run.told(events.PartitionStarted)]
+    assert min(begun) == 5
+    run.stop()
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1)
+def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab: Lab) -> None:
+    """W12: nothing comes again, and what is written from there on is not passed over."""
+    handler, run = cut_back(lab)
+    lab.until(lambda: committed(lab) == [10])
+    elect_without_the_last_two(lab)
+    lab.until(lambda: committed(lab) == [8])
+    put(lab, *lab.partitions("t"), "")
+    lab.until(lambda: committed(lab) == [9])
+    assert handler.offsets(0) == [5, 6, 7, 8, 9, 8]
     run.stop()
 
 
