@@ -1,5 +1,6 @@
 """The ledger against what the contract says, over random histories."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -153,6 +154,9 @@ class Both:
         ledger.deliver()
         assert _wishes(view.holds) == naive.holds
         assert view.quiet == naive.quiet() == ledger.quiet()
+        # What a step of an iteration takes without a look at the clock.
+        expires = ledger.seconds_to_next_expiry() < math.inf
+        assert ledger.settled == (None if expires else view.quiet)
         assert set(view.gates) == naive.gated | naive.unread
         assert set(view.partitions()) == naive.assigned
         for tp in PARTITIONS:
