@@ -742,7 +742,20 @@ header(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* What a step of an iteration looks at, by name. */
-enum { QUEUE, SETTLED, QUIET, POSITION, PAUSED, REVOKED, VALIDATED, MOVES, SETTLE, NAMES };
+enum {
+    QUEUE,
+    SETTLED,
+    QUIET,
+    POSITION,
+    PAUSED,
+    REVOKED,
+    VALIDATED,
+    MOVES,
+    SETTLE,
+    ITS_OFFSET,
+    ITS_EPOCH,
+    NAMES
+};
 
 static PyObject *names[NAMES], *no_metadata;
 
@@ -751,7 +764,7 @@ add_names(void)
 {
     static const char *const texts[NAMES] = {
         "queue", "settled", "quiet", "_position", "paused", "_pending_revocation",
-        "_awaiting_validation", "moves", "settle",
+        "_awaiting_validation", "moves", "settle", "offset", "leader_epoch",
     };
     for (int i = 0; i < NAMES; i++) {
         names[i] = PyUnicode_InternFromString(texts[i]);
@@ -921,22 +934,32 @@ is_fetchable(Steps *steps)
     return is_so;
 }
 
+/* Returns a record's field, of any class: an application's own poll() may have made it. */
+static PyObject *
+field(PyObject *record, int place, int name)
+{
+    if (!PyTuple_Check(record) || PyTuple_Size(record) != FIELDS) {
+        return PyObject_GetAttr(record, names[name]);
+    }
+    PyObject *found = PyTuple_GetItem(record, place);
+    Py_INCREF(found);
+    return found;
+}
+
 /* Returns the position behind a record; NULL with an exception. */
 static PyObject *
 behind(Steps *steps, PyObject *record)
 {
-    if (!PyTuple_Check(record) || PyTuple_Size(record) != FIELDS) {
-        PyErr_SetString(PyExc_TypeError, "it is not a record of kafka-python's kind");
-        return NULL;
-    }
-    long long offset = PyLong_AsLongLong(PyTuple_GetItem(record, OFFSET));
+    PyObject *found = field(record, OFFSET, ITS_OFFSET);
+    long long offset = found ? PyLong_AsLongLong(found) : -1;
+    Py_XDECREF(found);
     if (offset == -1 && PyErr_Occurred()) {
         return NULL;
     }
     PyObject *arguments = steps->parts[ARGUMENTS], *fields = PyTuple_GetItem(arguments, 0);
     if (put(fields, NEXT_OFFSET, sum(offset, 1))
         && put_same(fields, METADATA, no_metadata)
-        && put_same(fields, EPOCH, PyTuple_GetItem(record, LEADER_EPOCH))) {
+        && put(fields, EPOCH, field(record, LEADER_EPOCH, ITS_EPOCH))) {
         PyTypeObject *type = Py_TYPE(steps->parts[PLACE]);
         return ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
     }

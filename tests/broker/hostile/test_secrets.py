@@ -10,17 +10,25 @@ import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.journal.writer import JournalWriter
-from tests.broker.group.test_permissions import permit, run
 from tests.harness.brokers import choice
-from tests.harness.group.secured import PASSWORDS, SecuredBroker, properties
+from tests.harness.group.secured import (
+    PASSWORDS,
+    SecuredBroker,
+    allow,
+    properties,
+)
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 
@@ -32,6 +40,27 @@ pytestmark = [
 ]
 
 GUESS = "guess-71d2ba90"
+
+
+def permit(team: Team) -> None:
+    """Let the member read its topic and the holds, and report."""
+    settings, topic = team.settings, ResourceType.TOPIC
+    read, write = ACLOperation.READ, ACLOperation.WRITE
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.create_acls(
+            [
+                *allow("member", topic, settings.operator_topic, read),
+                *allow("member", topic, settings.group_topic, read, write),
+                *allow("member", topic, str(settings.status_topic), write),
+                *allow("member", topic, team.topic, read),
+                *allow("member", ResourceType.GROUP, team.group, read),
+            ]
+        )
+
+
+def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click's
+    where = ("--config", str(file), "--topic-prefix", team.prefix)
+    return CliRunner().invoke(safeconsumer, [*arguments, *where])
 
 
 class Collected(logging.Handler):

@@ -5,6 +5,7 @@ import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,8 +179,18 @@ def test_arguments_of_another_kind_are_refused() -> None:
         _batches.Steps()
     for record in (None, (1, 2), (None,) * 13):
         usual[5] = [record]
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, AttributeError)):
             next(_batches.Steps(*usual))
+
+
+@both
+def test_records_may_be_of_another_class(kind: Any) -> None:  # noqa: ANN401 - either class
+    """An application's own ``poll()`` has made them; they have an offset and an epoch."""
+    ledger, state = Ledger(), State()
+    record = SimpleNamespace(offset=4, leader_epoch=2)
+    steps = kind(ledger, {TP: state}, TP, state, state._position, [record])
+    assert [*steps] == [record]
+    assert state._position == OffsetAndMetadata(5, "", 2)
 
 
 def test_it_keeps_nothing() -> None:
