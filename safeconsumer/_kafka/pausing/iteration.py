@@ -185,14 +185,14 @@ class Iteration:
                 steps = waiting[-1]
                 self._yielding = steps.state, steps.moves
                 yield from steps
+                waiting.pop()  # first: what is put back twice would come twice
                 self._put_back(steps)
-                waiting.pop()
         finally:
             # The generator is closed at this point only by a seek, a new subscription
             # or another iterator.
             consumer._fetcher.hold_back(())
-            for steps in reversed(waiting):
-                self._put_back(steps)
+            while waiting:
+                self._put_back(waiting.pop())
 
     def noted(
         self, records: Generator[ConsumerRecord, None, None]

@@ -135,6 +135,26 @@ def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> N
     assert A not in fetcher._paused_partition_records
 
 
+def test_what_an_iteration_puts_back_goes_back_once(consumer: SafeConsumer) -> None:
+    """A signal handler raises when it is kept; the end of the generator comes after that."""
+    assert next(consumer).offset == 0
+    parked: Any = consumer._fetcher.parked
+    keep = parked.keep_part
+
+    def keep_and_raise(part: object) -> None:
+        del parked.keep_part
+        keep(part)
+        raise KeyboardInterrupt
+
+    parked.keep_part = keep_and_raise
+    consumer.pause(A)
+    with pytest.raises(KeyboardInterrupt):
+        next(consumer)
+    consumer.resume(A)
+    came = [record.offset for record in consumer if record.partition == 0]
+    assert came == [*range(1, 10)]
+
+
 def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
     """Another thread seeks between its drain and its first record."""
     after_drain(consumer, lambda: consumer.seek(A, 7))
