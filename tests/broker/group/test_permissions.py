@@ -26,7 +26,7 @@ from tests.harness.polling import poll_until
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
     pytest.mark.skipif(
-        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+        choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
 ]
 

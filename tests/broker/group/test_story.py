@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.usefixtures("time_to_look"),
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
     pytest.mark.skipif(
-        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+        choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
 ]
 
