@@ -19,19 +19,6 @@ def _done(desk: Desk, *tasks: Task) -> None:
     desk.schedule.complete([all_done(one, 0.0) for one in tasks])
 
 
-def test_who_waits_for_the_rate_is_told_when_it_is_over() -> None:
-    """By the poll loop, which turns as soon as something may begin."""
-    desk = Desk(Order.KEY, rate=2.0, **MANY, records=3)
-    roused: list[int] = []
-    assert len(desk.work()) == 1
-    desk.schedule.queue.listen(lambda: roused.append(1))
-    assert desk.schedule.turn() == 0.5
-    assert not roused
-    desk.pass_time(0.5)
-    assert roused
-    assert len(desk.work()) == 1
-
-
 def test_what_was_not_begun_is_not_counted() -> None:
     """It was handed out, and a hold came before it."""
     desk = Desk(Order.PARTITION, rate=10.0)
