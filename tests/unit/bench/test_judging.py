@@ -85,7 +85,9 @@ def test_the_data_are_a_report_s_ratios() -> None:
         ],
     }
     kept = speed.kept(report)
-    assert kept["stamp"].startswith("2026-11-25, 2 cores, Python 3.11.7, Apache Kafka ")
+    assert kept["stamp"].startswith(
+        "It was measured 2026-11-25, on 2 cores, Python 3.11.7, Apache Kafka "
+    )
     assert kept["ratios"]["iteration"] == {
         "kafka-python": {},
         "aiokafka": {"records/s": 1.235},
