@@ -217,21 +217,6 @@ class Kept(Entry, tag="kept"):
     first: Offset
 
 
-class Fault(Entry, tag="fault"):
-    """A test did something to the fleet."""
-
-    id: Id
-    kind: str
-    targets: list[str]
-    seconds: float
-
-
-class Heal(Entry, tag="heal"):
-    """What a test did is over."""
-
-    id: Id
-
-
 class Other(Struct, frozen=True, kw_only=True):
     """
     One line of an event that this version does not know.
@@ -287,8 +272,8 @@ class Head(Struct, frozen=True, kw_only=True):
 EVENTS: Mapping[str, type[Entry]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
-        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Fault, Group),
-        *(Handle, Handled, Heal, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
+        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Group),
+        *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
         *(Running, Unseen, Working),
     )
 }

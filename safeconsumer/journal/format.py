@@ -68,11 +68,7 @@ Of others:
 
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
-  had before is deleted;
-- ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
-  ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
-  it is meant to last, 0 if it is over at once. A test did this to the fleet. They are
-  for pictures; no check reads them, so no fault excuses anything.
+  had before is deleted.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
 

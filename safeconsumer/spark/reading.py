@@ -46,9 +46,6 @@ _FIELDS: Mapping[str, str] = {
     "done": "array<bigint>",
     "before": "bigint",
     "records": "map<string,array<bigint>>",
-    "kind": "string",
-    "targets": "array<string>",
-    "seconds": "double",
 }
 
 _OF_EACH = {"n": "bigint", "at": "timestamp", "e": "string"}
