@@ -45,12 +45,6 @@ class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
         return str(self.__struct_config__.tag)
 
 
-class Group(Entry, tag="group"):
-    """All further entries belong to another consumer group."""
-
-    group: str
-
-
 class Ownership(Entry):
     """An ownership of partitions begins or ends."""
 
@@ -272,7 +266,7 @@ class Head(Struct, frozen=True, kw_only=True):
 EVENTS: Mapping[str, type[Entry]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
-        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Group),
+        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped),
         *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
         *(Running, Unseen, Working),
     )

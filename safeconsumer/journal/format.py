@@ -9,8 +9,6 @@ is not known is left out, or null. A reader passes over events that are not name
 
 Of every consumer:
 
-- ``group``: ``group``, to which all further entries belong, instead of the head's; it
-  is written if a consumer is given the writer;
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
   name, which tell a topic from another of its name that was deleted before;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
