@@ -158,11 +158,10 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         return
     # Only with --master: they take a while, and need an extra.
     from safeconsumer.cli.sparking import session  # noqa: PLC0415
-    from safeconsumer.spark.auditing import SparkJournals, shipped  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (
         session(master, "safeconsumer audit") as spark,
-        shipped(spark),
         SparkJournals(spark, journals) as found,
     ):
         yield found
