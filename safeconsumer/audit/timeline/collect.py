@@ -161,11 +161,11 @@ class Collector:
         return Timeline(
             start=window.start,
             end=window.end,
-            origin=origin,
-            until=until,
             lanes=lanes,
             members=window.clipped(members),
-            left_out=len(results) - len(chosen),
+            is_whole=len(chosen) == len(results)
+            and window.start <= origin
+            and until <= window.end,
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
         )
 

@@ -111,21 +111,17 @@ class Timeline:
     Attributes:
         start: its begin.
         end: its end.
-        origin: the time of the first entry of all journals.
-        until: the time of the last entry.
         lanes: the lanes of partitions, by group and topic.
         members: the processes of members, from their first entries to their last ones.
-        left_out: how many partitions were not asked for.
-        elsewhere: how many violations are outside the part that was asked for.
+        is_whole: whether everything in the journals is shown.
+        elsewhere: how many violations are outside the part that is shown.
     """
 
     start: float
     end: float
-    origin: float
-    until: float
     lanes: Sequence[Lane]
     members: Sequence[Time]
-    left_out: int = 0
+    is_whole: bool = True
     elsewhere: int = 0
 
     @property
@@ -142,9 +138,3 @@ class Timeline:
             for check, why in lane.unjudged.items():
                 found.setdefault(check, []).append(why)
         return found
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything in the journals is shown."""
-        in_time = self.start <= self.origin and self.until <= self.end
-        return in_time and not self.left_out

@@ -215,9 +215,10 @@ class Picture:
         self._mark("flag", top, start=at * 1000, text=text, hint=hint)
 
     def _mark(self, kind: str, top: float, **more: str | float) -> None:
-        mark = {"kind": kind, "top": top, "hint": more.get("text"), **more}
-        shown = {name: legal(str(mark[name])) for name in ("hint", "text") if name in mark}
-        self.marks.append(mark | shown)
+        mark: Fields = {"kind": kind, "top": top, "hint": more.get("text", ""), **more}
+        for name in {"hint", "text"} & mark.keys():
+            mark[name] = legal(mark[name])
+        self.marks.append(mark)
 
 
 def _apart(findings: Iterable[Finding], least: float) -> Iterator[Finding]:
@@ -296,7 +297,7 @@ def _layers() -> list[Fields]:
         _layer("box", {"type": "rect", "clip": True}, color | ends),
         _layer("box", _text(8, color=_INK, clip=True, **inside)),
         _layer("flag", _text(11, color=_RED, fontWeight="bold", clip=True)),
-        _layer("name", _text(11, align="right", limit=220), left),
+        _layer("name", _text(11, align="right", limit=200), left),
         _layer("count", _text(11), color | right),
     ]
 

@@ -60,17 +60,6 @@ def notes_on(timeline: Timeline, column: float) -> Iterator[str]:
     for check, whys in timeline.unjudged.items():
         where = counted(len(whys), "partition")
         yield f"Not judged: {check} on {where}, for {whys[0]}."
-    undated = sum(one.at is None for lane in timeline.lanes for one in lane.findings)
-    if undated:
-        yield f"{undated:,} violations have no moment: they are counted at the right."
-    if timeline.left_out:
-        yield f"{timeline.left_out:,} more partitions were not asked for."
-    before, after = timeline.start - timeline.origin, timeline.until - timeline.end
-    if before > 0 or after > 0:
-        yield (
-            f"Left out: {lasting(max(0.0, before))} before and "
-            f"{lasting(max(0.0, after))} after, and what was found there."
-        )
 
 
 def lane_in_words(lane: Lane) -> str:

@@ -105,7 +105,8 @@ def test_each_group_has_lanes_of_its_own() -> None:
     assert [lane.violations for lane in both.lanes] == [{}, {"A1": 1}]
     assert [one.member for one in both.members] == ["a", "b"]
     only = timeline_of(one, two, part=Part(groups=frozenset({"audit"})))
-    assert ([lane.case for lane in only.lanes], only.left_out) == (cases[:1], 1)
+    assert ([lane.case for lane in only.lanes], only.is_whole) == (cases[:1], False)
+    assert both.is_whole
     assert [one.member for one in only.members] == ["b"]
 
 
@@ -120,6 +121,7 @@ def test_it_can_be_narrowed() -> None:
     assert [lane.records for lane in late.lanes] == [4, 0, 0]
     early = timeline_of(fleet, part=Part(end=0.3))
     assert [lane.records for lane in early.lanes] == [5, 0, 0]
+    assert not (late.is_whole or early.is_whole)
 
 
 @each(
