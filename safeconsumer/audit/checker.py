@@ -54,9 +54,7 @@ class Checker:
         """
         self.follow(journal.member, journal.group, journal.entries)
 
-    def follow(
-        self, member: str, group: str, entries: Iterable[Entry | Other]
-    ) -> None:
+    def follow(self, member: str, group: str, entries: Iterable[Entry | Other]) -> None:
         """
         Follow entries of one member.
 

@@ -307,6 +307,10 @@ class _Window:
     def inside(self, dated: Iterable[_Dated]) -> list[_Dated]:
         """Return what is in the window, or has no moment, in the order of time."""
         return sorted(
-            (one for one in dated if one.at is None or self.start <= one.at <= self.end),
+            (
+                one
+                for one in dated
+                if one.at is None or self.start <= one.at <= self.end
+            ),
             key=lambda one: one.at or 0.0,
         )

@@ -46,6 +46,9 @@ _ILLEGAL = re.compile("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # A text is cut to the width of its box, as it is now that the page is zoomed.
 _WIDTH_NOW = "max(1, scale('x', datum.end) - scale('x', datum.start) - 4)"
 
+# A flag at the right edge stands before its moment.
+_INWARD = f"scale('x', datum.start) > {_WIDTH - _FLAG} ? 'right' : 'left'"
+
 # Its own scripts may run, which make functions; nothing may be loaded.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
@@ -293,27 +296,24 @@ def _layers() -> list[Fields]:
     ends = {"x2": {"field": "end"}, "y2": {"field": "foot"}}
     inside = {"baseline": "top", "dx": 3, "dy": 2, "limit": {"expr": _WIDTH_NOW}}
     left, right = {"x": {"value": -8}}, {"x": {"value": _WIDTH + 8}}
+    boxes = {
+        "transform": [{"filter": "datum.kind === 'box'"}],
+        "mark": {"type": "rect", "clip": True},
+        "encoding": color | ends,
+    }
     return [
-        _layer("box", {"type": "rect", "clip": True}, color | ends),
-        _layer("box", _text(8, color=_INK, clip=True, **inside)),
-        _layer("flag", _text(11, color=_RED, fontWeight="bold", clip=True)),
-        _layer("name", _text(11, align="right", limit=200), left),
-        _layer("count", _text(11), color | right),
+        boxes,
+        _texts("box", {}, fontSize=8, color=_INK, clip=True, **inside),
+        _texts("flag", {}, align={"expr": _INWARD}, color=_RED, clip=True),
+        _texts("name", left, align="right", limit=200),
+        _texts("count", color | right),
     ]
 
 
-def _text(size: int, **how: object) -> Fields:
-    return {"type": "text", "align": "left", "fontSize": size, **how}
-
-
-def _layer(kind: str, mark: Fields, encoding: Fields | None = None) -> Fields:
-    which = f"datum.kind === '{kind}'"
-    text = {"text": {"field": "text", "type": "nominal"}}
-    if mark["type"] == "text":
-        which += " && isValid(datum.text)"
-        encoding = text | (encoding or {})
+def _texts(kind: str, encoding: Fields, **looks: object) -> Fields:
+    which = f"datum.kind === '{kind}' && isValid(datum.text)"
     return {
         "transform": [{"filter": which}],
-        "mark": mark,
-        "encoding": encoding or {},
+        "mark": {"type": "text", "align": "left", "fontSize": 11, **looks},
+        "encoding": {"text": {"field": "text", "type": "nominal"}, **encoding},
     }

@@ -50,12 +50,12 @@ def summary_of(timeline: Timeline) -> str:
 def notes_on(timeline: Timeline, column: float) -> Iterator[str]:
     """Yield what is to be seen, and what is not; a bar stands for ``column`` seconds."""
     yield (
-        f"One lane for each partition: its holds, shaded while they bind; records by "
-        f"{lasting(column)}, tall bars"
+        "In each lane: holds, shaded while they bind; records, red while held; owners, "
+        "with a cross where one was lost."
     )
     yield (
-        "logarithmically, red while held; owners, \u2715 where one was lost. Not drawn: "
-        "commits, producers, handlers; they are judged."
+        f"Bars are records by {lasting(column)}, logarithmically. Not drawn: commits, "
+        "producers, handlers; they are judged."
     )
     for check, whys in timeline.unjudged.items():
         where = counted(len(whys), "partition")

@@ -59,6 +59,13 @@ def test_a_broken_promise_is_seen() -> None:
     assert {"7 records, A1 \u00d71", "\u25be A1"} <= {*found}
 
 
+def test_a_flag_at_the_last_moment_is_inside_the_picture() -> None:
+    """It was cut off with what lies behind the end, and nobody saw it."""
+    root = svg(of_fleet(*bad.FLEETS["a1"]()))
+    (flag,) = [one for one in root.iter(f"{SVG}text") if one.text == "\u25be A1"]
+    assert flag.get("text-anchor") == "end"
+
+
 def test_a_good_fleet_is_called_good() -> None:
     """No number of a check is anywhere, but of what could not be judged."""
     found = texts(svg(of_fleet(*bad.FLEETS["held_and_let_go"]())))
@@ -90,7 +97,7 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     (told,) = bad.FLEETS["a1"]()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
-    for part in (Part(topics=frozenset({"other"})), Part(end=0.3)):
+    for part in (Part(partitions=frozenset({("other", None)})), Part(end=0.3)):
         said = texts(svg(story(*fleet, part=part)))
         good = "no promise broken in this part, 1 elsewhere"
         assert any(one.startswith(good) for one in said)
@@ -176,7 +183,9 @@ def a_crowd(rows: int) -> Timeline:
     fleet = []
     for number in range(rows):
         tp = f"orders:{number}"
-        told = Telling(f"a-member-with-a-very-long-name-{number}", at=1000 + number)
+        told = Telling(
+            f"a-member-with-a-very-long-name-indeed-{number}", at=1000 + number
+        )
         told.assigned(tp).poll(tp, 0, 9).pause(tp, owner=f"owner-{number}" * 9)
         told.pause(tp, owner="another")
         told.at += rows

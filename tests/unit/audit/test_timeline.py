@@ -121,7 +121,7 @@ def test_it_can_be_narrowed() -> None:
     assert [lane.records for lane in late.lanes] == [4, 0, 0]
     early = timeline_of(fleet, part=Part(end=0.3))
     assert [lane.records for lane in early.lanes] == [5, 0, 0]
-    assert not (late.is_whole or early.is_whole)
+    assert (late.is_whole, early.is_whole) == (False, False)
 
 
 @each(

@@ -66,7 +66,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path: Path) -> None:
 def test_a_writer_is_for_one_group(tmp_path: Path, group: str | None) -> None:
     """Members of another would be judged as of this one; the writer stays free."""
     writer = JournalWriter(tmp_path, group="g")
-    with pytest.raises(JournalError, match="for the group 'g'.*give it group='"):
+    with pytest.raises(JournalError, match=r"for the group 'g'.*give it group='"):
         Recorder(writer, "a", group)
     Recorder(writer, "a", "g").end()
     assert read(writer.path).lines == []
