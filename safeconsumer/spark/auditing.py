@@ -265,8 +265,9 @@ def _said(named: str, text: str) -> Exception:
     module = _MISSING_MODULE.search(text)
     if module is not None:
         return SparkSetupError(
-            f"an executor has no {module[1]}: install safeconsumer[audit] and pyarrow "
-            f"where executors find them, or send them along (--archives). {_PYTHON}"
+            f"an executor has no {module[1]}: install it where executors find it, or "
+            "send an environment along that has safeconsumer[audit] and pyarrow "
+            f"(--archives). {_PYTHON}"
         )
     versions = _OTHER_PYTHON.search(text)
     if versions is not None:

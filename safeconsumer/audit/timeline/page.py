@@ -28,7 +28,7 @@ _SCALE, _MOST_PIXELS = 2, 32_000
 # The heights of what a lane has, from its top to the next lane.
 _FINDINGS, _HOLD, _BARS, _OWNERS, _GAP = 10, 12, 18, 12, 7
 # So many pixels are needed for a text in a box, and from flag to flag of one check.
-_LEAST_TEXT, _FLAG = 14, 22
+_LEAST_TEXT, _FLAG = 14, 28
 
 _INK, _SOFT, _BLUE, _RED, _GREEN = "#24292f", "#57606a", "#0969da", "#c9251b", "#1a7f37"
 _HELD, _QUIET = "#e3b778", "#f6ecd4"
