@@ -124,6 +124,16 @@ def test_it_can_be_narrowed() -> None:
     assert (late.is_whole, early.is_whole) == (False, False)
 
 
+@each(("end", "is_lost"), [(None, True), (0.2, False)])
+def test_what_is_lost_behind_the_end_is_not_lost_at_it(
+    end: float | None, *, is_lost: bool
+) -> None:
+    """It is shown up to the end of the part, and nothing happened to it there."""
+    told = Telling(at=0).assigned(TP).poll(TP, 0, 5).then("lost", partitions=[TP])
+    (lane,) = timeline_of(told, part=Part(end=end)).lanes
+    assert [one.is_lost for one in lane.owned] == [is_lost]
+
+
 @each(
     ("part", "said"),
     [
