@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
-from attrs import evolve, frozen
+from attrs import frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -32,7 +32,6 @@ from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
     SAME_MOMENT,
@@ -42,7 +41,6 @@ from safeconsumer.group.preview import (
     Preview,
     Wish,
     objections,
-    own_of,
     placing,
     preview,
     wish_of,
@@ -151,7 +149,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo)
             with written("held", done):
-                placed = _placed(operator, wanted, done, is_replacing=flags["replace"])
+                placed = _placed(wanted, done)
                 if not output.is_json:
                     output.lines(placed.lines())
                 reached = None
@@ -250,7 +248,6 @@ class _Placed:
         held: the holds that were placed.
         unchanged: the holds that existed already.
         replaced: the holds that existed instead.
-        overwritten: those of ``replaced`` that nobody had seen, or agreed to replace.
         covers: the partitions of the group that all of these cover.
         others: holds of other owners that cover some of these partitions.
         trouble: what is not as it was asked for; "" if all is.
@@ -259,7 +256,6 @@ class _Placed:
     held: tuple[Standing, ...]
     unchanged: tuple[Standing, ...]
     replaced: tuple[Standing, ...]
-    overwritten: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
     trouble: str
@@ -270,7 +266,6 @@ class _Placed:
             "held": [standing_document(one) for one in self.held],
             "unchanged": [standing_document(one) for one in self.unchanged],
             "replaced": [standing_document(one) for one in self.replaced],
-            "overwritten": [standing_document(one) for one in self.overwritten],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
             "also_held": [standing_document(one) for one in self.others],
         }
@@ -291,37 +286,16 @@ class _Placed:
             yield from group_text.columns(map(Standing.cells, self.others))
 
 
-def _placed(
-    operator: Operator,
-    wanted: Placing,
-    done: Sequence[Acknowledged],
-    *,
-    is_replacing: bool,
-) -> _Placed:
-    since = (wanted.picture.ends or {})[operator.topic_of(OPERATOR)]
-    unseen = overwritten(operator, OPERATOR, done, since)
-    changes = {one.change.key: one.change for one in done}
-    news = {changes[one.key]: one for one in unseen if one.hold is not None}
-    wanted = evolve(wanted, own={**wanted.own, **news})
-    wrong = [one for one in wanted.replaces if one in unseen and not is_replacing]
-    held = tuple(map(as_standing, done))
-    own = wanted.own.values()
-    kept = [one for one in own if one.key not in changes]
-    # A look may be old: what nothing was written for is looked at again.
-    stands, _ = operator.standing(wanted.wish.group) if kept else ((), {})
-    gone = [one.key.scope for one in kept if one not in stands]
-    changed = f"meanwhile {', '.join(gone)} was lifted or replaced: run it again"
-    until = wanted.wish.ending.until
+def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
+    written_now = {one.change.key for one in done}
+    held, own = tuple(map(as_standing, done)), wanted.own.values()
     return _Placed(
         held=held,
-        unchanged=tuple(one for one in kept if one in stands),
-        replaced=tuple(one for one in own if one.key in changes),
-        overwritten=tuple(wrong),
+        unchanged=tuple(one for one in own if one.key not in written_now),
+        replaced=tuple(one for one in own if one.key in written_now),
         covers=wanted.covers,
         others=wanted.others,
-        trouble=overwrote(tuple(wrong))
-        or (changed if gone else "")
-        or wrong_end(held, until),
+        trouble=wrong_end(held, wanted.wish.ending.until),
     )
 
 
@@ -456,28 +430,11 @@ def extend(  # noqa: PLR0913 - one parameter per option
                 raise CommandError(str(error), Status.FAILED) from error
             done = operator.write(OPERATOR, todo)
             with written("extended", done):
-                since = (picture.ends or {})[operator.topic_of(OPERATOR)]
-                unseen = overwritten(operator, OPERATOR, done, since)
                 held = tuple(map(as_standing, done))
                 if output.is_json:
                     output.document({"extended": list(map(standing_document, held))})
                 else:
                     rows = group_text.columns(map(Standing.cells, held))
                     output.lines(["extended", *rows])
-            trouble = overwrote(unseen) or _revived(picture, done)
-            if trouble := trouble or wrong_end(held, ending.until):
+            if trouble := wrong_end(held, ending.until):
                 give_up(context, trouble, Status.FAILED)
-
-
-def _revived(picture: Picture, done: Sequence[Acknowledged]) -> str:
-    """Tell which holds had ended before they were extended; "" if none had."""
-    own = own_of(picture, [one.change for one in done])
-    ended = [
-        f"{one.change.key.scope} had ended at {utc(end)} and was placed anew"
-        for one in done
-        if one.is_dated
-        and (at := one.at) is not None
-        and (end := own[one.change].expires_at) is not None
-        and end + picture.skew < at
-    ]
-    return f"{'; '.join(ended)}: its records flowed meanwhile" if ended else ""

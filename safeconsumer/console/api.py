@@ -148,7 +148,6 @@ async def _changed(
             snapshot,
             acknowledged=acknowledged,
             preview=outcome.plan,
-            warning=outcome.warning,
         )
 
     return await changing.submit(request, await _body(request), answer)

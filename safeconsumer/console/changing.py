@@ -12,7 +12,6 @@ from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.seen import Seen, read
 from safeconsumer.console.state import State, state_of
 from safeconsumer.errors import (
     ControlTopicError,
@@ -28,7 +27,7 @@ from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -229,9 +228,9 @@ def place(sent: Submission, shown: Preview) -> Outcome:
 def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
     state, snapshot = sent.state, sent.state.snapshot()
     picture = evolve(shown.placing.picture, now=_time_of(snapshot))
-    known = read(state, operator, picture)
-    cluster = _Asked(state, snapshot, known.picture)
-    wanted = _laid(state, known.picture, shown.placing.wish)
+    known = _read(state, operator, picture)
+    cluster = _Asked(state, snapshot, known)
+    wanted = _laid(state, known, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
     agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
@@ -241,7 +240,7 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(source=OPERATOR, todo=todo, plan=plan, seen=known)
+    return _Decided(source=OPERATOR, todo=todo, plan=plan)
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
@@ -321,8 +320,7 @@ def _lifting(
     sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
 ) -> "_Decided":
     picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
-    known = read(sent.state, operator, picture)
-    seen, lacking = _lifted(known.picture, wanted)
+    seen, lacking = _lifted(_read(sent.state, operator, picture), wanted)
     if lacking is not None:
         said: tuple[str, str] | None = (
             f"Nothing was lifted; {lacking.title}",
@@ -335,7 +333,7 @@ def _lifting(
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
     source, plan = seen.holds[0].source, seen.document()
-    return _Decided(source=source, todo=todo, plan=plan, seen=known)
+    return _Decided(source=source, todo=todo, plan=plan)
 
 
 def _against(
@@ -374,6 +372,15 @@ def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
 # ---------------------------------------------------------------- writing
 
 
+def _read(state: State, operator: Operator, picture: Picture) -> Picture:
+    """Read the holds now: the follower may be behind, or cut off and not know it yet."""
+    found, _ = operator.standing(picture.group)
+    now = evolve(picture, standing=found).best
+    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
+    standing = tuple(one for one in found if one.in_force(now, skew))
+    return evolve(picture, standing=standing)
+
+
 class Refused(Problem):
     """
     Nothing was written, since the holds are not those agreed to; has a new preview.
@@ -398,13 +405,11 @@ class _Decided:
         source: ``operator`` or ``group``, for the control topic.
         todo: the changes.
         plan: their preview as plain JSON values.
-        seen: what was read before.
     """
 
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
-    seen: Seen
 
 
 def earlier(sent: Submission) -> Outcome | None:
@@ -440,11 +445,9 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
             if not sent.is_wanted():
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
-            warning = ""
             if decided.todo:
                 done = operator.write(decided.source, decided.todo)
-                warning = decided.seen.missed(operator, decided.source, done)
-            outcome = Outcome(done=done, plan=decided.plan, warning=warning)
+            outcome = Outcome(done=done, plan=decided.plan)
             state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
     except ControlWriteError as error:

@@ -43,12 +43,10 @@ class Outcome:
     Attributes:
         done: the changes that were written; empty if all holds existed already.
         plan: the preview, as plain JSON values.
-        warning: what it replaced that somebody wrote at the same moment; "" for nothing.
     """
 
     done: tuple[Acknowledged, ...]
     plan: Mapping[str, Any]
-    warning: str = ""
 
 
 class Once:

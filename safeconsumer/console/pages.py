@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
-from safeconsumer.console.forms import Outcome, agreement, new_key
+from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
@@ -179,22 +179,15 @@ async def do_place(request: Request) -> Response:
 def _do_place(request: Request, sent: Submission) -> Response:
     wish, preview = changing.typed(sent.given), None
     try:
-        outcome = changing.earlier(sent)
-        if outcome is None:
+        if changing.earlier(sent) is None:
             snapshot = sent.state.snapshot()
             preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-            outcome = changing.place(sent, preview)
+            changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
         return _place_page(request, wish, preview, problem)
-    _warn(outcome)
     return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
-
-
-def _warn(outcome: Outcome) -> None:
-    if outcome.warning:
-        raise Problem(409, "It was written, but not only that", outcome.warning)
 
 
 def _sentence(problem: Problem) -> str:
@@ -244,7 +237,7 @@ def _do_lift(request: Request, sent: Submission) -> Response:
     state, group = sent.state, sent.given.get("group", "")
     wanted = _named(sent.given.get("holds", ""))
     try:
-        outcome = changing.lift(sent, wanted)
+        changing.lift(sent, wanted)
     except Problem as problem:
         if problem.status == HTTPStatus.NOT_FOUND:
             raise
@@ -255,7 +248,6 @@ def _do_lift(request: Request, sent: Submission) -> Response:
         except Problem:  # it was lifted, and something else failed
             raise problem from None
         return _lift_page(request, group, seen, problem)
-    _warn(outcome)
     left = state.snapshot().pictures.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"

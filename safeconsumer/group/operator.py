@@ -184,25 +184,6 @@ class Operator:
         self._read_strictly()
         return history_of(self._known.records, group)
 
-    def records_between(
-        self, source: str, first: int, end: int
-    ) -> tuple[Standing, ...]:
-        """
-        Return the records of a part of a control topic, tombstones too, of all groups.
-
-        Args:
-            source: ``operator`` or ``group``.
-            first: the first offset.
-            end: the offset after the last.
-        """
-        self._read_strictly()
-        found = (
-            one.standing
-            for one in self._known.records
-            if one.source == source and first <= one.written.offset < end
-        )
-        return tuple(one for one in found if one is not None)
-
     # ------------------------------------------------------------ reading
 
     def _read_strictly(self) -> dict[str, int]:

@@ -280,30 +280,6 @@ def test_what_is_sent_twice_is_done_once() -> None:
         assert len(writer.written) == 2
 
 
-def test_what_is_overwritten_unseen_is_told() -> None:
-    """A colleague's hold that was placed between the look and the write."""
-    unseen = standing(FREE, "topic-004")
-    wish = {"group": FREE, "scopes": "topic-004", "reason": "x", "key": "k"}
-    with writing(groups()) as (served, writer), served.client() as client:
-        assert served.post("pause", **wish).json()["warning"] == ""
-        writer.meanwhile = (unseen,)
-        form = carried(client.get("/place", params=wish))
-        for _ in "ab":
-            told = client.post("/place", data=form)
-            assert told.status_code == 409
-            assert "you overwrote what was written at the same moment" in told.text
-        answer = served.post("pause", **{**wish, "key": "l"})
-        assert (answer.status_code, len(writer.written)) == (200, 3)
-        assert "topic-004 operator:alice" in answer.json()["warning"]
-    with writing(held_by("alice")) as (served, writer), served.client() as client:
-        (box,) = re.findall(r'hold=([^"]*)" aria', page(served, "/group", group=HELD))
-        asked = client.get(f"/lift?group={HELD}&hold={box}")
-        writer.meanwhile = (standing(HELD, "topic-005:0"),)
-        told = client.post("/lift", data=carried(asked))
-        assert (told.status_code, len(writer.written)) == (409, 1)
-        assert "you overwrote" in told.text
-
-
 def test_only_the_last_keys_are_remembered() -> None:
     """A console runs for months; what has no key is never the same."""
     once, outcome = Once(), Outcome(done=(), plan={})

@@ -23,7 +23,6 @@ class Writer:
     still: Still
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
-    meanwhile: tuple[Standing, ...] = ()  # what others wrote between a look and a write
     before: Callable[[], object] = lambda: None  # called before it says what stands
 
     def __enter__(self) -> Self:
@@ -45,9 +44,6 @@ class Writer:
         self.before()
         ends = {self.settings.operator_topic: 10}
         return self.still.known.pictures[group].standing, ends
-
-    def records_between(self, *_: object) -> tuple[Standing, ...]:
-        return self.meanwhile
 
     def written_since(
         self, moments: Mapping[TopicPartition, float]

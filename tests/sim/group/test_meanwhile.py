@@ -1,8 +1,8 @@
-"""What others write between a command's look and its record, and holds whose time is near."""
+"""What is placed while an operator thinks, holds whose time is near, and their ids."""
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,19 +11,16 @@ from typing import Any
 
 import click
 import pytest
-from attrs import evolve
 from click.testing import Result
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
 from safeconsumer.cli.errors import Status
-from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.sim.group.teams import played
 
-UNSEEN = "you overwrote what was written at the same moment: "
 FOR_GOOD = ("--reason", "data corrupt")
 
 
@@ -50,115 +47,7 @@ def past(team: Team) -> list[dict[str, Any]]:
     return found
 
 
-def before_the_write(
-    monkeypatch: pytest.MonkeyPatch, somebody: Callable[[], object]
-) -> None:
-    """Let somebody do something between a command's last look and its record."""
-    write = Operator.write
-
-    def late(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
-        monkeypatch.setattr(Operator, "write", write)
-        somebody()
-        return write(*arguments)
-
-    monkeypatch.setattr(Operator, "write", late)
-
-
-# ---------------------------------------------------------------- between
-
-
-@played(leave)
-def test_two_pauses_at_once(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The later one stands, and says what it overwrote."""
-    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
-    short = ("--reason", "a look", "--for", "2h")
-    ended = asked(team, "pause", "@all", f"{team.topic}:0", *short)
-    assert ended.exit_code == Status.FAILED
-    assert f"{UNSEEN}@all operator:oncall since" in ended.stderr
-    assert ended.stderr.endswith("until resumed data corrupt. Check status\n")
-    assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
-    assert [one["reason"] for one in past(team)] == ["data corrupt", "a look", "a look"]
-
-
-@played(leave)
-def test_the_same_pause_twice_at_once(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are told that it is held, which is what they wanted."""
-    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
-    ended = asked(team, "pause", "@all", *FOR_GOOD)
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    assert len(past(team)) == 2
-
-
-@played(leave)
-def test_what_stood_at_the_look_and_was_lifted_since(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was called held already, unchanged, with status 0, though nothing was held."""
-    asked(team, "pause", "@all", team.topic, *FOR_GOOD)
-    before_the_write(monkeypatch, lambda: asked(team, "resume", "@all"))
-    ended = asked(team, "pause", "@all", team.topic, *FOR_GOOD)
-    assert ended.exit_code == Status.FAILED
-    assert "@all" not in ended.stdout.partition("held already, unchanged")[2]
-    assert f"held already, unchanged\n  {team.topic}  operator:oncall" in ended.stdout
-    assert ended.stderr.endswith("@all was lifted or replaced: run it again\n")
-
-
-@played(leave)
-def test_what_is_replaced_meanwhile_is_told(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With --replace that is what was asked for."""
-    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
-    ended = asked(team, "pause", "@all", "--reason", "x", "--replace")
-    assert ended.exit_code == Status.DONE
-    assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
-
-
-@played(leave)
-def test_what_is_lifted_while_it_is_extended_is_told(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked(team, "pause", "@all", "--reason", "x", "--for", "1h")
-    before_the_write(monkeypatch, lambda: asked(team, "resume", "@all"))
-    ended = asked(team, "extend", "@all", "--for", "3h")
-    assert ended.exit_code == Status.FAILED
-    assert f"{UNSEEN}@all was lifted. Check status" in ended.stderr
-
-
-@played(leave)
-def test_the_hold_of_another_id_is_told(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that was meant has been replaced meanwhile."""
-    placed = asked(team, "pause", "@all", "--reason", "x", "-o", "json")
-    (old,) = json.loads(placed.stdout)["held"]
-    before_the_write(
-        monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD, "--replace")
-    )
-    ended = run(team, "resume", "--group", team.group, "--id", old["id"])
-    assert ended.exit_code == Status.FAILED
-    assert f"{UNSEEN}@all operator:oncall since" in ended.stderr
-
-
-@played(leave)
-def test_what_is_placed_while_it_is_lifted_is_lifted_too(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By scope that is what was asked for; but whose it was, and why, is told."""
-    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
-    ended = asked(team, "resume", "@all", "-o", "json")
-    assert ended.exit_code == Status.DONE
-    told = json.loads(ended.stdout)
-    assert [one["was_held"] for one in told["lifted"]] == [True]
-    assert [one["reason"] for one in told["placed_meanwhile"]] == ["data corrupt"]
-    before_the_write(monkeypatch, lambda: asked(team, "pause", "@all", *FOR_GOOD))
-    ended = asked(team, "resume", "@all")
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    told = ended.stdout.partition("lifted, though placed meanwhile\n")[2]
-    assert told.startswith("  @all  operator:oncall  since 2")
-    assert "data corrupt" in told
+# ---------------------------------------------------------------- meanwhile
 
 
 @played(leave)
@@ -243,28 +132,6 @@ def test_lifting_what_is_over_is_lifting_in_vain(
     assert ended.exit_code == Status.FAILED
     assert "was not held: @all operator:oncall" in ended.stdout
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
-
-
-@played(leave)
-def test_what_had_ended_before_it_was_extended(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker that refuses for the moment is asked again for some seconds."""
-    assert asked(team, "pause", "@all", *FOR_GOOD, "--for", "10m").exit_code == 0
-    write = Operator.write
-
-    def hour_later(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
-        return [
-            evolve(one, at_ms=int(one.at_ms or 0) + 3_600_000)
-            for one in write(*arguments)
-        ]
-
-    assert asked(team, "extend", "@all", "--for", "15m").exit_code == Status.DONE
-    monkeypatch.setattr(Operator, "write", hour_later)
-    ended = asked(team, "extend", "@all", "--for", "2h")
-    assert ended.exit_code == Status.FAILED
-    assert "@all had ended at 2" in ended.stderr
-    assert "and was placed anew: its records flowed meanwhile" in ended.stderr
 
 
 # ---------------------------------------------------------------- ids
