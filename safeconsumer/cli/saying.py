@@ -3,7 +3,7 @@
 import click
 
 # The parameters that connection.py adds to a command.
-_OF_THE_CLUSTER = {"profile", "bootstrap", "config_file", "topic_prefix"}
+_OF_THE_CLUSTER = {"bootstrap", "config_file", "topic_prefix"}
 
 
 def printable(text: str) -> str:

@@ -53,7 +53,7 @@ def test_options_for_the_cluster_stand_by_themselves() -> None:
     own, head, cluster = shown.partition("Options for the cluster:\n")
     assert head
     assert "\n  SCOPE..." not in own  # it stands in the usage, and has no help
-    for name in ("--profile", "--bootstrap", "--config", "--topic-prefix"):
+    for name in ("--bootstrap", "--config", "--topic-prefix"):
         assert (name in own, name in cluster) == (False, True)
 
 
