@@ -23,7 +23,6 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
-from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
@@ -81,12 +80,10 @@ def status(
 def _show_group(
     operator: Operator, group: str, output: Output, *, is_watching: bool
 ) -> None:
-    pace = Pace()
     while True:
         try:
             limit = _WATCH_SECONDS if is_watching else None
             picture = operator.look(group, timeout=limit)
-            waits = _backlog(operator, picture, pace, limit)
         except (KafkaError, OSError) as error:
             # With --watch an outage does not end the command; it is shown.
             if not is_watching or status_of(error) is not Status.UNREACHABLE:
@@ -94,18 +91,10 @@ def _show_group(
             _show_outage(output, group, said(error))
         else:
             refusing.refuse_unknown(operator, picture)
-            _show(output, picture, waits, is_watching=is_watching)
+            _show(output, picture, is_watching=is_watching)
         if not is_watching:
             return
         time.sleep(_WATCH_EVERY)
-
-
-def _backlog(
-    operator: Operator, picture: Picture, pace: Pace, limit: float | None
-) -> Backlog:
-    if limit is None:
-        return backlog(operator, picture, pace)
-    return operator.within(limit, lambda one: backlog(one, picture, pace))
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
@@ -124,15 +113,12 @@ def _show_outage(output: Output, group: str, why: str) -> None:
     output.lines([*lines, "members go on obeying what they read last"])
 
 
-def _show(
-    output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
-) -> None:
+def _show(output: Output, picture: Picture, *, is_watching: bool) -> None:
     if output.is_json:
         document = documents.status_document(view_of(picture))
-        document["backlog"] = waits.document()
         output.document(document, is_one_line=is_watching)
         return
-    lines = group_text.status_lines(view_of(picture), waits)
+    lines = group_text.status_lines(view_of(picture))
     if is_watching:
         click.clear()
         lines = [_clock(), *lines]

@@ -113,7 +113,6 @@ def _group_page(request: Request, error: str = "") -> Response:
         error=error,
         title=view.group,
         view=view,
-        waits=state.backlog(snapshot, view.group),
         gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
     )

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors import ControlTopicError
@@ -35,7 +35,6 @@ from safeconsumer.group.survey import (
     listed_groups,
     survey_of,
     with_lags,
-    written_since,
 )
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
@@ -434,17 +433,6 @@ class Operator:
         self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
     ) -> dict[str, Picture]:
         return told.pictures(groups, survey, self.settings.clock_skew, seen)
-
-    def written_since(
-        self, moments: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        """
-        Return how many offsets were written since, where the brokers can tell.
-
-        Args:
-            moments: seconds since the epoch, by the broker's clock.
-        """
-        return self._asked(lambda asker: written_since(moments, self.admin, asker))
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""

@@ -43,8 +43,6 @@ class UntracedProducer(KafkaProducer):
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
 
-
-
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
     Close a producer.

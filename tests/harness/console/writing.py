@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from attrs import define, evolve, field
-from kafka import TopicPartition
 
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.publisher import Acknowledged, Change
@@ -44,11 +43,6 @@ class Writer:
         self.before()
         ends = {self.settings.operator_topic: 10}
         return self.still.known.pictures[group].standing, ends
-
-    def written_since(
-        self, moments: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        return dict.fromkeys(moments, 5)
 
     def topic_of(self, _: str) -> str:
         return self.settings.operator_topic
