@@ -3,10 +3,8 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import click
-from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
@@ -16,7 +14,6 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
-    status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
@@ -35,19 +32,13 @@ from safeconsumer.group.scopes import (
     partitions_of,
     scopes_of,
 )
-from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
-_WATCH_EVERY = 1.0
-# Seconds of one look with --watch; members need up to 6.5 s to learn the time.
-_WATCH_SECONDS = 10.0
-
 
 @click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="The consumer group; all, without it.")
-@click.option("--watch", "is_watching", is_flag=True, help="Repeat every second.")
 @output_options
 @connection_options
 @click.pass_context
@@ -56,7 +47,6 @@ def status(
     /,
     group: str | None,
     *,
-    is_watching: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -66,35 +56,20 @@ def status(
     Members without safeconsumer do not report, and obey no hold. Without a group it
     is the command groups.
     """
-    with explained(context):
-        if group is None and is_watching:
-            message = "--watch needs a --group"
-            raise CommandError(message)
-        with _operator(connect, group) as operator:
-            if group is None:
-                _show_groups(operator, output)
-            else:
-                _show_group(operator, group, output, is_watching=is_watching)
-
-
-def _show_group(
-    operator: Operator, group: str, output: Output, *, is_watching: bool
-) -> None:
-    while True:
-        try:
-            limit = _WATCH_SECONDS if is_watching else None
-            picture = operator.look(group, timeout=limit)
-        except (KafkaError, OSError) as error:
-            # With --watch an outage does not end the command; it is shown.
-            if not is_watching or status_of(error) is not Status.UNREACHABLE:
-                raise
-            _show_outage(output, group, said(error))
+    with explained(context), _operator(connect, group) as operator:
+        if group is None:
+            _show_groups(operator, output)
         else:
-            refusing.refuse_unknown(operator, picture)
-            _show(output, picture, is_watching=is_watching)
-        if not is_watching:
-            return
-        time.sleep(_WATCH_EVERY)
+            _show_group(operator, group, output)
+
+
+def _show_group(operator: Operator, group: str, output: Output) -> None:
+    picture = operator.look(group)
+    refusing.refuse_unknown(operator, picture)
+    if output.is_json:
+        output.document(documents.status_document(view_of(picture)))
+        return
+    output.lines(group_text.status_lines(view_of(picture)))
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
@@ -102,31 +77,6 @@ def _operator(connect: Connect, group: str | None) -> Operator:
     if group is not None:
         checked_group(group)
     return Operator(*connect())
-
-
-def _show_outage(output: Output, group: str, why: str) -> None:
-    if output.is_json:
-        output.document({"group": group, "unread": [why]}, is_one_line=True)
-        return
-    click.clear()
-    lines = [_clock(), f"group {group}: unknown, {why}"]
-    output.lines([*lines, "members go on obeying what they read last"])
-
-
-def _show(output: Output, picture: Picture, *, is_watching: bool) -> None:
-    if output.is_json:
-        document = documents.status_document(view_of(picture))
-        output.document(document, is_one_line=is_watching)
-        return
-    lines = group_text.status_lines(view_of(picture))
-    if is_watching:
-        click.clear()
-        lines = [_clock(), *lines]
-    output.lines(lines)
-
-
-def _clock() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
 
 
 @click.command(cls=Command, epilog=EPILOG)

@@ -401,20 +401,3 @@ def test_a_topic_of_something_else_has_no_holds(
         assert f"{other} has cleanup.policy=delete" in one.output
     assert re.search(rf"^{team.group} .* unknown", groups.stdout, re.MULTILINE)
     assert waited.exit_code == Status.FAILED
-
-
-@played()
-def test_watching_ends_with_an_interrupt(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One JSON document a line, then status 130."""
-
-    def interrupt(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    team.operator_holds("@all")
-    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
-    ended = run(team, "status", "--group", team.group, "--watch", "-o", "json")
-    assert ended.exit_code == Status.INTERRUPTED
-    (line,) = ended.stdout.splitlines()
-    assert len(json.loads(line)["holds"]) == 1

@@ -315,33 +315,6 @@ def test_a_wait_outlives_an_outage(team: Team, monkeypatch: pytest.MonkeyPatch) 
 
 
 @played(work)
-def test_watching_outlives_an_outage(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That is when somebody watches: what is unknown is said, and it goes on."""
-    pauses: list[float] = []
-
-    def interrupt(seconds: float) -> None:
-        pauses.append(seconds)
-        monkeypatch.undo()
-        if len(pauses) > 1:
-            raise KeyboardInterrupt
-        monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
-
-    def silent(*_: object, **__: object) -> Any:  # noqa: ANN401 - look's
-        message = "x"
-        raise KafkaTimeoutError(message)
-
-    monkeypatch.setattr(Operator, "look", silent)
-    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
-    ended = run(team, "status", "--group", team.group, "--watch")
-    assert ended.exit_code == Status.INTERRUPTED
-    first, second = ended.stdout.split("every second", 2)[1:]
-    assert "unknown, no answer from the broker: KafkaTimeoutError: x" in first
-    assert f"group {team.group}: Stable, 1 member" in second
-
-
-@played(work)
 def test_what_waits(team: Team) -> None:
     pause(team, f"{team.topic}:0-1", "--wait", "60s")
     team.produce(7)
@@ -368,8 +341,6 @@ def test_all_groups_at_a_glance(team: Team) -> None:
         assert by_name[later]["state"] == "Dead"
     shown = run(team, "groups").stdout
     assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
-    refused = run(team, "status", "--watch")
-    assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
 
 
 @pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])
