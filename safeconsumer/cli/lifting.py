@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id."""
+"""Implements ``safeconsumer resume``: lifts holds by scope, or all of an owner."""
 
 from collections.abc import Sequence
 from shlex import quote
@@ -41,16 +41,14 @@ class _Asked:
     Attributes:
         group: the group whose members obey the holds.
         source: ``operator`` or ``group``, for the control topic.
-        owner: the owner of the holds; None if ids are given.
+        owner: the owner of the holds.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str
     source: str
-    owner: str | None
+    owner: str
     scopes: tuple[Scope, ...]
-    ids: tuple[str, ...]
 
 
 @click.command(cls=Command, epilog=EPILOG)
@@ -58,13 +56,6 @@ class _Asked:
 @GROUP_OPTION
 @owner_option
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
-@click.option(
-    "--id",
-    "ids",
-    multiple=True,
-    metavar="ID",
-    help="The hold with this id, of any owner; status -o json shows ids.",
-)
 @click.option(
     "--from-group",
     "source",
@@ -84,7 +75,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     group: str,
     owner: str | None,
     is_all: bool,
-    ids: tuple[str, ...],
     source: str,
     output: Output,
     connect: Connect,
@@ -96,17 +86,15 @@ def resume(  # noqa: PLR0913 - one parameter per option
     holds that members still obey after a control topic was lost.
     """
     with explained(context):
-        if sum(map(bool, (scopes, is_all, ids))) != 1:
-            is_none = not (scopes or is_all or ids)
-            said = "nothing to lift: give" if is_none else "too much: give only one of"
-            message = f"{said} SCOPE..., --all, or --id ID"
+        if bool(scopes) is is_all:
+            said = "too much: give only one of" if is_all else "nothing to lift: give"
+            message = f"{said} SCOPE... or --all"
             raise CommandError(message)
         asked = _Asked(
             group=group,
             source=source,
-            owner=None if ids else _owner(context, source, owner),
+            owner=_owner(context, source, owner),
             scopes=scopes_of(scopes, group),
-            ids=ids,
         )
         with Operator(*connect()) as operator:
             operator.check()
@@ -122,8 +110,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
                     output.document(lifted.document())
                 else:
                     output.lines(lifted.lines())
-            if trouble := _missing(asked, todo, seen) or lifted.advice():
-                give_up(context, trouble, Status.FAILED)
+            if advice := lifted.advice():
+                give_up(context, advice, Status.FAILED)
         if lifted.has_lifted_nothing:
             context.exit(Status.FAILED)
 
@@ -154,31 +142,16 @@ def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
 
 def _todo(asked: _Asked, seen: Holds | None) -> tuple[Change, ...]:
     if asked.scopes:
-        return changes(asked.group, str(asked.owner), map(str, asked.scopes), None)
+        return changes(asked.group, asked.owner, map(str, asked.scopes), None)
     if seen is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
-    here = [one for one in seen if one.source == asked.source]
-    found = [
-        one for one in here if one.key.owner == asked.owner or _id_of(one) in asked.ids
-    ]
+    named = (asked.source, asked.owner)
+    found = [one for one in seen if (one.source, one.key.owner) == named]
     if not found:
-        which = f"with id {', '.join(asked.ids)}" if asked.ids else f"by {asked.owner}"
-        message = f"nothing of {asked.group!r} is held {which}{_holders(seen)}"
+        message = f"nothing of {asked.group!r} is held by {asked.owner}{_holders(seen)}"
         raise CommandError(message, Status.FAILED)
     return tuple(Change(one.key, None) for one in found)
-
-
-def _missing(asked: _Asked, todo: Sequence[Change], seen: Holds | None) -> str:
-    # An interrupted command has lifted some of its ids: the next one lifts the others.
-    keys = [one.key for one in todo]
-    there = [_id_of(one) for one in seen or () if one.key in keys]
-    missing = [one for one in asked.ids if one not in there]
-    return f"nothing is held with id {', '.join(missing)}" if missing else ""
-
-
-def _id_of(one: Standing) -> str | None:
-    return None if one.hold is None else one.hold.hold_id
 
 
 def _holders(seen: Holds) -> str:

@@ -120,7 +120,6 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
         ("wait", "quiet"),
         ("resume", "@all"),
         ("resume", "--all"),
-        ("resume", "--id", "4f0c9f6e"),
         ("extend", "@all", "--for", "1h"),
         ("history",),
         ("status",),

@@ -1,4 +1,4 @@
-"""What is placed while an operator thinks, holds whose time is near, and their ids."""
+"""What is placed while an operator thinks, and holds whose time is near."""
 
 import json
 import time
@@ -134,32 +134,11 @@ def test_lifting_what_is_over_is_lifting_in_vain(
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
 
 
-# ---------------------------------------------------------------- ids
-
-
-@played(leave)
-def test_each_hold_has_an_id_of_its_own(team: Team) -> None:
-    """The command that lifted some of them is run again, and lifts the others."""
-    placed = asked(team, "pause", f"{team.topic}:0-2", *FOR_GOOD, "-o", "json")
-    ids = [one["id"] for one in json.loads(placed.stdout)["held"]]
-    group = ("--group", team.group)
-    ended = run(team, "resume", *group, "--id", ids[0], "--id", "none")
-    assert ended.exit_code == Status.FAILED
-    assert ended.stderr.endswith("nothing is held with id none\n")
-    ended = run(team, "resume", *group, "--id", ids[0], "--id", ids[1])
-    assert ended.exit_code == Status.FAILED
-    assert ended.stderr.endswith(f"nothing is held with id {ids[0]}\n")
-    ended = run(team, "resume", *group, "--id", ids[2])
-    assert ended.exit_code == Status.DONE
-    lifted = [one["scope"] for one in past(team) if not one["is_held"]]
-    assert lifted == [f"{team.topic}:{number}" for number in range(3)]
-
-
 @played(leave)
 def test_what_to_lift_is_given_in_one_way(team: Team) -> None:
     for given, said in (
-        (("--all", team.topic), "too much: give only one of SCOPE..., --all, or"),
-        ((), "nothing to lift: give SCOPE..., --all, or --id ID"),
+        (("--all", team.topic), "too much: give only one of SCOPE... or --all"),
+        ((), "nothing to lift: give SCOPE... or --all"),
     ):
         ended = asked(team, "resume", *given)
         assert ended.exit_code == Status.USAGE

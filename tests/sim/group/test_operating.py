@@ -165,7 +165,7 @@ def test_where_and_as_whom_it_was_placed(
     assert "was not held: @all operator:alice" in in_vain.stdout
     assert "operator:root@build7" in in_vain.stdout
     assert in_vain.exit_code == Status.FAILED
-    ended = run(team, "resume", "--id", one["id"], *group)
+    ended = run(team, "resume", "@all", "--owner", one["owner"], *group)
     assert "lifted @all operator:root@build7" in ended.stdout
     assert held(team) == []
 
