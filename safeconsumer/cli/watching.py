@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``."""
+"""Implements ``safeconsumer status``, ``wait`` and ``history``."""
 
 import time
 from collections.abc import Sequence
@@ -39,6 +39,12 @@ from safeconsumer.holds.scope import Scope
 
 @click.command(cls=Command, epilog=EPILOG)
 @click.option("--group", default=None, help="The consumer group; all, without it.")
+@click.option(
+    "--held",
+    "is_held",
+    is_flag=True,
+    help="Of all groups only those of which something is held, or may be.",
+)
 @output_options
 @connection_options
 @click.pass_context
@@ -47,6 +53,7 @@ def status(
     /,
     group: str | None,
     *,
+    is_held: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -54,13 +61,18 @@ def status(
     Show a group's holds, its members and what each obeys, and the lag of what is held.
 
     Members without safeconsumer do not report, and obey no hold. Without a group it
-    is the command groups.
+    has one line for each: its holds, its members, what does not obey, and which hold
+    ends next.
     """
-    with explained(context), _operator(connect, group) as operator:
-        if group is None:
-            _show_groups(operator, output)
-        else:
-            _show_group(operator, group, output)
+    with explained(context):
+        if group is not None and is_held:
+            message = "--held is for all groups: leave out --group"
+            raise CommandError(message)
+        with _operator(connect, group) as operator:
+            if group is None:
+                _show_groups(operator, output, is_held=is_held)
+            else:
+                _show_group(operator, group, output)
 
 
 def _show_group(operator: Operator, group: str, output: Output) -> None:
@@ -79,25 +91,7 @@ def _operator(connect: Connect, group: str | None) -> Operator:
     return Operator(*connect())
 
 
-@click.command(cls=Command, epilog=EPILOG)
-@click.option(
-    "--held",
-    "is_held",
-    is_flag=True,
-    help="Only groups of which something is held, or may be.",
-)
-@output_options
-@connection_options
-@click.pass_context
-def groups(
-    context: click.Context, /, *, is_held: bool, output: Output, connect: Connect
-) -> None:
-    """Show all groups: holds, members, what does not obey, and which hold ends next."""
-    with explained(context), Operator(*connect()) as operator:
-        _show_groups(operator, output, is_held=is_held)
-
-
-def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -> None:
+def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
     pictures = operator.survey()
     every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]

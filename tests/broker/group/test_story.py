@@ -61,7 +61,7 @@ def see_who_ignores_it(story: Story) -> None:
     ignored = story.alice("wait", "quiet", "--timeout", "1s")
     assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
     assert "plain does not report" in ignored.stderr
-    listed = json.loads(story.run("alice", "groups", "-o", "json").stdout)
+    listed = json.loads(story.run("alice", "status", "-o", "json").stdout)
     (own,) = [one for one in listed if one["group"] == story.team.group]
     assert "plain does not report" in own["sentence"]
 

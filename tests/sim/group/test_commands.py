@@ -348,7 +348,7 @@ def test_without_the_status_topic_the_rest_is_known(
     with Polled(consumer):
         looked = told("doctor", "--group", team.group)
         status = told("status", "--group", team.group)
-        groups = told("groups")
+        groups = told("status")
         waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
     assert looked.exit_code == Status.FAILED
     assert "it is unknown who obeys" in looked.stdout
@@ -394,7 +394,7 @@ def test_a_topic_of_something_else_has_no_holds(
 
     with Polled(consumer):
         status = told("status", "--group", team.group)
-        groups = told("groups")
+        groups = told("status")
         waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
     for one in (status, groups, waited):
         assert f"{other} has cleanup.policy=delete" in one.output

@@ -65,7 +65,7 @@ def test_groups_have_the_lag_of_what_is_held(team: Team) -> None:
         if hold is not None:
             whose = ("--group", team.group, "--reason", "x", "--yes")
             assert run(team, "pause", hold, *whose).exit_code == 0
-        (one,) = json.loads(run(team, "groups", "-o", "json").stdout)
+        (one,) = json.loads(run(team, "status", "-o", "json").stdout)
         assert one["lag"] == lag
 
 

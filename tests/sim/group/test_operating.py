@@ -326,12 +326,12 @@ def test_what_waits(team: Team) -> None:
 @played(work)
 def test_all_groups_at_a_glance(team: Team) -> None:
     """What does not obey, and when the next hold ends; held ones may be listed alone."""
-    none = run(team, "groups", "--held")
+    none = run(team, "status", "--held")
     assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
     pause(team, "@all", "--for", "1h", "--wait", "60s")
     later = f"new-{team.group}"
     run(team, "pause", "@all", "--group", later, "--future", *WHY)
-    for command in (("groups", "--held"), ("status",)):
+    for command in (("status", "--held"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
         by_name = {one["group"]: one for one in found}
         own = by_name[team.group]
@@ -339,8 +339,10 @@ def test_all_groups_at_a_glance(team: Team) -> None:
         assert (own["words"], own["sentence"]) == ("quiet", "1 of 1 members quiet")
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"
-    shown = run(team, "groups").stdout
+    shown = run(team, "status").stdout
     assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
+    refused = run(team, "status", "--held", "--group", team.group)
+    assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
 
 
 @pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])

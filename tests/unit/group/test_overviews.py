@@ -1,4 +1,4 @@
-"""What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
+"""What ``status``, ``doctor`` and pages say of members, from one picture."""
 
 from typing import Any
 
