@@ -412,31 +412,10 @@ class _Decided:
     plan: Mapping[str, Any]
 
 
-def earlier(sent: Submission) -> Outcome | None:
-    """
-    Return the outcome of the same form or call, if it was carried out before.
-
-    After it the hold is another, of which the same preview cannot be made any more.
-
-    Raises:
-        Problem: another request waits for the cluster.
-    """
-    if not sent.given.get("key"):
-        return None
-    try:
-        with sent.state.commands.lend():
-            return sent.state.once.outcome(sent.owner, sent.given)
-    except (ControlTopicError, KafkaError, OSError):
-        return None
-
-
 def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:
     state = sent.state
     try:
         with state.commands.lend() as operator:
-            known = state.once.outcome(sent.owner, sent.given)
-            if known is not None:
-                return known
             operator.check()
             decided = decide(operator)
             # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
@@ -447,8 +426,6 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
                 done = operator.write(decided.source, decided.todo)
-            outcome = Outcome(done=done, plan=decided.plan)
-            state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
@@ -456,7 +433,7 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
     state.follower.wait_for(topic, last, _SEEN_WITHIN)
-    return outcome
+    return Outcome(done=done, plan=decided.plan)
 
 
 def _http(error: BaseException | None) -> int:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
-from safeconsumer.console.forms import agreement, new_key
+from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
@@ -178,10 +178,9 @@ async def do_place(request: Request) -> Response:
 def _do_place(request: Request, sent: Submission) -> Response:
     wish, preview = changing.typed(sent.given), None
     try:
-        if changing.earlier(sent) is None:
-            snapshot = sent.state.snapshot()
-            preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-            changing.place(sent, preview)
+        snapshot = sent.state.snapshot()
+        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
+        changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
@@ -208,7 +207,6 @@ def _place_page(
         is_live=is_live,
         title="Extend a hold" if wish["extends"] else "Hold something",
         wish=wish,
-        key=new_key(),
         preview=preview,
         agreement=None if preview is None else agreement(wish, preview),
         error=None if problem is None else _sentence(problem),
@@ -273,7 +271,6 @@ def _lift_page(
         title=f"Lift {scopes}",
         group=group,
         scopes=scopes,
-        key=new_key(),
         preview=seen,
         consent=changing.consent_to(others) if others else None,
         error=None if problem is None else _sentence(problem),

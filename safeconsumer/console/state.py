@@ -7,7 +7,6 @@ from typing import Any
 from attrs import define, field, frozen
 from starlette.requests import Request
 
-from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
@@ -71,7 +70,6 @@ class State:
         questions: the connection for previews, and for what seldom changes.
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
-        once: remembers results by key; only for the thread that has ``commands``.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
 
@@ -89,7 +87,6 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
-    once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
