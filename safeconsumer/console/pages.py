@@ -45,7 +45,6 @@ def routes(*, is_read_only: bool) -> list[Route]:
     found = [
         Route("/", _live(groups)),
         Route("/group", _live(group)),
-        Route("/partition", _live(partition)),
         Route("/history", _live(history)),
     ]
     if not is_read_only:
@@ -115,23 +114,6 @@ def _group_page(request: Request, error: str = "") -> Response:
         view=view,
         gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
-    )
-
-
-def partition(request: Request) -> Response:
-    """Show why a partition is quiet, or flows."""
-    state, snapshot = _look(request)
-    name = request.query_params.get("group", "")
-    wanted = request.query_params.get("partition", "")
-    one = state.partition(snapshot, name, wanted)
-    return _page(
-        request,
-        "partition.html",
-        snapshot,
-        title=f"{one.name} of {name}",
-        group=name,
-        picture=snapshot.pictures[name],
-        one=one,
     )
 
 

@@ -12,7 +12,7 @@ from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
+from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
 
@@ -140,22 +140,6 @@ class State:
             for group, picture in snapshot.pictures.items()
             if picture.standing
         }
-
-    def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
-        """
-        Return everything about one partition, which is written as ``orders:3``.
-
-        Raises:
-            Problem: the group has no partition with that name.
-        """
-        for one in self.view(snapshot, group).partitions:
-            if one.name == wanted:
-                return one
-        raise Problem(
-            404,
-            f"{group} has no partition {wanted!r}",
-            "the group neither owns it nor has committed for it: write it as orders:3",
-        )
 
     def _view(self, snapshot: Snapshot, group: str) -> View:
         picture, known = snapshot.pictures[group], self._views.get(group)

@@ -212,10 +212,10 @@ def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None
     assert said in answer.json()["title"]
 
 
-def test_unknown_groups_and_partitions(still: Served) -> None:
+def test_unknown_groups(still: Served) -> None:
     """A typing error is not shown as a group without holds."""
     with still.client() as client:
-        for path in ("/group", "/partition?partition=a:1", "/api/v1/holds"):
+        for path in ("/group", "/api/v1/holds"):
             for group in ("typo", ""):
                 url = httpx.URL(path).copy_merge_params({"group": group})
                 answer = client.get(url)
