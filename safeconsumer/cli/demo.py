@@ -1,25 +1,21 @@
 """Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
 
-import errno
 import logging
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import click
-from attrs import evolve
 
 from safeconsumer.cli.connection import servers_of
-from safeconsumer.cli.console import PORT, served
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.demo.cluster import TidyCluster
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS
 from safeconsumer.demo.stage import Broker
 from safeconsumer.demo.table import Verdict, sentence, table, verdict
-from safeconsumer.group.settings import Control
 from safeconsumer.testing.embedded import EmbeddedBroker
 
 
@@ -37,20 +33,11 @@ from safeconsumer.testing.embedded import EmbeddedBroker
     type=click.Choice([one.name for one in SITUATIONS]),
     help="Play only this one; may be given several times.",
 )
-@click.option(
-    "--console",
-    "is_console",
-    is_flag=True,
-    help="Run a small fleet on the embedded broker and its console instead, to click "
-    "on in a browser. Needs the extra console.",
-)
 @click.pass_context
 def demo(
     context: click.Context,
     bootstrap: str | None,
     names: tuple[str, ...],
-    *,
-    is_console: bool,
 ) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
@@ -61,9 +48,6 @@ def demo(
     unless --bootstrap names another one.
     """
     with explained(context), _sigterm_as_ctrl_c(), _quiet_kafka():
-        if is_console:
-            _show_console(bootstrap)
-            return
         context.exit(_play(bootstrap, names))
 
 
@@ -99,32 +83,6 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
         left = cluster.tidy()
         if left is not None:
             click.echo(f"safeconsumer: {left}", err=True)
-
-
-def _show_console(bootstrap: str | None) -> None:
-    if bootstrap is not None:
-        message = "for your own cluster: safeconsumer console --bootstrap HOST:PORT"
-        raise CommandError(message)
-    serving = served()
-    from safeconsumer.demo import fleet  # noqa: PLC0415 - only for this option
-
-    settings = Control()
-    with EmbeddedBroker() as broker, fleet.running(broker, settings):
-        setup = serving.Setup(
-            base=broker.client_config, settings=settings, owner=fleet.OWNER, port=PORT
-        )
-        with suppress(KeyboardInterrupt):
-            try:
-                serving.serve(setup, _tell)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                serving.serve(evolve(setup, port=0), _tell)
-
-
-def _tell(link: str) -> None:
-    click.echo(f"The console is at {link}")
-    click.echo("The link works once. Ctrl+C ends console, fleet and broker.")
 
 
 @contextmanager
