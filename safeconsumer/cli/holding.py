@@ -28,18 +28,17 @@ from safeconsumer.errors import ControlTopicError, HoldSettingError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
-    SAME_MOMENT,
     Consent,
     Objection,
     Placing,
     Preview,
     Wish,
+    duration_of,
     objections,
     placing,
     preview,
@@ -48,7 +47,7 @@ from safeconsumer.group.preview import (
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
-from safeconsumer.holds.explain import counted, utc
+from safeconsumer.holds.explain import counted
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
@@ -64,26 +63,23 @@ _REFUSALS = {
 }
 
 
-def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--until",
-        metavar="TIME",
-        help="It ends at this time: 18:30, or 2026-11-22T18:30, which may have a "
-        "time zone (+01:00 or Z); otherwise this machine's time zone.",
-    )(command)
+def _for_option(
+    *, is_required: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         "--for",
         "for_",
+        required=is_required,
         metavar="DURATION",
-        help="It ends after this time: 90s, 30m, 2h, 1d, 1w.",
-    )(command)
+        help="It ends after this time, counted from now: 90s, 30m, 2h, 1d, 1w.",
+    )
 
 
 @click.command(cls=Command, epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @click.option("--reason", required=True, help="Why; every member can show it.")
-@_ending_options
+@_for_option()
 @owner_option
 @click.option(
     "--future",
@@ -112,7 +108,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
     group: str,
     reason: str,
     for_: str | None,
-    until: str | None,
     owner: str | None,
     patience: str | None,
     output: Output,
@@ -134,7 +129,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
             texts=scopes,
             reason=reason,
             for_=for_,
-            until=until,
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*connect()) as operator:
@@ -250,7 +244,6 @@ class _Placed:
         replaced: the holds that existed instead.
         covers: the partitions of the group that all of these cover.
         others: holds of other owners that cover some of these partitions.
-        trouble: what is not as it was asked for; "" if all is.
     """
 
     held: tuple[Standing, ...]
@@ -258,7 +251,6 @@ class _Placed:
     replaced: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
-    trouble: str
 
     def document(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
@@ -295,26 +287,7 @@ def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
         replaced=tuple(one for one in own if one.key in written_now),
         covers=wanted.covers,
         others=wanted.others,
-        trouble=wrong_end(held, wanted.wish.ending.until),
     )
-
-
-def wrong_end(held: Sequence[Standing], until: float | None) -> str:
-    """
-    Tell that holds do not end when they should; "" if they do.
-
-    How long a hold lasts counts from the broker's time of its record. If no member
-    reports that time, a hold is placed by this machine's.
-    """
-    for one in held:
-        end = one.expires_at
-        if until is not None and end is not None and abs(end - until) > SAME_MOMENT:
-            return (
-                f"{one.key.scope} ends at {utc(end)}, by the broker's clock, and not "
-                f"at {utc(until)}: this machine's clock is wrong. Place it again with "
-                "--for and --replace"
-            )
-    return ""
 
 
 def _end(
@@ -331,8 +304,6 @@ def _end(
         give_up(context, why, Status.FAILED)
     if reached is not None and not output.is_json:
         output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
-    if placed.trouble:
-        give_up(context, placed.trouble, Status.FAILED)
 
 
 def covers_text(covers: Sequence[Any]) -> str:
@@ -391,7 +362,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
 @click.command(cls=Command, epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
-@_ending_options
+@_for_option(is_required=True)
 @owner_option
 @output_options
 @connection_options
@@ -402,8 +373,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
     *,
     scopes: tuple[str, ...],
     group: str,
-    for_: str | None,
-    until: str | None,
+    for_: str,
     owner: str | None,
     output: Output,
     connect: Connect,
@@ -415,17 +385,14 @@ def extend(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         whose = owner_of(owner)
-        ending = ending_of(for_, until)
+        seconds = duration_of(for_)
         found = scopes_of(scopes, group)
-        if ending == Ending():
-            message = "give a duration or an end: --for 2h or --until 18:30"
-            raise CommandError(message)
         with Operator(*connect()) as operator:
             operator.check()
             picture = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, picture)
             try:
-                todo = longer(picture, whose, map(str, found), ending)
+                todo = longer(picture, whose, map(str, found), seconds)
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
             done = operator.write(OPERATOR, todo)
@@ -436,5 +403,3 @@ def extend(  # noqa: PLR0913 - one parameter per option
                 else:
                     rows = group_text.columns(map(Standing.cells, held))
                     output.lines(["extended", *rows])
-            if trouble := wrong_end(held, ending.until):
-                give_up(context, trouble, Status.FAILED)

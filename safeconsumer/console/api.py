@@ -215,7 +215,7 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=("group", "scopes", "reason"),
-        takes=("for", "until", "agreed"),
+        takes=("for", "agreed"),
     ),
     Call(
         path="/resume",

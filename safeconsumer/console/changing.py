@@ -22,7 +22,6 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group import preview
 from safeconsumer.group.documents import standing_document
-from safeconsumer.group.ending import Ending
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
@@ -74,7 +73,7 @@ async def submit(
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
     """Return the input for placing a hold, from a form or a query."""
-    names = ("group", "scopes", "reason", "for", "until", "extends")
+    names = ("group", "scopes", "reason", "for", "extends")
     found = {name: given.get(name, "").strip() for name in names}
     # A group's name may begin or end with a blank.
     return {**found, "group": given.get("group", "")}
@@ -108,7 +107,6 @@ def previewed(
             texts=wish["scopes"].split(),
             reason=wish["reason"],
             for_=wish["for"] or None,
-            until=wish["until"] or None,
         )
         wanted = _laid(state, picture, asked)
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
@@ -144,11 +142,11 @@ def _extending(wanted: Placing, offset: str) -> Placing:
     if len(wanted.changes) != 1 or not own:
         why = "it was lifted, replaced or extended, or it ended: look at the group"
         raise Problem(409, "the hold has changed", why)
-    if wish.ending == Ending():
-        raise Problem(400, "say for how long, counted from now, or until when")
+    if wish.seconds is None:
+        raise Problem(400, "say for how long, counted from now")
     try:
         (change,) = longer(
-            wanted.picture, wish.owner, map(str, wish.scopes), wish.ending
+            wanted.picture, wish.owner, map(str, wish.scopes), wish.seconds
         )
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error

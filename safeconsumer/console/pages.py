@@ -144,7 +144,7 @@ def place(request: Request) -> Response:
     state, snapshot = _look(request)
     wish, owner = changing.typed(request.query_params), state.auth.owner_of(request)
     preview, error = None, None
-    if wish["scopes"] and (wish["for"] or wish["until"] or not wish["extends"]):
+    if wish["scopes"] and (wish["for"] or not wish["extends"]):
         try:
             preview = changing.previewed(state, owner, snapshot, wish)
         except Problem as problem:

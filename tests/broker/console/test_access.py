@@ -198,10 +198,6 @@ def test_what_no_call_takes_is_refused(
         ({"group": "g", "scopes": "orders", "reason": " "}, "give a reason"),
         ({"group": "", "scopes": "orders", "reason": "x"}, "a group must be"),
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
-        (
-            {"group": "g", "scopes": "a", "reason": "x", "for": "1h", "until": "18:30"},
-            "give one of them",
-        ),
     ],
 )
 def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None:

@@ -179,8 +179,6 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "is not longer than 0"),
         (("orders", "--for", "soon"), "not a duration"),
-        (("orders", "--until", "9999-12-31T23:59"), "a century away"),
-        (("orders", "--until", "9999-12-31T23:59-12:00"), "a century away"),
         (("orders", "--owner", "operator:x"), "operator"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],

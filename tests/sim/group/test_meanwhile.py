@@ -1,12 +1,9 @@
 """What is placed while an operator thinks, and holds whose time is near."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -75,27 +72,6 @@ def test_what_is_placed_while_somebody_thinks_is_seen(
 
 
 @played(leave)
-@pytest.mark.parametrize("command", ["pause", "extend"])
-def test_until_where_our_clock_is_wrong_and_nobody_reports(
-    team: Team, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    """The acknowledgement tells the broker's time, and it ends too early."""
-    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
-    asked(team, "pause", "@all", "--reason", "x", "--for", "10m")
-    ahead = SimpleNamespace(time=lambda: time.time() + 3600, monotonic=time.monotonic)
-    for module in ("ending", "picture"):
-        monkeypatch.setattr(f"safeconsumer.group.{module}.time", ahead)
-    why = ("--reason", "x", "--replace") if command == "pause" else ()
-    team.operator_holds("@all", owner="oncall", for_=2 * 3600)
-    ended = asked(team, command, "@all", *why, "--until", until.isoformat())
-    assert ended.exit_code == Status.FAILED
-    early = f"{until - timedelta(hours=1):%Y-%m-%d %H}"
-    assert f"@all ends at {early}" in ended.stderr
-    assert f"and not at {until:%Y-%m-%d %H:%M:%SZ}" in ended.stderr
-    assert f"until {early}" in ended.stdout
-
-
-@played(leave)
 def test_extend_where_nobody_reports(team: Team) -> None:
     """It does not shorten, and brings back nothing that is over."""
     asked(team, "pause", "@all", "--reason", "x", "--for", "2h")
@@ -107,16 +83,6 @@ def test_extend_where_nobody_reports(team: Team) -> None:
     assert ended.exit_code == Status.FAILED
     assert f"{team.topic} is not held by oncall" in ended.stderr
     assert len(past(team)) == 2
-
-
-@played(leave)
-def test_extend_until_the_same_moment_again(team: Team) -> None:
-    """What was cut in the middle is run again."""
-    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
-    asked(team, "pause", "@all", "--reason", "x", "--for", "1h")
-    for _ in range(2):
-        ended = asked(team, "extend", "@all", "--until", until)
-        assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
 
 
 @played(leave)
