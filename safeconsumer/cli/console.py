@@ -13,14 +13,14 @@ from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
 _SHORTEST_TOKEN = 16
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

@@ -23,7 +23,7 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError, HoldSettingError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
@@ -75,7 +75,7 @@ def _for_option(
     )
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @click.option("--reason", required=True, help="Why; every member can show it.")
@@ -359,7 +359,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
         raise CommandError(message, Status.INTERRUPTED) from None
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @_for_option(is_required=True)

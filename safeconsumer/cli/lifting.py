@@ -16,7 +16,6 @@ from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, giv
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
-from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
@@ -51,7 +50,7 @@ class _Asked:
     scopes: tuple[Scope, ...]
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
 @GROUP_OPTION
 @owner_option

@@ -16,7 +16,6 @@ from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.main import Abandoned
-from safeconsumer.cli.saying import Command
 from safeconsumer.cli.target import TargetError, load, takes_consumer, worker_of
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
 from safeconsumer.events.log import prepare
@@ -51,7 +50,7 @@ _REACH_MS = 5_000
 _OF_THE_PROCESS = {"target", "is_traced", "probes_at"}
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("target", metavar="MODULE:NAME")
 @click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @connection_options

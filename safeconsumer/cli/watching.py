@@ -17,7 +17,7 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.history import entries, history_document
@@ -37,7 +37,7 @@ from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="The consumer group; all, without it.")
 @click.option(
     "--held",
@@ -133,7 +133,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     )
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
 @GROUP_OPTION
 @click.option(
@@ -221,7 +221,7 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
     return reached, sentence
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
 @output_options
 @connection_options
