@@ -9,14 +9,13 @@ from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import report_wire, wire
+from safeconsumer.group import wire
 from safeconsumer.group.settings import Control
 
 # Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
 # Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
-_LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
 _DAY_MS = 24 * 3600 * 1000
 # The control topics are the journal of what operators and members did.

@@ -141,7 +141,7 @@ class CasesLab(cases.Lab):
     ) -> None:
         self._lab = lab
         arguments = (f"{__name__}:{consumer}",)
-        launch = Launch(python=Path(), adapter=adapter, arguments=arguments)
+        launch = Launch(adapter=adapter, arguments=arguments)
         super().__init__(Broker(lab), launch, protocol, Path())
 
     def _process(self) -> Any:  # noqa: ANN401 - it has the calls of a real one

@@ -1,9 +1,4 @@
-"""
-Any class with kafka-python's methods, as the cases drive it.
-
-It also runs where another kafka-python is installed and nothing else: standard library
-and kafka-python only.
-"""
+"""Any class with kafka-python's methods, as the cases drive it."""
 
 import importlib
 import inspect
