@@ -9,13 +9,14 @@ from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import wire
+from safeconsumer.group import report_wire, wire
 from safeconsumer.group.settings import Control
 
 # Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
 # Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
+_LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
 _DAY_MS = 24 * 3600 * 1000
 # The control topics are the journal of what operators and members did.
@@ -293,7 +294,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
     if facts.partitions != 1:
         return (_too_many(facts),)
     what = "longer reports cannot be written"
-    return _below(facts, "max.message.bytes", _LEAST_BYTES, what)
+    return _below(facts, "max.message.bytes", _LEAST_STATUS_BYTES, what)
 
 
 def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:
