@@ -423,7 +423,7 @@ _SOURCES: dict[table.Source, str] = {
     "`quiet-partitions` there.",
     "control": "A consumer with `control=`",
     "worker": "A worker\n\nThese come in addition to those of its consumer.",
-    "console": "The console\n\nIt exports these at `/metrics`, for groups that are held "
+    "console": "The console\n\nIt exports these with `--metrics`, for groups that are held "
     "or whose members report.",
 }
 

@@ -1,4 +1,4 @@
-"""Serves ``/metrics``: the console's figures of groups, for Prometheus."""
+"""Has the console's figures of groups, for Prometheus."""
 
 import time
 from collections import Counter
@@ -7,17 +7,15 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from attrs import frozen
-from starlette.requests import Request
-from starlette.responses import Response
 
-from safeconsumer.console.state import State, state_of
+from safeconsumer.console.state import State
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.overview import PartitionRow, View
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.verdicts import Level
 from safeconsumer.metrics import table
-from safeconsumer.metrics.prometheus import Base, answers_of, family
+from safeconsumer.metrics.prometheus import Base, family
 from safeconsumer.metrics.reading import Sample
 
 _METRICS = {one.name: one for one in table.of("console")}
@@ -35,14 +33,6 @@ class _Figure:
     name: str
     labels: dict[str, str]
     value: float
-
-
-def metrics(request: Request) -> Response:
-    """Answer Prometheus; leave out groups if the snapshot is too old."""
-    state = state_of(request)
-    answer = answers_of(Figures(state))
-    kind, text = answer(request.headers.get("accept", ""))
-    return Response(text, media_type=kind)
 
 
 class Figures(Base):
