@@ -44,8 +44,8 @@ def test_there_are_few_options() -> None:
         for one in command.params
         if isinstance(one, click.Option)
     ]
-    assert len(options) < 150  # and --version
-    assert len({one.name for one in options}) <= 70
+    assert len(options) <= 112  # and --version
+    assert len({one.name for one in options}) <= 50
 
 
 def test_commands_are_listed_by_use() -> None:
