@@ -1,9 +1,8 @@
 """Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 from attrs import frozen
@@ -23,7 +22,6 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
-from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError, HoldSettingError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
@@ -56,7 +54,7 @@ _UNCHANGED = (
     ". Nothing was changed: extend makes it last longer, --replace puts this in its "
     "place"
 )
-# The end of a refusal, and its exit status; @all is confirmed instead.
+# The end of a refusal, and its exit status; who types @all means it.
 _REFUSALS = {
     Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
     Consent.REPLACE: (_UNCHANGED, Status.FAILED),
@@ -90,7 +88,6 @@ def _for_option(
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before @all is held.")
 @click.option(
     "--wait",
     "patience",
@@ -137,9 +134,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
             if flags["dry_run"]:
                 _tell_preview(output, preview(operator, wanted, against))
                 return
-            if _is_asking(against, flags):
-                _confirm(preview(operator, wanted, against))
-                wanted, _ = _look(operator, wish, flags)  # people think for minutes
             todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo)
             with written("held", done):
@@ -171,11 +165,6 @@ def _look(
     return wanted, against
 
 
-def _is_asking(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
-    is_all = any(one.consent is Consent.EVERYTHING for one in against)
-    return is_all and not flags["yes"] and is_terminal()
-
-
 def timeout_of(text: str, option: str = "--timeout") -> float:
     """
     Return the seconds of an option; with ``0s`` it looks once.
@@ -188,25 +177,6 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     except ValueError as error:
         message = f"{option}: {error}"
         raise CommandError(message) from error
-
-
-def is_terminal() -> bool:
-    """Tell whether there is a person at a terminal who can be asked."""
-    stdin: TextIO | None = sys.stdin  # None in a program without a standard input
-    return stdin is not None and stdin.isatty()
-
-
-def _confirm(seen: Preview) -> None:
-    for line in _preview_lines(seen):
-        click.echo(printable(line), err=True)
-    picture = seen.placing.picture
-    question = (
-        f"Hold all {counted(len(seen.placing.covers), 'partition')} of "
-        f"{printable(picture.group)}, {counted(len(picture.facts.members), 'member')}?"
-    )
-    if not click.confirm(question, err=True):
-        message = "nothing was changed"
-        raise CommandError(message, Status.FAILED)
 
 
 def _preview_lines(seen: Preview) -> Iterator[str]:

@@ -118,7 +118,7 @@ def test_who_may_see_nothing_is_told_that(story: Story) -> None:
         ("status", "--held"),
         ("status", "-o", "json"),
         ("history",),
-        ("pause", "@all", "--reason", "r", "--yes", *group),
+        ("pause", "@all", "--reason", "r", *group),
         ("resume", "@all", *group),
         ("extend", "@all", "--for", "1h", *group),
     ):

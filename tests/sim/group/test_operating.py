@@ -343,17 +343,3 @@ def test_all_groups_at_a_glance(team: Team) -> None:
     assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
     refused = run(team, "status", "--held", "--group", team.group)
     assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
-
-
-@pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])
-@played(work)
-def test_everything_is_asked_for_on_a_terminal(
-    team: Team, monkeypatch: pytest.MonkeyPatch, answer: str, *, is_held: bool
-) -> None:
-    """Elsewhere a script would hang."""
-    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
-    arguments = ("pause", "@all", "--group", team.group, *WHY)
-    ended = run(team, *arguments, typed=answer)
-    assert "Hold all 4 partitions" in ended.stderr
-    assert ended.exit_code == (Status.DONE if is_held else Status.FAILED)
-    assert held(team) == ([("@all", "alice")] if is_held else [])

@@ -1,4 +1,4 @@
-"""What is placed while an operator thinks, and holds whose time is near."""
+"""Holds whose time is near, and what is typed to lift."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import click
 import pytest
 from click.testing import Result
 from kafka.structs import OffsetAndMetadata
@@ -17,8 +16,6 @@ from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.sim.group.teams import played
-
-FOR_GOOD = ("--reason", "data corrupt")
 
 
 @contextmanager
@@ -42,30 +39,6 @@ def past(team: Team) -> list[dict[str, Any]]:
         "records"
     ]
     return found
-
-
-# ---------------------------------------------------------------- meanwhile
-
-
-@played(leave)
-def test_what_is_placed_while_somebody_thinks_is_seen(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The question may stand for minutes."""
-    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
-    confirm = click.confirm
-
-    def answer(*_: object, **__: object) -> bool:
-        monkeypatch.setattr(click, "confirm", confirm)
-        assert asked(team, "pause", "@all", *FOR_GOOD, "--yes").exit_code == 0
-        return True
-
-    monkeypatch.setattr(click, "confirm", answer)
-    ended = asked(team, "pause", "@all", "--reason", "a look", "--for", "10m")
-    assert ended.exit_code == Status.FAILED
-    assert "held already: @all operator:oncall" in ended.stderr
-    assert "Nothing was changed" in ended.stderr
-    assert [one["reason"] for one in past(team)] == ["data corrupt"]
 
 
 # ---------------------------------------------------------------- ends
