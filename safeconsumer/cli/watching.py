@@ -143,17 +143,15 @@ def _group_row(one: View) -> tuple[str, ...]:
     metavar="DURATION",
     help="How long to wait; after it the status is 1.",
 )
-@output_options
 @connection_options
 @click.pass_context
-def wait(  # noqa: PLR0913 - one parameter per option
+def wait(
     context: click.Context,
     /,
     words: tuple[str, ...],
     group: str,
     timeout: str,
     *,
-    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -184,9 +182,6 @@ def wait(  # noqa: PLR0913 - one parameter per option
 
             left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(operator, group, judge, left, check)
-        if output.is_json:
-            output.document(reached.document())
-            context.exit(Status.DONE if reached.is_reached else Status.FAILED)
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
         click.echo(printable(reached.sentence))

@@ -44,7 +44,7 @@ def test_there_are_few_options() -> None:
         for one in command.params
         if isinstance(one, click.Option)
     ]
-    assert len(options) <= 111  # and --version
+    assert len(options) <= 110  # and --version
     assert len({one.name for one in options}) <= 50
 
 
