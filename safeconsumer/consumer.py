@@ -46,9 +46,7 @@ from safeconsumer._kafka.consumed import (
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
-from safeconsumer._kafka.errors import (
-    ConcurrentPollError,
-)
+from safeconsumer._kafka.errors import ConcurrentPollError, NotConsumedError
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
@@ -1083,7 +1081,8 @@ class SafeConsumer(UpstreamConsumer):
         for scope in found:
             is_empty = not any(True for _ in affected_by(view.assigned, scope))
             if is_empty and not isinstance(scope, Everything):
-                self._safe_consumed.refuse_unassigned(scope)
+                message = f"{scope} covers nothing assigned now, and strict_pause is on"
+                raise NotConsumedError(message)
 
     def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:
