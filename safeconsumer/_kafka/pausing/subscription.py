@@ -131,8 +131,6 @@ class LedgerSubscription(SubscriptionState):
         """Return the partitions that may be fetched, in upstream's order."""
         quiet = self.ledger.quiet()
         with self._lock:
-            if not quiet:
-                return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
             return [
                 tp
                 for tp, one in self.assignment.items()
