@@ -448,7 +448,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self.heartbeat.last_receive,
                 self.heartbeat.config["session_timeout_ms"] / 1000,
             ):
-                self._join_task = self._manager.call_soon(joined.answer())
+                self._join_task = self._manager.call_soon(joined.answer)
             else:
                 self._joined = None
         try:
