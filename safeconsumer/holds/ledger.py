@@ -310,16 +310,13 @@ class PauseLedger:
 
     def assign(
         self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
-    ) -> Reassignment:
+    ) -> None:
         """
         Take over a new assignment; held partitions are quiet from this instant.
 
         The cause decides which pauses end. It may be called under upstream's
-        subscription lock: events wait for :meth:`deliver`.
-
-        Returns:
-            What it changed. In a signal handler that interrupted another change it is
-            empty, and the assignment is applied after that change.
+        subscription lock: events wait for :meth:`deliver`. In a signal handler that
+        interrupted another change it is applied after that change.
         """
         assigned = tuple(assignment)
         change = _Change(lambda it: self._reassign(it, assigned, cause))
@@ -330,7 +327,6 @@ class PauseLedger:
         finally:
             if not change.is_announced:  # who goes on, or who looks next, does it
                 self._left[key], self._view, self.settled = change, None, None
-        return change.what
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators and of the group."""

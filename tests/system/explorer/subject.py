@@ -28,7 +28,7 @@ from kafka.structs import TopicPartition
 from safeconsumer import Hold, SafeConsumer
 from safeconsumer._kafka.fixes import timers
 from safeconsumer.holds.hold import WHOLE
-from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.ownership import Cause
 from tests.harness.explorer.engine import InfeasibleError
 from tests.system.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.system.explorer.network import (
@@ -279,10 +279,10 @@ class Stage:
 
         def assigned(
             assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
-        ) -> Reassignment:
+        ) -> None:
             before, now = self._owned(), set(assignment)
             began = self.tick()
-            change = assign(now, cause)
+            assign(now, cause)
             self.is_reassigned |= before != now
             for tp in now - before:
                 self._gained[tp] = self.tick()
@@ -291,7 +291,6 @@ class Stage:
                 self.note_lifted(frozenset({tp}), "app", began)
             if cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}:
                 self.note_lifted(None, WHOLE, began)
-            return change
 
         ledger.assign = assigned
 
