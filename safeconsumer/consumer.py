@@ -862,14 +862,15 @@ class SafeConsumer(UpstreamConsumer):
                 whose position would have to be asked of a broker;
                 ``ConsumerClosedError`` if the consumer is closed.
         """
+        known: int | None
         if self._closed or is_on_io_thread(self):
-            known = self._safe_position(partition)
+            known = self._subscription.delivered_position(partition)
             if known is not None:
                 return known
             if partition in set(self._subscription.assignment):
                 refuse_blocking(self, "position")
         fetched: int | None = super().position(partition, timeout_ms)
-        known = self._safe_position(partition)
+        known = self._subscription.delivered_position(partition)
         return fetched if known is None else known
 
     beginning_offsets = blocking("beginning_offsets")
@@ -1000,11 +1001,6 @@ class SafeConsumer(UpstreamConsumer):
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal
         return nullcontext() if journal is None else call(journal)
-
-    def _safe_position(self, tp: TopicPartition) -> int | None:
-        # Records that a poll under way has taken, and not returned yet, do not count.
-        position = self._subscription.delivered_position(tp)
-        return None if position is None else int(position.offset)
 
     def _safe_handed(
         self, assigned: Mapping[str, Any]
