@@ -324,7 +324,6 @@ class HandOverInJoins(HandOver):
             frozenset()
         )  # before a join is applied
         self._owned: Mapping[TopicPartition, int] = {}
-        self._arrived: dict[TopicPartition, int] = {}  # by ownership epoch
         self._book = MarkBook(
             lambda tp: is_handed_over(self._ledger, tp),
             subscription.assigned_partitions,
@@ -390,8 +389,7 @@ class HandOverInJoins(HandOver):
 
     def _take_over(self, paused: Collection[TopicPartition]) -> None:
         # It runs with the assignment, before any partition has a position.
-        owned = self._ledger.ownership().epochs
-        before, self._arrived = self._arrived, dict(owned)
+        owned, before = self._ledger.ownership().epochs, self._owned
         gained = {tp: epoch for tp, epoch in owned.items() if before.get(tp) != epoch}
         self._ledger.take_over(
             {tp: epoch for tp, epoch in gained.items() if tp in paused}, ARRIVED
