@@ -206,7 +206,7 @@ class PauseSafeFetcher(Fetcher):
                 again = self._subscriptions.undelivered.unreturned()
                 for tp, offset in again.items():
                     self._subscriptions.journal.comes_again(tp, offset)
-            self._subscriptions.undelivered.settle()
+            self._subscriptions.undelivered.recover()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (

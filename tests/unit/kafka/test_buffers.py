@@ -154,7 +154,7 @@ def test_delivered_is_what_was_there_before_a_drain(
         assert subscription.all_consumed_offsets()[A].offset == 0
     subscription.undelivered.are_returned = True
     assert subscription.delivered_position(A) == 10
-    subscription.undelivered.settle()
+    subscription.undelivered.recover()
     assert subscription.delivered_position(A) == 10
 
 
@@ -166,7 +166,7 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     assert assignment[A].move_back() is None
     _drain(subscription, 9)
     subscription.request_offset_reset(A)
-    subscription.undelivered.settle()
+    subscription.undelivered.recover()
     assert subscription.delivered_position(A) is None
     subscription.seek(A, 2)
     _drain(subscription, 9)
