@@ -124,9 +124,6 @@ class LedgerSubscription(SubscriptionState):
             state is not None and partition not in self.quiet() and state.is_fetchable()
         )
 
-    def paused_partitions(self) -> set[TopicPartition]:
-        return set(self.ledger.view().quiet)
-
     def fetchable_partitions(self) -> list[TopicPartition]:
         """Return the partitions that may be fetched, in upstream's order."""
         quiet = self.ledger.quiet()
