@@ -22,15 +22,13 @@ class _Values:
 
     def __init_subclass__(cls) -> None:
         own = cls.__annotations__.items()
-        cls._fields += tuple(
-            name for name, kind in own if ClassVar not in {kind, get_origin(kind)}
-        )
+        cls._fields += tuple(name for name, kind in own if not _is_of_class(kind))
 
     def __init__(self, **values: object) -> None:
         needed = {name for name in self._fields if not hasattr(self, name)}
         if not needed <= values.keys() <= set(self._fields):
-            takes, given = ", ".join(self._fields), ", ".join(values)
-            message = f"{type(self).__name__} takes {takes}, not {given}"
+            takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
+            message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
         self.__dict__.update(values)
 
@@ -54,6 +52,13 @@ class _Values:
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={one!r}" for name, one in self._values())
         return f"{type(self).__qualname__}({said})"
+
+
+def _is_of_class(kind: object) -> bool:
+    # A text where a module has ``from __future__ import annotations``.
+    if isinstance(kind, str):
+        return kind.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
+    return ClassVar in {kind, get_origin(kind)}
 
 
 class Event(_Values):

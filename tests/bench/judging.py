@@ -34,6 +34,9 @@ def sentences(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         more, allowed = one["measured"] - 1, one["at_most"] - 1
         change = f"{abs(more):.1%} {'more' if more > 0 else 'less'} than before"
         text = f"{one['row']}: {one['name']} is {change}"
-        yield text + (
-            "." if one["passed"] else f", a regression: {allowed:.1%} could be chance."
-        )
+        if not one["passed"]:
+            yield f"{text}, a regression: {allowed:.1%} could be chance."
+        elif abs(more) > allowed:
+            yield f"{text}."
+        else:
+            yield f"{text}, which could be chance."

@@ -29,6 +29,21 @@ ROWS: dict[str, tuple[str, ...]] = {
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """Return the options."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.against and options.benchmark != "regressions":
+        parser.error("--against: only regressions compares two states")
+    whole = ("throughput", "java", None, False)
+    how = (options.benchmark, options.kafka, options.bootstrap, options.brief)
+    if options.write and how != whole:
+        parser.error("--write: the table is of a whole run of throughput --kafka=java")
+    unknown = set(options.only) - set(ROWS[options.benchmark])
+    if unknown:
+        parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("benchmark", choices=list(ROWS))
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
@@ -69,14 +84,4 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="throughput --kafka=java: write the table of speed into the pages",
     )
-    options = parser.parse_args(arguments)
-    if options.against and options.benchmark != "regressions":
-        parser.error("--against: only regressions compares two states")
-    whole = ("throughput", "java", None, False)
-    how = (options.benchmark, options.kafka, options.bootstrap, options.brief)
-    if options.write and how != whole:
-        parser.error("--write: the table is of a whole run of throughput --kafka=java")
-    unknown = set(options.only) - set(ROWS[options.benchmark])
-    if unknown:
-        parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
-    return options
+    return parser

@@ -42,7 +42,8 @@ def kept(result: dict[str, Any]) -> dict[str, Any]:
     ]
     found = {(one["row"], one["name"]): one["measured"] for one in result["figures"]}
     return {
-        "stamp": f"{result['date'][:10]}, {result['machine']['cores']} cores, "
+        "stamp": f"It was measured {result['date'][:10]}, on "
+        f"{result['machine']['cores']} cores, "
         f"Python {result['versions']['python']}, Apache Kafka {KAFKA_VERSION}; "
         f"{', '.join(versions)}.",
         "ratios": {

@@ -47,9 +47,11 @@ def test_one_slow_lap_is_none() -> None:
 
 def test_each_figure_has_a_sentence() -> None:
     """It says where, what, how much, and how far chance reaches."""
-    figures = [_said(of(0.9, EXACT)), _said(of(1.1, EXACT))]
+    figures = [_said(of(now, EXACT)) for now in (0.9, 0.99, 1.01, 1.1)]
     assert list(judging.sentences(figures)) == [
         "row: CPU per record is 10.0% less than before.",
+        "row: CPU per record is 1.0% less than before, which could be chance.",
+        "row: CPU per record is 1.0% more than before, which could be chance.",
         "row: CPU per record is 10.0% more than before, a regression: 2.0% could be chance.",
     ]
 
@@ -83,7 +85,9 @@ def test_the_data_are_a_report_s_ratios() -> None:
         ],
     }
     kept = speed.kept(report)
-    assert kept["stamp"].startswith("2026-11-25, 2 cores, Python 3.11.7, Apache Kafka ")
+    assert kept["stamp"].startswith(
+        "It was measured 2026-11-25, on 2 cores, Python 3.11.7, Apache Kafka "
+    )
     assert kept["ratios"]["iteration"] == {
         "kafka-python": {},
         "aiokafka": {"records/s": 1.235},
