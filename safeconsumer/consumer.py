@@ -382,7 +382,6 @@ class SafeConsumer(UpstreamConsumer):
             if running is not None and not is_wrapped and not self._closed:
                 for record in running:
                     return record
-                self._safe_iteration.is_over(running)
         except ValueError as error:
             refuse_in_listener(self, "next")
             refuse_if_executing(error)

@@ -165,11 +165,6 @@ class Iteration:
             )
             raise ForkedConsumerError(message)
 
-    def is_over(self, iterator: object) -> None:
-        """Forget an iterator that has nothing more to yield."""
-        if self._consumer._iterator is iterator:
-            self._consumer._iterator = None
-
     def records(self) -> Generator[ConsumerRecord, None, None]:
         """
         Poll once, and yield the records whose partitions still flow.
