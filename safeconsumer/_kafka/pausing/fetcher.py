@@ -626,11 +626,6 @@ class PauseSafeFetcher(Fetcher):
         if ownership is self._purged_for:
             return
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
-        pending = self._next_in_line_exception_metadata
-        if pending is not None and not self._subscriptions.is_assigned(
-            pending.partition
-        ):
-            self._next_in_line_exception_metadata = None
         self._purged_for = ownership  # when it is done: it may be interrupted
 
     def _purged_parts(self) -> Iterator[Purged]:
