@@ -147,7 +147,8 @@ class PauseLedger:
         view = self._view
         if view is None or self.queue or self._clock() >= self._state.due:
             self._catch_up(shows=True)
-            # None: another thread has changed something since.
+            # None: in a signal handler that interrupted a change, or where another
+            # thread has changed something since.
             view = self._view or self.peek()
         return view
 
@@ -451,8 +452,6 @@ class PauseLedger:
             while True:
                 with self._lock:
                     if self._changer == here:  # in a signal handler
-                        if shows and self._view is None:
-                            self._show()
                         return
                     self._changer = here
                     try:
