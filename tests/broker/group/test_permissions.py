@@ -114,12 +114,11 @@ def test_who_may_see_nothing_is_told_that(story: Story) -> None:
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
-        ("groups",),
-        ("groups", "--held"),
-        ("groups", "-o", "json"),
         ("status",),
+        ("status", "--held"),
+        ("status", "-o", "json"),
         ("history",),
-        ("pause", "@all", "--reason", "r", "--yes", *group),
+        ("pause", "@all", "--reason", "r", *group),
         ("resume", "@all", *group),
         ("extend", "@all", "--for", "1h", *group),
     ):
