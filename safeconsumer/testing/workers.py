@@ -233,8 +233,8 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
     Raises:
         WorkerSettingError: an option is impossible; or the records are missing or out
             of order; or an event loop runs here, and the handler is a coroutine.
-        EndlessRunError: the handler was called ``max_calls`` times, or ``key`` or
-            ``dead_letter`` failed more often.
+        EndlessRunError: the handler was called ``max_calls`` times, or ``dead_letter``
+            failed more often.
         BaseException: what is no ``Exception`` and came out of the handler.
     """
     bench = _Bench(options)

@@ -11,7 +11,7 @@ from safeconsumer.worker.dead_letters import DeadLetters, letters_of
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import KeyOf, Lanes, order_of
+from safeconsumer.worker.lanes import Lanes
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
 from safeconsumer.worker.queue import Policy, Queue
@@ -54,7 +54,7 @@ class Parts:
 def assembled(
     options: PumpOptions | WorkerOptions,
     client: ConsumerClient,
-    key: KeyOf,
+    lanes: Lanes,
     around: Surroundings,
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Parts:
@@ -85,7 +85,7 @@ def assembled(
     )
     queue = Queue(
         engine.held,
-        Lanes(order_of(options.order), key),
+        lanes,
         _policy(options, letters, {**policy, **around.policy}),
         clock,
         client.membership.ledger,

@@ -217,7 +217,7 @@ class Queue:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is LaneState.FAILED:
-                    self._wake(lane)
+                    self.make_ready(lane)
             for epoch in {lane.epoch for lane in self._filling}:
                 self._look_at_batches(epoch)
             due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
@@ -248,16 +248,6 @@ class Queue:
             if not lane.epoch.is_closed
         }
         self.ready.drop_closed()
-
-    def _wake(self, lane: Lane) -> None:
-        epoch = lane.epoch
-        if lane is not epoch.unkeyed:
-            self.make_ready(lane)
-            return
-        # Its key is computed again, by the sorting that follows.
-        self.let_go(lane)
-        for chunk, (index,) in lane.runs:
-            epoch.unsorted[0] = (chunk, index)
 
     def sleep(self, lane: Lane, delay: float) -> None:
         """Make a lane ready again after so many seconds."""
@@ -515,8 +505,6 @@ class Queue:
             return
         if lane in epoch.apart:
             epoch.apart.discard(lane)
-            if lane is epoch.unkeyed:
-                epoch.unkeyed = None
         elif not lane.is_light or len(epoch.lanes) > self.room_of_lanes():
             self._empty.append(lane)
 
@@ -528,7 +516,7 @@ class Queue:
         """
         Forget empty lanes that take memory, and all of a partition that has too many.
 
-        For the polling thread, under no lock: it compares keys.
+        For the polling thread.
         """
         # Otherwise lanes of keys that come no more would keep out those of keys that
         # do.

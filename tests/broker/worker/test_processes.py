@@ -341,14 +341,14 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":
     tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
+    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
     queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, None)
     schedule = Schedule(queue, tell)
     handle = Recording(Path())

@@ -15,7 +15,7 @@ from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key, shared_out
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
@@ -116,7 +116,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
 
-    lanes = Lanes(order, record_key if batch is None else shared_out(record_key, count))
+    lanes = Lanes(order, None if batch is None else count)
     schedule = TellingSchedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
     )

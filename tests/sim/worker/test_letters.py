@@ -481,7 +481,7 @@ def as_json(data: bytes) -> object:
 
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
-@pytest.mark.parametrize("how", ["thread", "asyncio", "batch", "key"])
+@pytest.mark.parametrize("how", ["thread", "asyncio", "batch"])
 @simulated(seeds=1)
 def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None:
     """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
@@ -499,7 +499,6 @@ def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None
         "thread": {},
         "asyncio": {"executor": "asyncio"},
         "batch": {"batch": 5},
-        "key": {"order": "key", "key": lambda record: record.value["k"]},
     }[how]
     run = Working(
         lab,

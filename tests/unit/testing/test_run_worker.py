@@ -267,23 +267,6 @@ def test_records_that_come_again_for_ever_end_the_run() -> None:
         run_worker(handle, some("a"), max_calls=50)
 
 
-@pytest.mark.parametrize("error", [RetryLater(1.0), Pause(1.0)])
-def test_a_key_that_is_never_told_ends_the_run(error: Exception) -> None:
-    """What it raises counts as if the handler had; but once is no more than once."""
-    errors = [error] * 1000
-
-    def key(_record: Any) -> str:  # noqa: ANN401
-        if errors:
-            raise errors.pop()
-        return "key"
-
-    with pytest.raises(EndlessRunError, match=r"waits .* (RecordRetried|WorkPaused)"):
-        run_worker(ok, some("a"), order="key", key=key, max_calls=50)
-    del errors[1:]
-    run = run_worker(ok, some("a"), order="key", key=key, max_calls=1)
-    assert len(run.done) == 1
-
-
 def test_an_interrupt_and_pytests_own_come_out() -> None:
     """Out of the handler, as they would of the worker."""
     with pytest.raises(KeyboardInterrupt):

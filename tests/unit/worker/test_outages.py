@@ -256,25 +256,6 @@ def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
     assert desk.work() == [1, 2]
 
 
-def test_a_key_that_pauses_lets_what_stands_behind_it_wait() -> None:
-    """There is nothing to hold: all of it may be of that key."""
-    is_down = [True]
-
-    def key(record: Any) -> object:  # noqa: ANN401
-        if is_down[0] and record.offset == 1:
-            raise Pause(60.0)
-        return record.key
-
-    desk = Desk(Order.KEY, key, records=3)
-    assert desk.work() == [0]
-    is_down[0] = False
-    desk.pass_time(59.9)
-    assert desk.work() == []
-    desk.pass_time(0.1)
-    assert desk.work() == [1, 2]
-    assert desk.told == [worker_events.WorkPaused]
-
-
 # ------------------------------------------------------------ pauses of batches
 
 
@@ -346,24 +327,14 @@ def test_an_impossible_pause_is_refused_where_it_is_made(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
-@pytest.mark.parametrize("place", ["handler", "key"])
 def test_a_pause_made_impossible_later_is_the_records_failure(
     scope: Any,  # noqa: ANN401 - a name
-    place: str,
 ) -> None:
     """It ends no thread, and the record is tried again."""
     spoiled = Pause(60.0, scope)
     spoiled.for_ = "soon"  # type: ignore[assignment]  # on purpose
-    raised: list[Exception] = [spoiled] if place == "key" else []
-
-    def key(record: Any) -> object:  # noqa: ANN401
-        if raised:
-            raise raised.pop()
-        return record.key
-
-    desk = Desk(Order.KEY, key, records=2)
-    if place == "handler":
-        fail(desk, spoiled)
+    desk = Desk(Order.KEY, records=2)
+    fail(desk, spoiled)
     assert desk.told == [worker_events.RecordRetried]
     assert not owners(desk)
     desk.work()

@@ -22,10 +22,6 @@ def handle(_record: object, _context: object) -> None:
     """Do nothing."""
 
 
-async def key_async(_record: object) -> int:
-    return 1
-
-
 async def handle_async(_record: object, _context: object) -> None:
     """Do nothing."""
 
@@ -99,11 +95,6 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"handle": YieldingHandler}, "the class YieldingHandler"),
         ({}, {"handle": only_one}, "called with .record, context."),
         ({}, {"handle": Handling.work}, "called with .record, context."),
-        ({}, {"key": "id"}, "key must be callable"),
-        ({}, {"key": handle, "order": "key"}, "called with .record."),
-        ({}, {"key": key_async, "order": "key"}, "plain function"),
-        ({}, {"key": only_one}, "order='key'"),
-        ({}, {"key": only_one, "order": "unordered"}, "order='key'"),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
         ({}, {"executor": "fork"}, "executor is .thread."),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
@@ -167,7 +158,6 @@ def test_what_is_impossible_is_refused(
         {"handle": functools.partial(injected, 1)},
         {"handle": Mock()},
         {"handle": print},
-        {"key": str, "order": "key"},
         {"dead_letter": letter},
         {"dead_letter": Mock()},
     ],
