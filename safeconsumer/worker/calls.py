@@ -38,7 +38,6 @@ class Slot:
         task: the task it works on; None while it waits.
         index: the index of its current record.
         began: when it began with that record, in seconds on the monotonic clock.
-        ask: asks where the handler is, without waiting for the answer.
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
         name: its name, as text for people.
@@ -55,7 +54,6 @@ class Slot:
     goes_on: bool = False
     index: int = 0
     began: float = 0.0
-    ask: Callable[[], None] = field(default=lambda: None)
     stack: StackOf = field(default=lambda: None)
     told: tuple[Task, int] | None = None
 

@@ -350,7 +350,8 @@ class HandlerStalled(WorkerEvent):
         partition: the partition, such as ``orders:3``.
         offset: the record's offset; -1 if it has just ended.
         seconds: since the handler began.
-        stack: the handler's stack, innermost call last; None if it cannot be seen.
+        stack: the handler's stack, innermost call last; None if it cannot be seen, as
+            in another process.
     """
 
     __match_args__ = ("partition", "offset", "seconds")

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -277,9 +276,7 @@ def examine(
             f"all room is taken by {engine.held.records:,} records, and none was "
             f"completed for {now - since:.1f} s"
         )
-    late = list(stalled(slots, age, now))
-    ask(late)
-    for slot, task, index, seconds in late:
+    for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
         if is_at(slot, task, index):
             reasons.append(
@@ -295,10 +292,9 @@ def examine(
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 
-Stalled: TypeAlias = tuple[Slot, Task, int, float]
-
-
-def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
+def stalled(
+    slots: Sequence[Slot], age: float, now: float
+) -> Iterator[tuple[Slot, Task, int, float]]:
     """Yield the slots whose handler has worked on one record for too long, and on which."""
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
@@ -312,12 +308,6 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
 def is_at(slot: Slot, task: Task, index: int) -> bool:
     """Tell whether a slot is at a record: others go on at any moment."""
     return slot.task is task and slot.index == index
-
-
-def ask(late: Sequence[Stalled]) -> None:
-    """Ask all of them where their handler is, before the first answer is waited for."""
-    for slot, *_ in late:
-        slot.ask()
 
 
 def at_work(
@@ -351,13 +341,9 @@ def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
     """Emit an event for each new stall."""
-    late = [
-        one
-        for one in stalled(slots, age, time.monotonic())
-        if one[0].told != (one[1], one[2])
-    ]
-    ask(late)
-    for slot, task, index, seconds in late:
+    for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
+        if slot.told == (task, index):
+            continue
         slot.told = (task, index)
         tp = task.epoch.tp
         record, stack = task.chunk.records[index], slot.stack()
