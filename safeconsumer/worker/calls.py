@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeAlias
 
-from attrs import define, evolve, field
+from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.handlers import (
@@ -109,7 +109,7 @@ def call_each(
     finally:
         slot.task = None
     return Outcome(
-        task=traced(task, context) if failed else task,
+        task=task,
         finished=indexes[:count],
         failed=failed,
         left=indexes[count + len(failed) :],
@@ -128,15 +128,10 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
         refuse_undone(contextvars.copy_context().run(handle, records, context))
     except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
-        return batch_failed(traced(task, context), blamed(error), seconds)
+        return batch_failed(task, blamed(error), seconds)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
-
-
-def traced(task: Task, context: Context) -> Task:
-    """Return a failed task with its attempt, if there is a span of it."""
-    return task if context.trace is None else evolve(task, trace=context.trace)
 
 
 def blamed(error: BaseException) -> BaseException:

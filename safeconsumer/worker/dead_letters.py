@@ -9,11 +9,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 from kafka.errors import (
     InvalidRecordError,
     MessageSizeTooLargeError,
@@ -42,16 +42,11 @@ class Failure:
         error: the last exception of the handler.
         attempts: the number of attempts, as ``Context.attempt`` counts them.
         is_brief: whether the letter was too large before: write a shorter one.
-        trace: headers that carry the trace of the last attempt, instead of the record's
-            own headers of these names; None as a value means to leave that header out.
-            It is empty without ``Worker(trace=...)``, and if that attempt is not
-            sampled. The attempt's span is current while you are called.
     """
 
     error: BaseException
     attempts: int
     is_brief: bool = False
-    trace: Mapping[str, bytes | None] = field(factory=dict)
 
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
@@ -339,16 +334,11 @@ class DeadLetters:
             error=letter.error,
             attempts=letter.attempt,
             is_brief=post.is_brief,
-            trace={} if letter.trace is None else letter.trace.headers(),
         )
         post.since = self._clock()
         self._sending = post
-        in_trace = (
-            contextlib.nullcontext() if letter.trace is None else letter.trace.current()
-        )
         try:
-            with in_trace:
-                answer = self._sink(letter.record, failure)
+            answer = self._sink(letter.record, failure)
             # All wait equally long, so the first of them is due first.
             self._awaited[post] = self._clock() + self._timeout
             when_sent(answer, lambda error: self._inbox.put((post, error)))

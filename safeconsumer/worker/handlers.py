@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from attrs import define, field
+from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -201,8 +201,6 @@ class Context:
             then on may be handled again by another member. Never set in the process
             executor.
         state: the value of the worker's ``lifespan`` here; None without one.
-        trace: the attempt's trace, for the worker itself. A handler asks OpenTelemetry:
-            ``opentelemetry.trace.get_current_span()``.
     """
 
     partition: TopicPartition
@@ -211,7 +209,6 @@ class Context:
     revoked: threading.Event
     _deadline: Callable[[], float | None]
     state: Any = None
-    trace: Any = field(default=None, init=False)
 
     @property
     def deadline(self) -> float | None:

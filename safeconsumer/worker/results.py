@@ -422,7 +422,6 @@ class Schedule:
             record=record,
             attempt=task.attempt,
             error=error,
-            trace=task.trace,
         )
         self._dispose(letter, then)
 
@@ -564,7 +563,7 @@ def _by_lane(outcome: Outcome) -> Iterator[Outcome]:
     task = outcome.task
     for lane, indexes in task.bundle:
         yield Outcome(
-            task=Task(lane, task.chunk, indexes, trace=task.trace),
+            task=Task(lane, task.chunk, indexes),
             failed=[(index, failed[index]) for index in indexes if index in failed],
             left=[index for index in indexes if index in left],
         )

@@ -105,9 +105,9 @@ class Worker:
             consumer has ``log=False``. Its exceptions are counted in
             :attr:`hook_failures`.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
-            True, or a :class:`Tracing`. The span is the current one in the handler, and
-            dead letters carry it; with a handler in another process only its context is
-            current, and without ``batch`` records go there one by one.
+            True, or a :class:`Tracing`. The span is the current one in the handler;
+            with a handler in another process only its context is current, and without
+            ``batch`` records go there one by one.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing

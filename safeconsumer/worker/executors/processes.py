@@ -215,7 +215,6 @@ class Processes(Threads):
         last = min(now - began, max(0.0, now - slot.began))
         if attempt is not None:
             attempt.end(answer[1])
-            task = task if answer[1] is None else evolve(task, trace=attempt)
         return outcome_of(
             task,
             answer,
