@@ -130,7 +130,9 @@ class DeadLetter:
     Says where records go that failed for good; one is complete once acknowledged there.
 
     A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; its record blocks its lane meanwhile. For a record that can never be
+    never dropped; its record blocks its lane meanwhile. It is tried again only once its
+    producer has given it up, as KafkaProducer does after ``delivery_timeout_ms``:
+    otherwise both might arrive. For a record that can never be
     written, such as one larger than the producer's ``max_request_size``, the policy
     ``on_exhausted`` applies.
 
@@ -145,10 +147,6 @@ class DeadLetter:
             share of the last 100 to 1,000 records failed for good; None for no limit.
         max_consecutive: stop it once more than this many records in a row failed for
             good; None for no limit.
-        timeout: seconds without an acknowledgement after which an event reports it,
-            again and again. A letter is sent again only once its producer has given it
-            up, as KafkaProducer does after ``delivery_timeout_ms``: otherwise both
-            might arrive.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -160,7 +158,6 @@ class DeadLetter:
     max_consecutive: int | None = field(
         default=100, kw_only=True, validator=_count_or_none
     )
-    timeout: float = field(default=30.0, kw_only=True, validator=positive)
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:
