@@ -86,8 +86,8 @@ class Stats:
             records tries or is about to. A topic that has gone to other members counts
             until its hold ends.
         paused: the worker's owners that hold something now.
-        pause_seconds: for each of the worker's owners, for how long it has held
-            something.
+        pause_seconds: for each of the worker's owners but ``worker:outage`` and
+            ``worker:breaker``, for how long it has held something.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
         drain_seconds: seconds spent waiting for running handlers.
@@ -190,7 +190,7 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         breaker_opened=schedule.outages.opened,
         breaker_open=len(stopped),
         paused=tuple(_paused(engine, schedule)),
-        pause_seconds={**brakes.pause_seconds, **schedule.outages.seconds},
+        pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,

@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field
 
-from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
-from safeconsumer.holds.view import Holds
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Trip
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
@@ -44,8 +43,6 @@ class Outages:
     Attributes:
         pauses: how often a handler asked for a pause.
         opened: how often a breaker has opened and its hold was placed.
-        seconds: for each owner, for how many seconds it held something, as of the last
-            count.
     """
 
     _queue: Queue
@@ -54,12 +51,7 @@ class Outages:
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
-    seconds: dict[str, float] = field(factory=lambda: {OUTAGE: 0.0, BREAKER: 0.0})
     _in_a_row: dict[str, int] = field(factory=dict)
-    _seen: Holds | None = None
-    _until: dict[str, float] = field(factory=dict)
-    _counted_at: float = 0.0
-    _has_placed: bool = False
 
     @property
     def has_holds(self) -> bool:
@@ -112,7 +104,6 @@ class Outages:
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
-            self._has_placed = True
         except Exception as wrong:  # noqa: BLE001 - it is the record's failure
             wrong.__cause__ = pause
             return wrong
@@ -203,7 +194,6 @@ class Outages:
         try:
             seconds = max(0.001, trip.until - self._queue.clock())
             self._place(Topic(topic), BREAKER, trip.reason, seconds)
-            self._has_placed = True
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
@@ -270,22 +260,6 @@ class Outages:
                 trip.task = None
             self._queue.release(topic)
 
-    def count(self) -> None:
-        """
-        Add up how long holds have lasted since the last call.
-
-        It is for the polling thread only.
-        """
-        if not self._has_placed or self._queue.ledger is None:
-            return  # nearly always
-        now = self._queue.clock()
-        for owner, until in self._until.items():
-            self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
-        self._counted_at = now
-        state = self._queue.ledger.peek().holds
-        if state is not self._seen:
-            self._seen, self._until = state, _lasting(state)
-
     def stopped(self) -> dict[str, Trip]:
         """
         Return the topics that a breaker has stopped. The lock is held.
@@ -314,16 +288,6 @@ class Outages:
             if now < trip.until:
                 then = f"a record tries in {trip.until - now:.1f} s"
             yield f"{topic}: stopped by a breaker: {trip.reason}; {then}"
-
-
-def _lasting(state: Holds) -> dict[str, float]:
-    # When, in epoch seconds, the last hold of each owner expires.
-    until: dict[str, float] = {}
-    for hold in state:
-        if hold.owner in OUTAGES:
-            ends = math.inf if hold.deadline is None else hold.deadline
-            until[hold.owner] = max(ends, until.get(hold.owner, ends))
-    return until
 
 
 def checked_pause(error: BaseException) -> BaseException:

@@ -97,7 +97,6 @@ class Schedule:
         """
         self.queue.look()
         self.queue.clear_lanes()
-        self.outages.count()
         soon = self.queue.turn()
         if self.queue.tripped:
             self._look_at_breakers()

@@ -91,26 +91,6 @@ def test_a_pause_uses_up_no_attempt() -> None:
     assert desk.schedule.outages.pauses == 5
 
 
-def test_for_how_long_something_is_held_is_counted() -> None:
-    """By owner, as long as any hold of it stands, whoever lifts it."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1, records=6)
-    seconds = desk.schedule.outages.seconds
-    desk.pass_time(5.0)
-    assert seconds == {OUTAGE: 0.0, BREAKER: 0.0}
-    fail(desk, Pause(60.0, "partition"))
-    desk.pass_time(0.0)
-    desk.pass_time(70.0)  # a turn that is late counts no more than there was
-    assert seconds == {OUTAGE: 60.0, BREAKER: 0.0}
-    fail(desk, DOWN)
-    fail(desk, DOWN)
-    desk.pass_time(0.0)
-    desk.pass_time(4.0)
-    desk.ledger.remove([(Topic(TP.topic), BREAKER)])
-    desk.pass_time(0.0)
-    desk.pass_time(9.0)
-    assert seconds == {OUTAGE: 60.0, BREAKER: 4.0}
-
-
 def test_what_is_told_of_a_pause() -> None:
     """One event, with the handler's words."""
     desk = Desk(Order.PARTITION, records=1)
