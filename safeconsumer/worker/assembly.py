@@ -109,7 +109,6 @@ def _policy(
         on_exhausted=options.on_exhausted,
         post=None if letters is None else letters.post,
         max_ratio=getattr(limits, "max_ratio", None),
-        max_consecutive=getattr(limits, "max_consecutive", None),
         span=options.limits.span,
         **more,
     )

@@ -147,7 +147,7 @@ class RecordFailedError(SafeConsumerError):
 
 class DeadLetterLimitError(SafeConsumerError):
     """
-    Too many records failed for good: ``max_ratio`` or ``max_consecutive`` is exceeded.
+    Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
 
     Nothing was committed past the record that exceeded it.
     """

@@ -46,7 +46,6 @@ class Policy:
     on_exhausted: OnExhausted = "stop"
     post: Callable[[Letter], None] | None = None
     max_ratio: float | None = None
-    max_consecutive: int | None = None
     span: int = 50_000
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS

@@ -425,8 +425,7 @@ class Schedule:
         self._dispose(letter, then)
 
     def _exceeds(self) -> str | None:
-        policy = self._policy
-        return self.failing.exceeds(policy.max_ratio, policy.max_consecutive)
+        return self.failing.exceeds(self._policy.max_ratio)
 
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":

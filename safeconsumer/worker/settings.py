@@ -145,8 +145,6 @@ class DeadLetter:
             the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
             share of the last 100 to 1,000 records failed for good; None for no limit.
-        max_consecutive: stop it once more than this many records in a row failed for
-            good; None for no limit.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -155,9 +153,6 @@ class DeadLetter:
     producer: Any = field()
     topic: str = field()
     max_ratio: float | None = field(default=0.1, kw_only=True, validator=_share_or_none)
-    max_consecutive: int | None = field(
-        default=100, kw_only=True, validator=_count_or_none
-    )
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:

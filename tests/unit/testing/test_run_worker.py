@@ -367,10 +367,10 @@ def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
     """And is not told as one."""
     rejected = Reject("no")
     setting = DeadLetter(
-        SimpleNamespace(send=lambda *_, **__: None), "dead", max_consecutive=1
+        SimpleNamespace(send=lambda *_, **__: None), "dead", max_ratio=0.01
     )
     failing = Failing(a=[rejected], b=[rejected])
-    run = run_worker(failing, some("a", "b"), dead_letter=setting)
+    run = run_worker(failing, some(*98 * "c", "a", "b"), dead_letter=setting)
     assert isinstance(run.error, DeadLetterLimitError)
     exhausted = [one for one in run.events if one.name == "record_exhausted"]
     assert [event.as_dict()["then"] for event in exhausted] == ["dead_letter", "stop"]

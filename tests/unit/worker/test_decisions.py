@@ -139,23 +139,22 @@ def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
 
 
 def test_limits_of_dead_letters() -> None:
-    """A ratio of few says nothing; a row ends with a success."""
+    """A ratio of few says nothing."""
     failing = Failing()
     for _ in range(3):
         failing = failing.failed()
-    assert failing.exceeds(0.1, 3) is None
-    assert failing.exceeds(None, 2) == "3 records in a row failed for good"
-    assert failing.succeeded(1).exceeds(None, 0) is None
+    assert failing.exceeds(0.1) is None
     many = failing.succeeded(97)
-    assert many.exceeds(0.03, None) is None
-    assert many.exceeds(0.02, None) == "3 of the last 100 records failed for good"
+    assert many.exceeds(None) is None
+    assert many.exceeds(0.03) is None
+    assert many.exceeds(0.02) == "3 of the last 100 records failed for good"
 
 
 def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
     """Twenty thousand good records long ago excuse nothing now."""
     failing = Failing().succeeded(20_000)
     letters = 0
-    while failing.exceeds(0.1, None) is None:
+    while failing.exceeds(0.1) is None:
         failing, letters = failing.failed().succeeded(1), letters + 1
         assert letters < 200
     assert letters > 50
