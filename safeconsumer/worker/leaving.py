@@ -44,7 +44,6 @@ class Commits:
     is_behind: bool = False
     _under_way: object | None = None
     _sent_at: float = 0.0
-    _done_before: int = 0
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -98,7 +97,6 @@ class Commits:
             return
         marks, epochs = self._new_marks()
         self._due = self._clock() + self._setting.every
-        self._done_before = self._held.done
         if not marks:
             self._refused = None
             return
@@ -165,9 +163,6 @@ class Commits:
 
     def is_due(self) -> bool:
         """Tell whether the next commit is due."""
-        limit = self._setting.records
-        if limit is not None and self._held.done - self._done_before >= limit:
-            return True
         return self._clock() >= self._due
 
     def lag(self) -> int:

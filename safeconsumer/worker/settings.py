@@ -14,7 +14,6 @@ from safeconsumer._checks import (
     is_number,
     not_negative,
     positive,
-    positive_int,
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
@@ -32,7 +31,6 @@ def _share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401
 
 
 _share_or_none: Any = optional(_share)
-_count_or_none: Any = optional(positive_int)
 
 
 @frozen(kw_only=True)
@@ -42,7 +40,6 @@ class Commit:
 
     Args:
         every: seconds between two commits.
-        records: commit earlier once this many records were finished; None for no limit.
         timeout: seconds that a commit may take at the end; before a rebalance no more
             than 1 s of them.
 
@@ -51,7 +48,6 @@ class Commit:
     """
 
     every: float = field(default=5.0, validator=positive)
-    records: int | None = field(default=None, validator=_count_or_none)
     timeout: float = field(default=5.0, validator=positive)
 
 

@@ -192,12 +192,10 @@ def test_a_pump_refuses_the_same(
     ("kind", "settings"),
     [
         (Commit, {"every": 0}),
-        (Commit, {"records": 0}),
         (Drain, {"revoke": -1}),
         (Limits, {"records": 0}),
         (Limits, {"bytes": -1}),
         (Limits, {"span": 1.5}),
-        (Limits, {"low": 1}),
         (Limits, {"age": float("inf")}),
         (Retry, {"attempts": 0}),
         (Retry, {"factor": 0.5}),
