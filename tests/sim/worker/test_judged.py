@@ -240,7 +240,7 @@ def test_workers_that_come_and_go_are_judged(
     filled(lab, 4, *ALL * 6, keys="abc")
     options: dict[str, Any] = {
         "settings": how(protocol, journal=tmp_path),
-        "limits": Limits(records=20, low=0.5),
+        "limits": Limits(records=20),
         "drain": Drain(revoke=0.1),
         "retry": QUICK,
         "commit": OFTEN,
@@ -279,7 +279,7 @@ def test_what_a_worker_gives_back_comes_again(
         executor=executor,
         order="key",
         commit=OFTEN,
-        limits=Limits(records=20, low=0.5),
+        limits=Limits(records=20),
         settings={"journal": tmp_path, "max_poll_records": 10},
     )
     for _ in range(5):

@@ -67,7 +67,7 @@ def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
     handler = Handler(lab, slow=0.1)
     options: dict[str, Any] = {
         "settings": how(protocol),
-        "limits": Limits(records=20, low=0.5),
+        "limits": Limits(records=20),
         "concurrency": 4,
     }
     first = Working(lab, handler, **options)

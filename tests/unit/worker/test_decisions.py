@@ -119,7 +119,7 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
 
 def test_marks_have_hysteresis() -> None:
     """It stops at the high mark and goes on at the low one, of records and of bytes."""
-    both = marks(Limits(records=10, bytes=1000, low=0.5))
+    both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)
     assert both.is_throttled(Load(0, 1000), was=False)
