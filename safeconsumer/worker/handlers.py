@@ -219,17 +219,6 @@ class Context:
         """
         return self._deadline()
 
-    @property
-    def log(self) -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
-        """A structlog logger with topic, partition and attempt bound."""
-        import structlog  # noqa: PLC0415 - up to 7 MB, not used by all
-
-        return structlog.get_logger("safeconsumer.worker").bind(
-            topic=self.partition.topic,
-            partition=self.partition.partition,
-            attempt=self.attempt,
-        )
-
     def __repr__(self) -> str:
         return (
             f"Context({self.partition.topic}:{self.partition.partition}, "
