@@ -90,7 +90,6 @@ class Stats:
             ``worker:breaker``, for how long it has held something.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
-        drain_seconds: seconds spent waiting for running handlers.
         poll_gap: the longest time between two polls, in seconds, without drains.
         last_poll_at: when the loop last turned, in seconds since the epoch; None if it
             has not begun, or has ended as requested and not by an error.
@@ -125,7 +124,6 @@ class Stats:
     paused: tuple[str, ...]
     pause_seconds: Mapping[str, float]
     handler_seconds: Histogram
-    drain_seconds: float
     poll_gap: float
     last_poll_at: float | None
     alarms: Mapping[str, int]
@@ -192,7 +190,6 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         paused=tuple(_paused(engine, schedule)),
         pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
-        drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
         last_poll_at=last_poll_at,
         alarms=dict(alarms),

@@ -263,7 +263,6 @@ class Departures:
         in_flight: counts the dead letters on their way, of all epochs or of some.
         outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up.
-        seconds: how many seconds were spent waiting.
     """
 
     _group: Membership
@@ -276,7 +275,6 @@ class Departures:
     in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
     outlived: Callable[[], int] = lambda: 0
     dropped: int = 0
-    seconds: float = 0.0
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
@@ -426,11 +424,9 @@ class Departures:
         waiting = self._waiting
         if waiting is None:
             return
-        seconds = self._clock() - waiting.began
-        self.seconds += seconds
         self._emit(
             worker_events.WorkDrained,
-            seconds=seconds,
+            seconds=self._clock() - waiting.began,
             running=self.running(),
             reason=waiting.reason,
         )

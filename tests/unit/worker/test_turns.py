@@ -252,4 +252,4 @@ def test_a_wait_that_ends_with_the_membership_is_told() -> None:
     ending.until(lambda: departures.deadline is None)
     (drained,) = (one for one in ending.events if one.name == "work_drained")
     assert (drained.running, drained.reason) == (1, "rebalance")
-    assert departures.seconds == drained.seconds >= 0.5
+    assert drained.seconds >= 0.5
