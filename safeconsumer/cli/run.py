@@ -24,7 +24,6 @@ from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.hold import Lifetime
 from safeconsumer.worker import Report, Worker
-from safeconsumer.worker.settings import trace_all
 from safeconsumer.worker.tracebacks import shown
 
 # Settings that --set refuses, since an option or the worker sets them.
@@ -48,7 +47,7 @@ _LIFETIMES = {
 _WRONG_SETTING = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _REACH_MS = 5_000
 # What concerns the process, whoever makes the consumer.
-_OF_THE_PROCESS = {"target", "is_traced", "probes_at"}
+_OF_THE_PROCESS = {"target", "probes_at"}
 
 
 @click.command(cls=Command, epilog=EPILOG)
@@ -68,13 +67,6 @@ _OF_THE_PROCESS = {"target", "is_traced", "probes_at"}
     multiple=True,
     metavar="KEY=VALUE",
     help="A setting of KafkaConsumer, its value as JSON or as text; repeatable.",
-)
-@click.option(
-    "--trace",
-    "is_traced",
-    is_flag=True,
-    help="Trace as Worker(trace=True) does; opentelemetry-instrument -- safeconsumer "
-    "run says where spans go.",
 )
 @click.option(
     "--probes",
@@ -97,13 +89,12 @@ def run(
     MODULE:NAME is a function that is called with a consumer and returns a
     safeconsumer.Worker: the consumer is made here, of the topics and options. Or it is
     a Worker, or a function without arguments that returns one; that Worker has its own
-    consumer, and only --trace and the probes may be given.
+    consumer, and only the probes may be given.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
     second signal stops at once.
     """
     with explained(context), contextlib.ExitStack() as stack:
-        stack.callback(trace_all.reset, trace_all.set(options["is_traced"]))
         if not options["is_controlled"] and _typed(context, {"topic_prefix"}):
             message = "--topic-prefix would change nothing without --control"
             raise CommandError(message)

@@ -36,7 +36,6 @@ from safeconsumer.worker.settings import (
     Tracing,
     check_callable,
     refuse_class,
-    traced,
 )
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -243,9 +242,7 @@ class Handling(Options):
     rate: float | None = field(default=None, validator=optional(positive))
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
-    trace: bool | Tracing = field(
-        default=None, converter=traced, validator=_is_a(bool, Tracing)
-    )
+    trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
 
     @property
     def is_batch(self) -> bool:

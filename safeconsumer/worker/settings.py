@@ -4,7 +4,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from attrs import field, frozen
@@ -105,15 +104,6 @@ class Tracing:
             _refuse(
                 f"provider must be a TracerProvider, or None, not {self.provider!r}"
             )
-
-
-trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
-"""Whether workers that are made now make spans, too, if they are given no ``trace``."""
-
-
-def traced(value: bool | Tracing | None) -> bool | Tracing:  # noqa: FBT001 - an option's value
-    """Return a worker's ``trace``; what ``trace_all`` says, if it was given none."""
-    return trace_all.get() if value is None else value
 
 
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.

@@ -18,14 +18,12 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import PartitionStarted
 from safeconsumer.worker import Report
-from safeconsumer.worker.settings import trace_all
 from tests.harness.kafka.offline import silent_broker
 from tests.harness.listing import each
 
 PROGRAM = """
 from kafka.errors import KafkaTimeoutError
 from safeconsumer import Retry, SafeConsumer, Worker
-from safeconsumer.worker.settings import trace_all
 
 given = []
 
@@ -54,11 +52,6 @@ def away():
 
 def leave(consumer):
     raise SystemExit(0)
-
-def quiet(consumer):
-    made = Worker(consumer, handle, trace=False)
-    given.append((made._options.trace, trace_all.get()))
-    return made
 
 async def later(consumer):
     return worker(consumer)
@@ -182,17 +175,10 @@ def test_a_program_whose_broker_is_away(typed: Typed) -> None:
 
 def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
     """The Worker's own consumer has its settings already."""
-    line = _line(typed("shop:own", *FULL, "--control", "--topic-prefix=a_", "--trace"))
+    line = _line(typed("shop:own", *FULL, "--control", "--topic-prefix=a_"))
     assert "TOPIC, --topic-prefix, --group, --control, --set would change" in line
     line = _line(typed("shop:worker", *FULL, "--topic-prefix=a_"))
     assert line == "--topic-prefix would change nothing without --control"
-
-
-def test_what_the_program_says_of_traces_stands(typed: Typed) -> None:
-    """``--trace`` is for workers that say nothing."""
-    assert typed("shop:quiet", *FULL, "--trace").exit_code == Status.DONE
-    assert sys.modules["shop"].given == [(False, True)]
-    assert trace_all.get() is False
 
 
 def test_control_topics_are_looked_for_as_topics_are(
