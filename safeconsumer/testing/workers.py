@@ -504,7 +504,7 @@ class _Bench:
             return
         ledger, queue = self.consumer.ledger, self._schedule.queue
         soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry(), next_letter)
-        if queue.ready and not queue.seconds_to_room():
+        if queue.ready:
             return
         self._waits += 1
         if self._waits > self._options.max_calls:

@@ -119,7 +119,6 @@ def policy_of(options: WorkerOptions) -> dict[str, Any]:
     return {
         "is_batch": options.is_batch,
         "within": options.batch_within,
-        "rate": options.rate,
         **cut(options.executor, options.batch, is_traced=options.trace is not False),
     }
 

@@ -59,14 +59,14 @@ class LaneState(enum.Enum):
     state     what it waits for                          who moves it on
     ========= ========================================== ==========================
     IDLE      records: it has none                       ``Schedule.admit``
-    READY     its turn; meanwhile a hold, a breaker or   ``Queue.claim``
-              the limit of its topic may set aside its
-              partition, with all lanes that are ready
+    READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
+              may set aside its partition, with all
+              lanes that are ready
     FILLING   more records for a batch                   ``Queue.look_again``
     AHEAD     the watermark: its first record is         ``Queue.look_again``
               ``Limits.span`` beyond it
-    FOLLOWING a task of an ownership that has ended,     ``Queue.is_over`` of that
-              with records of its key                    task
+    FOLLOWING a task of an ownership that has ended,     ``Queue.came_back`` of
+              with records of its key                    that task
     RUNNING   its task                                   ``Schedule.complete``
     FAILED    its first record's next time; or the       ``Queue.turn``; or
               answer to its dead letter; or for ever,    ``letter_acknowledged``

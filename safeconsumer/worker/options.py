@@ -239,7 +239,6 @@ class Handling(Options):
     concurrency: int = field(default=8, validator=positive_int)
     batch: int | None = field(default=None, validator=optional(positive_int))
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
-    rate: float | None = field(default=None, validator=optional(positive))
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
     trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))

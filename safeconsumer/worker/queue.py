@@ -19,8 +19,7 @@ from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.tasks import Letter, Outcome, Task
-from safeconsumer.worker.throttle import Rate
+from safeconsumer.worker.tasks import Letter, Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -39,7 +38,6 @@ class Policy:
         post: takes a letter without waiting; None without dead letters.
         quantum: the most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
-        rate: the most records that may begin per second; None for no limit.
     """
 
     retry: Retry
@@ -51,12 +49,9 @@ class Policy:
     lane_seconds: float = LANE_SECONDS
     is_batch: bool = False
     within: float = 0.0
-    rate: float | None = None
     draw: Callable[[], float] = field(default=random.random)
 
 
-# Seconds between two wake-ups for a rate: not one for each record of thousands.
-_TICK = 0.01
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
 # Seconds. Records that take less are not worth another thread: they compute, and two
@@ -106,8 +101,6 @@ class Queue:
         self._coming = 0
         self._seen: View | None = None
         self._on_ready: Callable[[], None] | None = None
-        self._most = policy.quantum
-        self._rate = None if policy.rate is None else Rate(policy.rate, clock())
 
     # ------------------------------------------------------------ what others hold
 
@@ -222,15 +215,8 @@ class Queue:
             due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
             soon = min(due, default=math.inf) - now
             if self.ready:
-                wait = self.seconds_to_room()
-                if wait > 0:
-                    return min(soon, max(wait, _TICK))
                 self.notify()
             return soon
-
-    def seconds_to_room(self) -> float:
-        """Return the seconds until the rate lets a record begin; 0 if it does now."""
-        return 0.0 if self._rate is None else self._rate.wait(self.clock())
 
     def _forget_closed(self) -> None:
         # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
@@ -275,7 +261,7 @@ class Queue:
 
     def _claim(self) -> list[Task]:
         ready = self.ready
-        if self._is_halted or (self._rate is not None and not self._has_room()):
+        if self._is_halted:
             return []
         while ready:
             epoch = ready.first
@@ -285,8 +271,6 @@ class Queue:
             else:
                 ready.set_aside(epoch)
             if task is not None:
-                if self._rate is not None:
-                    self._rate.take(len(task.indexes), self.clock())
                 self.wake_one()
                 return [task]
         return []
@@ -417,33 +401,17 @@ class Queue:
 
     # ------------------------------------------------------------ how many at a time
 
-    def _has_room(self) -> bool:
-        assert self._rate is not None  # noqa: S101 - asked by whoever calls this
-        self._most = min(self.policy.quantum, self._rate.room(self.clock()))
-        return self._most > 0
-
     def _size(self, lane: Lane) -> int:
         if lane.is_shared:
             return self._shared_size(lane.epoch)
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self._most, max(1, int(self.policy.lane_seconds / pace)))
+        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
 
     def _shared_size(self, epoch: Epoch) -> int:
         pace = max(epoch.pace, 1e-9)
-        return min(self._most, max(1, int(SHARED_SECONDS / pace)))
+        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
 
     # ------------------------------------------------------------ tasks come back
-
-    def is_over(self, outcome: Outcome) -> None:
-        """Note that a task has come back, also of an ownership that has ended."""
-        epoch = outcome.task.epoch
-        if self._rate is not None:
-            # A batch has begun whole, whatever comes again of it.
-            has_begun = outcome.failed or outcome.finished
-            if not (self.policy.is_batch and has_begun):
-                self._rate.give_back(len(outcome.left))
-        if epoch.is_closed:
-            self._came_back(outcome.task)
 
     def _is_following(self, lane: Lane) -> bool:
         # A handler of an earlier ownership may still work on its key, or partition.
@@ -455,7 +423,8 @@ class Queue:
         self._followers[old] = lane
         return True
 
-    def _came_back(self, task: Task) -> None:
+    def came_back(self, task: Task) -> None:
+        """Note that a task of an ownership that has ended is over."""
         self.held.came_back(task.lanes)
         for old in task.lanes:
             lane = self._followers.pop(old, None)

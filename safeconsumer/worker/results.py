@@ -135,8 +135,8 @@ class Schedule:
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
-        self.queue.is_over(outcome)
         if epoch.is_closed:
+            self.queue.came_back(task)
             self._held.outlived[epoch.tp] -= len(task.indexes)
             return
         epoch.running -= len(task.indexes)

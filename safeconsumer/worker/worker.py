@@ -75,8 +75,6 @@ class Worker:
             records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer.
-        rate: the most records per second that handlers begin, retries included; a batch
-            begins as one and is paid for afterwards. None for no limit.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be

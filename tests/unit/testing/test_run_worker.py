@@ -325,17 +325,6 @@ def test_a_lifespan_stands_around_the_run() -> None:
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_a_rate_is_waited_for() -> None:
-    """Retries count too; and it takes no time here."""
-    run = run_worker(ok, some(*"abcd"), rate=0.5)
-    assert [call.at for call in run.calls] == [0, 2, 4, 6]
-    handler = Failing(a=[RetryLater(1.0)])
-    run = run_worker(handler, some(*"ab"), rate=0.5)
-    assert (places(run), [call.at for call in run.calls]) == ([0, 0, 1], [0, 2, 4])
-    run = run_worker(ok, some(*"abcdef"), batch=3, rate=0.5)
-    assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (3, 6)]
-
-
 def test_a_batch_waits_for_more_in_vain() -> None:
     """So long as it was told to, once there are too few; a full one does not."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)

@@ -145,8 +145,9 @@ def test_what_never_joined_has_nothing_to_commit() -> None:
 class Ending(Loop):
     """An engine that owns the only partition with records, four of them."""
 
-    def __init__(self) -> None:
-        super().__init__(commit=Commit(every=0.1), order=Order.UNORDERED, quantum=1)
+    def __init__(self, quantum: int = 1) -> None:
+        how = {"order": Order.UNORDERED, "quantum": quantum}
+        super().__init__(commit=Commit(every=0.1), **how)
         self.client.log[TP] = 4
         while not self.engine.held.records:
             self.engine.turn()
@@ -225,8 +226,7 @@ def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
 
 def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
     """A handler marks each record of a hand-over, and tells of all at its end."""
-    ending = Ending()
-    ending.schedule.queue._most = 4
+    ending = Ending(quantum=4)
     ending.engine.held.epochs[TP].pace = 0.0
     (task,) = ending.schedule.queue.claim()
     assert len(task.indexes) > 1
