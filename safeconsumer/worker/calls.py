@@ -65,7 +65,7 @@ def context_of(
 ) -> Context:
     """Make the context for a task's calls."""
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
+    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state)
 
 
 def call_each(
@@ -292,10 +292,8 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 """How many records were finished, and what the next one, or the batch, raised."""
 
 
-About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
-"""
-The partition, the attempt, the number of the ownership, and the carrier of its trace.
-"""
+About: TypeAlias = tuple[TopicPartition, int, Mapping[str, str] | None]
+"""The partition, the attempt, and the carrier of its trace."""
 
 
 def call_in_process(  # noqa: PLR0913 - called by name
@@ -314,8 +312,8 @@ def call_in_process(  # noqa: PLR0913 - called by name
     ``begin`` is called with the number of finished records before each and at the end.
     """
     until = time.monotonic() + seconds
-    partition, attempt, epoch, carrier = about
-    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    partition, attempt, carrier = about
+    context = Context(partition, attempt, threading.Event(), _no_deadline, state)
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 

@@ -196,7 +196,6 @@ class Context:
         attempt: the number of this attempt, from 1. A delay or a pause that a handler
             asked for, an outage that a breaker knows, and an error of a whole batch are
             not counted.
-        assignment_epoch: grows each time this member gains the partition.
         revoked: an event, set once the partition is being taken away: records done from
             then on may be handled again by another member. Never set in the process
             executor.
@@ -205,7 +204,6 @@ class Context:
 
     partition: TopicPartition
     attempt: int
-    assignment_epoch: int
     revoked: threading.Event
     _deadline: Callable[[], float | None]
     state: Any = None

@@ -108,8 +108,8 @@ class _Child:
 
 
 def _about(task: Task, attempt: "Attempt | None") -> About:
-    epoch, carrier = task.epoch, None if attempt is None else attempt.carrier()
-    return epoch.tp, task.attempt, epoch.number, carrier
+    carrier = None if attempt is None else attempt.carrier()
+    return task.epoch.tp, task.attempt, carrier
 
 
 class NotBegunError(Exception):
