@@ -199,10 +199,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
 
 def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    ledger = schedule.queue.ledger
-    if ledger is not None:
-        there = {hold.owner for hold in ledger.peek().holds}
-        yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
+    there = {hold.owner for hold in schedule.queue.ledger.peek().holds}
+    yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
 # A loop that has not polled for two poll times and this many seconds is stuck.

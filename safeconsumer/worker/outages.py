@@ -47,16 +47,11 @@ class Outages:
 
     _queue: Queue
     _tell: Callable[..., None]
-    _place: PlaceHold | None
+    _place: PlaceHold
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
     _in_a_row: dict[str, int] = field(factory=dict)
-
-    @property
-    def has_holds(self) -> bool:
-        """Whether there is a consumer to place holds in; without one, lanes wait."""
-        return self._place is not None
 
     # ------------------------------------------------------------ results
 
@@ -91,7 +86,7 @@ class Outages:
         # Returns the error that the record has failed with, if the pause is not
         # allowed.
         pause = checked_pause(error)
-        if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
+        if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
@@ -110,13 +105,11 @@ class Outages:
         return pause
 
     def _held_for(self, scope: Scope) -> float:
-        ledger = self._queue.ledger
-        standing = () if ledger is None else ledger.view().holds.of(scope)
         now = self._queue.clock()
         return max(
             (
                 math.inf if hold.deadline is None else hold.deadline - now
-                for hold in standing
+                for hold in self._queue.ledger.view().holds.of(scope)
                 if hold.owner == OUTAGE
             ),
             default=0.0,
@@ -189,7 +182,6 @@ class Outages:
 
     def _hold(self, topic: str, trip: Trip) -> bool:
         # Nothing of the topic begins meanwhile, nor before it is known to be held.
-        assert self._place is not None  # noqa: S101 - a worker has a consumer
         refused: BaseException | None = None
         try:
             seconds = max(0.001, trip.until - self._queue.clock())
@@ -226,8 +218,7 @@ class Outages:
         if trip is None:
             return None
         if trip.is_lifted or (trip.is_placed and now < trip.until):
-            ledger = self._queue.ledger
-            there = () if ledger is None else ledger.peek().holds.of(Topic(topic))
+            there = self._queue.ledger.peek().holds.of(Topic(topic))
             if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
                 self._close(topic, trip, is_lifted=True)
                 return None

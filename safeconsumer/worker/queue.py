@@ -70,7 +70,7 @@ class Queue:
 
     Attributes:
         ready: the lanes that may be handed out.
-        ledger: the consumer's holds; None: there are none.
+        ledger: the consumer's holds.
         tripped: the topics that a breaker has stopped.
     """
 
@@ -80,7 +80,7 @@ class Queue:
         lanes: Lanes,
         policy: Policy,
         clock: Callable[[], float],
-        ledger: PauseLedger | None,
+        ledger: PauseLedger,
     ) -> None:
         self.held = held
         self.lanes = lanes
@@ -106,7 +106,7 @@ class Queue:
 
     def look(self) -> None:
         """Obey the holds of this moment. Any thread, under no lock of ours."""
-        if self.ledger is not None and self.ledger.view() is not self._seen:
+        if self.ledger.view() is not self._seen:
             self.obey()
 
     def obey(self) -> None:
@@ -116,8 +116,6 @@ class Queue:
         In a signal handler that has interrupted the owner of the lock, it is done with
         the next claim.
         """
-        if self.ledger is None:
-            return
         if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._seen = None
             return

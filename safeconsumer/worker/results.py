@@ -60,7 +60,7 @@ class Schedule:
         self,
         queue: Queue,
         emit: Callable[..., None],
-        place: PlaceHold | None = None,
+        place: PlaceHold,
         breaker: Breaker | None = None,
     ) -> None:
         self.queue = queue
@@ -125,7 +125,7 @@ class Schedule:
             )
         self._tell_all(told)
         self._held.tell_low()
-        if is_quiet and self.queue.ledger is not None:
+        if is_quiet:
             self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
@@ -359,7 +359,7 @@ class Schedule:
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
         # Its hold exists by now, and keeps the record from beginning.
-        if pause.scope == "key" or not self.outages.has_holds:
+        if pause.scope == "key":
             self.queue.sleep(lane, max(0.0, pause.for_ - late))
         else:
             self.queue.put_first(lane)

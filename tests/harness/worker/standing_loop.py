@@ -57,6 +57,7 @@ class Loop:
                 self.client.ledger,
             ),
             lambda *_kind, **_fields: None,
+            self.client.pause,
         )
         self.engine.begin(self.schedule)
         self.client.rebalance(*(owned or EVERY[:1]))
