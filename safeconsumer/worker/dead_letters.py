@@ -91,10 +91,6 @@ class _Post:
     is_told: bool = False
 
 
-# Tells the thread to forget the letters of ended ownerships.
-_ENDED = object()
-
-
 class DeadLetters:
     """
     Posts letters in its own daemon thread, which may wait for the sink.
@@ -125,7 +121,7 @@ class DeadLetters:
         self._clock = clock or time.monotonic
         self._retry = retry
         self._emit = emit
-        # Posts, answers, _ENDED, and None at the end.
+        # Posts, answers, and None at the end.
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._posts: set[_Post] = set()
         self._lock = threading.Lock()  # of _posts; nothing is called under it
@@ -134,8 +130,6 @@ class DeadLetters:
         self._new: deque[_Post] = deque()
         self._again_at: list[tuple[float, int, _Post]] = []
         self._numbers = itertools.count()
-        self._closed = 0
-        self._is_ending = False  # the thread has been told that ownerships have ended
         self._is_over = False
         self._sending: _Post | None = None
         self.then: Acknowledged = _nothing
@@ -172,43 +166,25 @@ class DeadLetters:
                 for post in self._posts
             )
 
-    def turn(self, closed: int) -> None:
-        """
-        Check the state of the letters, on the polling thread.
-
-        Args:
-            closed: how many ownerships have ended; their letters are forgotten.
-        """
-        if closed != self._closed:
-            self._closed = closed
-            self._let_go()
-            if not self._is_ending:
-                self._is_ending = True
-                self._inbox.put(_ENDED)
-        self._tell_slow()
-
-    def _let_go(self) -> None:
-        # The thread may wait for a sink that never returns, while ownerships come and
-        # go, each with all the records that came with its letters.
-        with self._lock:
-            for post in [*self._posts]:
-                letter = post.letter
-                is_over = letter is None or letter.lane.epoch.is_closed
-                if is_over and post is not self._sending:
-                    self._posts.discard(post)
-                    post.letter = None
-
-    def _tell_slow(self) -> None:
-        # If we sent it again, two might arrive: its producer gives it up, not we.
+    def turn(self) -> None:
+        """Forget the letters of ended ownerships, and report slow ones. Polling thread."""
         now = self._clock()
         with self._lock:
             posts = [*self._posts]
         for post in posts:
-            since = post.since
-            if since is None or post.is_told or now - since < _SLOW_SECONDS:
-                continue
-            post.is_told = True
-            self._tell(worker_events.DeadLetterSlow, post, seconds=now - since)
+            letter, since = post.letter, post.since
+            if letter is None or letter.lane.epoch.is_closed:
+                # Here, as the thread may wait for a sink that never returns: each has
+                # all the records that came with it.
+                if post is not self._sending:
+                    self._forget(post)
+                    post.letter = None
+            elif (
+                since is not None and not post.is_told and now - since >= _SLOW_SECONDS
+            ):
+                # If we sent it again, two might arrive: its producer gives it up, not we.
+                post.is_told = True
+                self._tell(worker_events.DeadLetterSlow, post, seconds=now - since)
 
     def stop(self) -> None:
         """
@@ -272,9 +248,6 @@ class DeadLetters:
     def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
         if said is None:
             self._is_over = True
-        elif said is _ENDED:
-            self._is_ending = False
-            self._forget_closed()
         elif isinstance(said, _Post):
             self._new.append(said)
         else:
@@ -295,17 +268,6 @@ class DeadLetters:
             _, _, post = heapq.heappop(self._again_at)
             if post in self._posts:
                 self._try(post)
-
-    def _forget_closed(self) -> None:
-        with self._lock:
-            posts = [*self._posts]
-        for post in posts:
-            letter = post.letter
-            if letter is None or letter.lane.epoch.is_closed:
-                self._forget(post)
-        again = [one for one in self._again_at if one[2] in self._posts]
-        heapq.heapify(again)
-        self._again_at = again
 
     def _try(self, post: _Post) -> None:
         letter = post.letter

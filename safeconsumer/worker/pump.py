@@ -249,7 +249,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.turn(self._engine.held.closed)
+                self._letters.turn()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # every poll may raise it from now on

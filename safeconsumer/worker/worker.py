@@ -416,7 +416,7 @@ class Worker:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
         if self._letters is not None:
-            self._letters.turn(self._engine.held.closed)
+            self._letters.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:

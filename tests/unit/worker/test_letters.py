@@ -183,8 +183,12 @@ def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
     del posted
     assert failed.wait(30)
     desk.regain()
-    letters.turn(desk.held.closed)
-    wait_for(lambda: not letters._posts, "it to be forgotten")
+
+    def is_forgotten() -> bool:
+        letters.turn()
+        return not letters._posts
+
+    wait_for(is_forgotten, "it to be forgotten")
     letters.stop()
     letters._thread.join(30)
     gc.collect()
