@@ -1,6 +1,6 @@
 """Judges journals: the reference checker."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 
 from attrs import evolve
 
@@ -52,16 +52,11 @@ class Checker:
             JournalError: it is broken somewhere; the entries before that count, but
                 they prove nothing.
         """
-        entries = iter(journal.entries)
-        group: str | None = journal.group
-        while group is not None:
-            group = self.follow(journal.member, group, entries)
+        self.follow(journal.member, journal.group, journal.entries)
 
-    def follow(
-        self, member: str, group: str, entries: Iterator[Entry | Other]
-    ) -> str | None:
+    def follow(self, member: str, group: str, entries: Iterable[Entry | Other]) -> None:
         """
-        Follow entries of one member; return the group to which it changes, if it does.
+        Follow entries of one member.
 
         Raises:
             JournalError: as :meth:`read`.
@@ -76,7 +71,7 @@ class Checker:
                 keeps_moments=_is_held(self._settings, group),
                 watch=self._watch,
             )
-        return known.read(entries)
+        known.read(entries)
 
     def _wrote(self, entry: Acked | Kept) -> None:
         tp = tp_of(entry.tp)

@@ -16,6 +16,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
@@ -272,24 +273,14 @@ def history_in(path: str | os.PathLike[str]) -> Control:
     Read a file that ``safeconsumer history -o json`` wrote, or a pipe to which it writes.
 
     Raises:
-        JournalError: it cannot be read, or is something else; a pipe to which nobody
-            writes is empty.
+        JournalError: it cannot be read, or is something else.
     """
     try:
-        with open(path, encoding="utf-8", opener=_at_once) as file:
-            text = file.read()
+        text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         message = f"the history cannot be read: {error}"
         raise JournalError(message) from error
     return from_history(os.fspath(path), text)
-
-
-def _at_once(path: str, flags: int) -> int:
-    # Opening a pipe would wait for somebody to write to it.
-    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if hasattr(os, "set_blocking"):  # not on Windows
-        os.set_blocking(file, True)
-    return file
 
 
 def from_history(name: str, text: str) -> Control:

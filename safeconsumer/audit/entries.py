@@ -45,12 +45,6 @@ class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
         return str(self.__struct_config__.tag)
 
 
-class Group(Entry, tag="group"):
-    """All further entries belong to another consumer group."""
-
-    group: str
-
-
 class Ownership(Entry):
     """An ownership of partitions begins or ends."""
 
@@ -217,21 +211,6 @@ class Kept(Entry, tag="kept"):
     first: Offset
 
 
-class Fault(Entry, tag="fault"):
-    """A test did something to the fleet."""
-
-    id: Id
-    kind: str
-    targets: list[str]
-    seconds: float
-
-
-class Heal(Entry, tag="heal"):
-    """What a test did is over."""
-
-    id: Id
-
-
 class Other(Struct, frozen=True, kw_only=True):
     """
     One line of an event that this version does not know.
@@ -287,8 +266,8 @@ class Head(Struct, frozen=True, kw_only=True):
 EVENTS: Mapping[str, type[Entry]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
-        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped, Fault, Group),
-        *(Handle, Handled, Heal, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
+        *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped),
+        *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
         *(Running, Unseen, Working),
     )
 }

@@ -1,7 +1,7 @@
 """Opens the journals in files, judges them in this process, and names what it cannot read."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -64,14 +64,27 @@ class Journals:
             more: further journals, for example of topics.
         """
         checker = Checker(settings)
+        troubles = self.read_by(checker.read, more)
+        rows = (row for one in checker.results().values() for row in rows_of(one))
+        return tuple(rows), tuple(troubles)
+
+    def read_by(
+        self, read: Callable[[Source], object], more: Sequence[Source] = ()
+    ) -> list[str]:
+        """
+        Have every journal read, and return why some could not be.
+
+        Args:
+            read: reads one, and raises a JournalError if it is broken somewhere.
+            more: further journals.
+        """
         troubles = list(self.troubles)
         for journal in (*self.opened, *more):
             try:
-                checker.read(journal)
+                read(journal)
             except JournalError as error:
                 troubles.append(str(error))
-        rows = (row for one in checker.results().values() for row in rows_of(one))
-        return tuple(rows), tuple(troubles)
+        return troubles
 
 
 def load(given: Iterable[Path]) -> Journals:

@@ -18,7 +18,6 @@ from safeconsumer.audit.entries import (
     Deliver,
     Dropped,
     Entry,
-    Group,
     Handle,
     Handled,
     Hold,
@@ -122,11 +121,9 @@ class Member:
             Working: self._works,
         }
 
-    def read(self, entries: Iterator[Entry | Other]) -> str | None:
+    def read(self, entries: Iterable[Entry | Other]) -> None:
         """
-        Follow entries, which come in their order; return a group to which it changed.
-
-        It returns at the end, or before the first entry of another group.
+        Follow entries, which come in their order.
 
         Raises:
             JournalError: an entry is broken, or names something that cannot be read.
@@ -139,8 +136,6 @@ class Member:
                 if type(entry) is Deliver and watch is None and entry.tp in named:
                     named[entry.tp].deliver(entry)
                     continue
-                if type(entry) is Group and entry.group != self.group:
-                    return entry.group
                 take = takers.get(type(entry))
                 if take is not None:
                     self._take(take, entry)
@@ -148,7 +143,6 @@ class Member:
                     watch.entry(self, entry)
         finally:
             self._end(entry)
-        return None
 
     def _take(self, take: Callable[[Any], None], entry: Entry | Other) -> None:
         try:
@@ -287,13 +281,10 @@ def split(journal: Source) -> Iterator[tuple[Address, Entry]]:
     Raises:
         JournalError: the journal is broken somewhere.
     """
-    group = journal.group
     for entry in journal.entries:
-        if isinstance(entry, Group):
-            group = entry.group
-        elif not isinstance(entry, Other):
+        if not isinstance(entry, Other):
             try:
-                addresses = _addresses(group, entry)
+                addresses = _addresses(journal.group, entry)
             except ValueError as error:
                 message = f"the journal of {journal.member}, entry {entry.n}: {error}"
                 raise JournalError(message) from error

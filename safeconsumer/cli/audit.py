@@ -104,7 +104,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     says whether every journal could be read.
     """
     with explained(context):
-        only = None if partition is None else _named(partition)
+        only = None if partition is None else topic_or_partition(partition)
         if is_control:
             settings = _with_control(settings, connect)
         with _opened(journals, master) as given:
@@ -158,11 +158,10 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         return
     # Only with --master: they take a while, and need an extra.
     from safeconsumer.cli.sparking import session  # noqa: PLC0415
-    from safeconsumer.spark.auditing import SparkJournals, shipped  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (
         session(master, "safeconsumer audit") as spark,
-        shipped(spark),
         SparkJournals(spark, journals) as found,
     ):
         yield found
@@ -175,14 +174,6 @@ def _in_topics(
         return (), ()
     journal, troubles = topic_journal(base(), tps)
     return (journal,), troubles
-
-
-def _named(text: str) -> tuple[str, int | None]:
-    try:
-        return topic_or_partition(text)
-    except ValueError as error:
-        message = f"--partition: {text!r} is not TOPIC[:N], such as orders:3"
-        raise CommandError(message) from error
 
 
 def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:

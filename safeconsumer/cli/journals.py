@@ -38,9 +38,13 @@ def topic_or_partition(text: str) -> tuple[str, int | None]:
     Return the topic and the number that ``--partition`` names; None for all of it.
 
     Raises:
-        ValueError: its number cannot be read, or its topic.
+        CommandError: its number cannot be read, or its topic.
     """
-    return partition_of(text) if ":" in text else (text, None)
+    try:
+        return partition_of(text) if ":" in text else (text, None)
+    except ValueError as error:
+        message = f"--partition: {text!r} is not TOPIC[:N], such as orders:3: {error}"
+        raise CommandError(message) from error
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,8 +9,6 @@ is not known is left out, or null. A reader passes over events that are not name
 
 Of every consumer:
 
-- ``group``: ``group``, to which all further entries belong, instead of the head's; it
-  is written if a consumer is given the writer;
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
   name, which tell a topic from another of its name that was deleted before;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
@@ -68,11 +66,7 @@ Of others:
 
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
-  had before is deleted;
-- ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
-  ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
-  it is meant to last, 0 if it is over at once. A test did this to the fleet. They are
-  for pictures; no check reads them, so no fault excuses anything.
+  had before is deleted.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
 

@@ -39,7 +39,7 @@ class Recorder:
 
     Raises:
         JournalError: it is not the path of a folder, the folder cannot be written, or
-            the writer is in use by another consumer.
+            the writer is in use by another consumer, or for another group.
 
     Thread rules: any thread; :meth:`began`, :meth:`polled` and :meth:`steps` on the
     polling thread.
@@ -64,12 +64,7 @@ class Recorder:
             if isinstance(journal, JournalWriter)
             else JournalWriter(journal, member=str(client_id), group=group)
         )
-        self.writer.serve(self)
-        try:
-            self.writer.belong_to(group)
-        except JournalError:
-            self.writer.done_with(self)
-            raise
+        self.writer.serve(self, group)
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.

@@ -48,7 +48,8 @@ class JournalWriter:
     Args:
         folder: the folder of the journals; it is created if needed.
         member: names the process for people; a random part is added.
-        group: its consumer group; a consumer that is given the writer sets its own.
+        group: its consumer group, which is that of the consumer that is given the
+            writer.
         clock: returns seconds that never go back.
         wall: seconds since the epoch.
         part_bytes: a part of this size or more is followed by the next one; None for no
@@ -79,7 +80,7 @@ class JournalWriter:
         self._part_seconds = _checked("part_seconds", part_seconds)
         self._folder = Path(folder)
         self._member = member
-        self._group = self._first_group = group
+        self._group = group
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
         self._offset = _offset(self._clock, self._wall)
@@ -105,13 +106,19 @@ class JournalWriter:
         """The number of the last entry; 0 before the first."""
         return self._end.number
 
-    def serve(self, user: object) -> None:
+    def serve(self, user: object, group: str) -> None:
         """
         Write for a consumer from here on, until it is done, or forgotten.
 
         Raises:
-            JournalError: another one is being served.
+            JournalError: another one is being served, or it is of another group.
         """
+        if group != self._group:
+            message = (
+                f"the JournalWriter is for the group {self._group!r}, and the consumer "
+                f"is of {group!r}: give it group={group!r}"
+            )
+            raise JournalError(message)
         with self._lock:
             other = None if self._user is None else self._user()
             if other not in {None, user}:
@@ -128,17 +135,6 @@ class JournalWriter:
         with self._lock:
             if self._user is not None and self._user() is user:
                 self._user = None
-
-    def belong_to(self, group: str) -> None:
-        """
-        Make all further entries count for a consumer group; "" means no group.
-
-        Raises:
-            JournalError: as :meth:`write`.
-        """
-        if group != self._group:
-            self.write("group", {"group": group})
-            self._group = group
 
     def now(self) -> float:
         """Return the time that an entry written now would have."""
@@ -264,7 +260,6 @@ class JournalWriter:
 
     def _begin(self) -> None:
         pid = os.getpid()
-        self._first_group = self._group
         self._name = f"{self._member}-{pid}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -303,8 +298,7 @@ class JournalWriter:
         # Spark, as others, passes over files whose names begin with a dot or a dash below.
         shown = name.replace("/", "_").lstrip("._")
         path = self._folder / f"{shown}.journal"
-        group = self._first_group  # of all parts, so that they are found together
-        head = {"journal": VERSION, "member": self._name, "group": group}
+        head = {"journal": VERSION, "member": self._name, "group": self._group}
         now = self.now()
         if number == 1:
             self._first = now

@@ -9,13 +9,10 @@ the plain command (:mod:`safeconsumer.audit.distributed`).
 import json
 import os
 import re
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Self
 
 from attrs import evolve
@@ -44,9 +41,6 @@ The columns of :func:`findings`, as Spark's DDL; :class:`~safeconsumer.audit.rep
 says what they mean.
 """
 
-# The modules that judging needs in an executor, besides msgspec and pyarrow.
-_SHIPPED = ("safeconsumer", "attr", "attrs")
-
 
 def findings(
     spark: Any,  # noqa: ANN401 - pyspark is optional
@@ -64,8 +58,7 @@ def findings(
     the reason in ``unjudged``; then no other row is a clean verdict.
 
     Args:
-        spark: the session; executors need msgspec and pyarrow, and this package or
-            ``safeconsumer.spark.auditing.shipped``.
+        spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
         history: a file of this machine that ``safeconsumer history -o json`` wrote,
@@ -237,33 +230,7 @@ def _ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in columns.items())
 
 
-# ---------------------------------------------------------------- executors
-@contextmanager
-def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
-    """
-    Send this package's code to the executors, so that they need not have it installed.
-
-    The executors have this version first in their path, for as long as the session
-    lasts; they need msgspec and pyarrow. Those of a local session have it anyway.
-    """
-    if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder, "safeconsumer-judge.zip")
-        archive_judge(archive)
-        spark.sparkContext.addPyFile(str(archive))
-        yield
-
-
-def archive_judge(path: Path) -> None:
-    """Write a zip of what judging needs in an executor, besides msgspec and pyarrow."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in _SHIPPED:
-            root = Path(str(import_module(name).__file__)).parent
-            for module in sorted(root.rglob("*.py")):
-                file.write(module, Path(name, module.relative_to(root)))
-
+# ---------------------------------------------------------------- errors
 
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _MISSING_SYSTEM = re.compile(
@@ -299,8 +266,8 @@ def _said(named: str, text: str) -> Exception:
     if module is not None:
         return SparkSetupError(
             f"an executor has no {module[1]}: install it where executors find it, or "
-            "send it along (safeconsumer.spark.auditing.shipped sends everything but "
-            f"msgspec and pyarrow; --archives). {_PYTHON}"
+            "send an environment along that has safeconsumer[audit] and pyarrow "
+            f"(--archives). {_PYTHON}"
         )
     versions = _OTHER_PYTHON.search(text)
     if versions is not None:

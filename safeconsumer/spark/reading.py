@@ -46,9 +46,6 @@ _FIELDS: Mapping[str, str] = {
     "done": "array<bigint>",
     "before": "bigint",
     "records": "map<string,array<bigint>>",
-    "kind": "string",
-    "targets": "array<string>",
-    "seconds": "double",
 }
 
 _OF_EACH = {"n": "bigint", "at": "timestamp", "e": "string"}
@@ -69,14 +66,9 @@ SCHEMA = ", ".join(
 The columns of :func:`journals`, as Spark's DDL.
 """
 
-# A first line, as its beginning tells, and an entry that names another group.
+# A first line, as its beginning tells.
 _IS_HEAD = r"""text rlike '^\\s*\\{\\s*"journal"'"""
-_IS_GROUP = r"""text rlike '"e":\\s*"group"'"""
-_OF_HEAD = "member string, `group` string, at double, began double"
-_CHANGE = (
-    "struct(cast(get_json_object({0}, '$.n') as bigint) as n, "
-    "get_json_object({0}, '$.group') as `group`)"
-)
+_OF_HEAD = "member string, `group` string"
 
 
 def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: ANN401 - pyspark is optional
@@ -105,8 +97,6 @@ def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: 
         texts.selectExpr(
             "file",
             f"from_json(texts[0], '{_OF_HEAD}') as head",
-            f"transform(filter(texts, text -> {_IS_GROUP}), "
-            f"text -> {_CHANGE.format('text')}) as changes",
             "explode(texts) as text",
         )
     )
@@ -119,13 +109,12 @@ def _entries(texts: Frame) -> Frame:
         for name, kind in kinds.items()
     )
     found = texts.selectExpr(
-        "file", "head", "changes", f"from_json(text, '{schema}') as entry"
+        "file", "head", f"from_json(text, '{schema}') as entry"
     ).where("entry.n is not null and entry.e is not null")
-    earlier = "array_sort(filter(changes, one -> one.n <= entry.n))"
     return found.selectExpr(
         "file",
         "head.member as member",
-        f"coalesce(try_element_at({earlier}, -1).`group`, head.`group`) as `group`",
+        "head.`group` as `group`",
         *(_column(name, kinds[name]) for name in _OF_EACH),
         "regexp_extract(entry.tp, '^(.*):[0-9]+$', 1) as topic",
         "cast(nullif(regexp_extract(entry.tp, ':([0-9]+)$', 1), '') as int) as partition",
@@ -145,8 +134,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     Return the lines of journals, with what their entries need to be read alone.
 
     Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which order
-    a file's lines; ``text``; ``head``, that of the file; and ``changes`` of its process's
-    group.
+    a file's lines; ``text``; and ``head``, that of the file.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -161,22 +149,11 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
         "value as text",
     )
     heads = (
-        texts.where(f"{_IS_HEAD} or {_IS_GROUP}")
+        texts.where(_IS_HEAD)
         .repartition(1)  # they are few
         .groupBy("file")
-        .agg(
-            functions.expr("min(struct(block, line, text)).text as head"),
-            functions.expr(
-                f"collect_list(if({_IS_GROUP}, {_CHANGE.format('text')}, null)) as own"
-            ),
-        )
-        .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head", "own")
-        .selectExpr(
-            "file",
-            "head",
-            "flatten(collect_list(own) over (partition by head.member, head.`group`, "
-            "coalesce(head.began, head.at))) as changes",
-        )
+        .agg(functions.expr("min(struct(block, line, text)).text as head"))
+        .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head")
     )
     return texts.join(functions.broadcast(heads), "file", "left")
 

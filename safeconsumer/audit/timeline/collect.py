@@ -6,32 +6,20 @@ the judge's own state after each entry, so that timeline and verdict cannot disa
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.checker import Checker
-from safeconsumer.audit.entries import Call, Deliver, Entry, Heal, Id, Other, Ownership
-from safeconsumer.audit.entries import Fault as FaultEntry
+from safeconsumer.audit.entries import Call, Deliver, Entry, Other, Ownership
 from safeconsumer.audit.findings import Address, Finding
 from safeconsumer.audit.holding import Change, Placed
 from safeconsumer.audit.members import Member
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.results import Result, Settings
 from safeconsumer.audit.stream import Source
-from safeconsumer.audit.timeline.data import (
-    Fault,
-    Held,
-    Lane,
-    Level,
-    Owned,
-    Process,
-    Run,
-    Timeline,
-)
+from safeconsumer.audit.timeline.data import Held, Lane, Run, Time, Timeline
 from safeconsumer.audit.tracks import Track
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.format import tp_text
@@ -47,15 +35,14 @@ class Part:
 
     Attributes:
         groups: these; none means all.
-        topics: these; none means all.
-        partitions: these, too; none means all.
+        partitions: these, by topic and number, or all of a topic where the number is
+            None; none means all.
         start: seconds after the first entry.
         end: the same; None means to the last one.
     """
 
     groups: frozenset[str] = frozenset()
-    topics: frozenset[str] = frozenset()
-    partitions: frozenset[tuple[str, int]] = frozenset()
+    partitions: frozenset[tuple[str, int | None]] = frozenset()
     start: float = 0.0
     end: float | None = None
 
@@ -63,38 +50,21 @@ class Part:
         """Return whether a partition of a group is wanted."""
         if self.groups and case.group not in self.groups:
             return False
-        if not self.topics and not self.partitions:
-            return True
-        return case.topic in self.topics or (
-            (case.topic, case.partition) in self.partitions
-        )
+        names = {(case.topic, None), case.tp}
+        return not self.partitions or bool(self.partitions & names)
 
     def unknown(self, cases: Iterable[Address]) -> list[str]:
         """Return which of its names are not those of a case."""
-        groups, topics, partitions = (
-            set(self.groups),
-            set(self.topics),
-            set(self.partitions),
-        )
-        for one in cases:
-            groups.discard(one.group or "")
-            topics.discard(one.topic)
-            partitions.discard((one.topic, one.partition))
+        known = list(cases)
+        groups = self.groups - {one.group for one in known}
+        names = {(one.topic, None) for one in known} | {one.tp for one in known}
         return [
             *(f"the group {one}" for one in sorted(groups)),
-            *(f"the topic {one}" for one in sorted(topics)),
-            *map(tp_text, sorted(partitions)),
+            *(
+                f"the topic {topic}" if number is None else tp_text((topic, number))
+                for topic, number in sorted(self.partitions - names, key=str)
+            ),
         ]
-
-
-def _level_of(placed: Placed) -> Level:
-    if placed.is_remote:
-        return Level.GROUP
-    if placed.scope == "@all":
-        return Level.CONSUMER
-    if is_partition(placed.scope):
-        return Level.PARTITION
-    return Level.PATTERN if placed.scope.startswith("re:") else Level.TOPIC
 
 
 @define(kw_only=True, eq=False)
@@ -120,7 +90,6 @@ class _Seen:
                         member=self.member.name,
                         scope=one.scope,
                         owner=one.owner,
-                        level=_level_of(one),
                         start=start,
                         end=end,
                     )
@@ -137,7 +106,6 @@ class Collector:
     def __init__(self, settings: Settings) -> None:
         self._checker = Checker(settings, watch=self)
         self._seen: dict[Member, _Seen] = {}
-        self._faults: dict[tuple[str, Id], Fault] = {}
 
     def read(self, journal: Source) -> None:
         """
@@ -152,20 +120,10 @@ class Collector:
         """See an entry that the judge followed; the judge calls it."""
         seen = self._of(member)
         seen.start, seen.end = min(seen.start, entry.at), max(seen.end, entry.at)
-        match entry:
-            case Deliver():
-                seen.runs.setdefault(entry.tp, []).append(entry)
-            case Call() | Ownership():
-                seen.is_consumer = True
-            case FaultEntry():
-                self._faults[member.name, entry.id] = Fault(
-                    kind=entry.kind,
-                    targets=tuple(entry.targets),
-                    start=entry.at,
-                    end=entry.at + max(0.0, entry.seconds),
-                )
-            case Heal() if (key := (member.name, entry.id)) in self._faults:
-                self._faults[key] = evolve(self._faults[key], end=entry.at)
+        if isinstance(entry, Deliver):
+            seen.runs.setdefault(entry.tp, []).append(entry)
+        if isinstance(entry, Call | Deliver | Ownership):
+            seen.is_consumer = True
 
     def holds(self, member: Member, change: Change) -> None:
         """See holds that were placed or ended; the judge calls it."""
@@ -185,38 +143,29 @@ class Collector:
         origin, until = self._moments()
         window = _window(origin, until, part)
         results = self._checker.results()
-        if unknown := part.unknown(results):
-            known = _named(results)
-            message = f"no journal names {', '.join(unknown)}; they name {known}"
-            raise JournalError(message)
-        chosen = [case for case in sorted(results, key=_order) if part.covers(case)]
-        if not chosen:
-            message = (
-                f"no such partition in such a group; journals name {_named(results)}"
-            )
+        chosen = [case for case in sorted(results) if part.covers(case)]
+        unknown = part.unknown(results)
+        if unknown or not chosen:
+            what = ", ".join(unknown) or "such a partition of such a group"
+            message = f"no journal names {what}; they name {_named(results)}"
             raise JournalError(message)
         lanes = [self._lane(results[case], window) for case in chosen]
         found = sum(1 for one in results.values() for _ in one.every)
         groups = {case.group for case in chosen}
         members = [
-            Process(
-                group=one.member.group,
-                name=one.member.name,
-                start=one.start,
-                end=one.end,
-            )
+            Time(member=one.member.name, start=one.start, end=one.end)
             for one in self._seen.values()
             if one.is_consumer and one.member.group in groups
         ]
+        members.sort(key=lambda one: (one.start, one.member))
         return Timeline(
             start=window.start,
             end=window.end,
-            origin=origin,
-            until=until,
             lanes=lanes,
-            members=window.clipped(sorted(members, key=_by_name)),
-            faults=window.clipped(self._faults.values()),
-            left_out=len(results) - len(chosen),
+            members=window.clipped(members),
+            is_whole=len(chosen) == len(results)
+            and window.start <= origin
+            and until <= window.end,
             elsewhere=found - sum(len(lane.findings) for lane in lanes),
         )
 
@@ -246,8 +195,11 @@ class Collector:
         return Lane(
             case=case,
             owned=window.clipped(
-                Owned(
-                    member=one.member, start=one.at, end=one.over, is_lost=one.was_lost
+                Time(
+                    member=one.member,
+                    start=one.at,
+                    end=one.over,
+                    is_lost=one.was_lost and one.over <= window.end,
                 )
                 for one in sorted(epochs, key=lambda one: one.at)
             ),
@@ -256,9 +208,9 @@ class Collector:
                 Run(
                     at=run.at,
                     count=run.count,
+                    wrong=run.count if is_wrong(track.member, run) else 0,
                     first=run.first,
                     last=run.last,
-                    is_wrong=is_wrong(track.member, run),
                 )
                 for seen, track in tracks
                 for run in seen.runs.get(tp_text(case.tp), ())
@@ -279,7 +231,6 @@ def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Held]:
                     member=epoch.member,
                     scope=bounds.span.scope,
                     owner=bounds.span.holder,
-                    level=Level.GROUP,
                     start=start,
                     end=end,
                 )
@@ -315,20 +266,8 @@ def _merged(held: Iterable[Held]) -> list[Held]:
     return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
 
 
-def _order(case: Address) -> tuple[str, str, int]:
-    return case.group or "", case.topic, case.partition
-
-
-def _by_name(one: Process) -> list[str | int]:
-    # Natural order, with text and numbers by turns: m2 comes before m10.
-    parts = re.split("([0-9]{1,9})", one.name)
-    return [one.group, *(int(part) if n % 2 else part for n, part in enumerate(parts))]
-
-
 def _named(cases: Iterable[Address]) -> str:
-    names = sorted(
-        f"{tp_text((one.topic, one.partition))} of group {one.group}" for one in cases
-    )
+    names = sorted(f"{tp_text(one.tp)} of group {one.group}" for one in cases)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""  # noqa: PLR2004 - as many as fit
     return (", ".join(names[:5]) or "none") + more
 
@@ -346,7 +285,7 @@ def _window(origin: float, until: float, part: Part) -> "_Window":
     return _Window(start, max(end, start + 0.001))
 
 
-_Spanned = TypeVar("_Spanned", Held, Owned, Fault, Process)
+_Spanned = TypeVar("_Spanned", Held, Time)
 _Dated = TypeVar("_Dated", Run, Finding)
 
 
@@ -367,8 +306,11 @@ class _Window:
 
     def inside(self, dated: Iterable[_Dated]) -> list[_Dated]:
         """Return what is in the window, or has no moment, in the order of time."""
-        found = [one for one in dated if one.at is None or self._has(one.at)]
-        return sorted(found, key=lambda one: one.at or 0.0)
-
-    def _has(self, at: float) -> bool:
-        return self.start <= at <= self.end
+        return sorted(
+            (
+                one
+                for one in dated
+                if one.at is None or self.start <= one.at <= self.end
+            ),
+            key=lambda one: one.at or 0.0,
+        )

@@ -2,21 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 
 from attrs import field, frozen
 
 from safeconsumer.audit.findings import Address, Finding
-
-
-class Level(Enum):
-    """The level at which a hold was placed; the value names it for people."""
-
-    PARTITION = "partition"
-    TOPIC = "topic"
-    PATTERN = "pattern"
-    CONSUMER = "consumer"
-    GROUP = "group"
 
 
 @frozen(kw_only=True)
@@ -26,14 +15,13 @@ class Held:
     member: str
     scope: str
     owner: str
-    level: Level
     start: float
     end: float
 
 
 @frozen(kw_only=True)
-class Owned:
-    """One ownership of one partition."""
+class Time:
+    """A time of one member: an ownership of a partition, or the life of its process."""
 
     member: str
     start: float
@@ -43,34 +31,13 @@ class Owned:
 
 @frozen(kw_only=True)
 class Run:
-    """Records delivered at once; ``is_wrong`` if they were held, by A1 or by G2."""
-
-    at: float
-    count: int
-    first: int
-    last: int
-    is_wrong: bool = False
-
-
-@frozen(kw_only=True)
-class Fault:
-    """A fault that a test caused in the fleet."""
-
-    kind: str
-    targets: tuple[str, ...]
-    start: float
-    end: float
-
-
-@frozen(kw_only=True)
-class Bar:
     """
-    The records of one partition in one column of the timeline.
+    Records that were delivered at once, or within one column of the picture.
 
     Attributes:
-        at: the middle of the column.
+        at: when they were, or the middle of the column.
         count: how many were delivered.
-        wrong: how many of them were delivered while held.
+        wrong: how many of them were delivered while held, by A1 or by G2.
         first: the lowest offset.
         last: the highest offset.
     """
@@ -87,7 +54,7 @@ class Lane:
     """One partition in one group; ``unjudged`` has checks and why they were not judged."""
 
     case: Address
-    owned: Sequence[Owned]
+    owned: Sequence[Time]
     held: Sequence[Held]
     runs: Sequence[Run]
     findings: Sequence[Finding]
@@ -103,17 +70,17 @@ class Lane:
         """How often each promise was broken."""
         return dict(sorted(Counter(one.check for one in self.findings).items()))
 
-    def bars(self, start: float, width: float, columns: int) -> list[Bar]:
+    def bars(self, start: float, width: float, columns: int) -> list[Run]:
         """Return the records, counted in columns; empty columns are left out."""
         found: dict[int, list[Run]] = {}
         for run in self.runs:
             column = min(columns - 1, int((run.at - start) / width))
             found.setdefault(column, []).append(run)
         return [
-            Bar(
+            Run(
                 at=start + (column + 0.5) * width,
                 count=sum(run.count for run in own),
-                wrong=sum(run.count for run in own if run.is_wrong),
+                wrong=sum(run.wrong for run in own),
                 first=min(run.first for run in own),
                 last=max(run.last for run in own),
             )
@@ -137,16 +104,6 @@ class Lane:
 
 
 @frozen(kw_only=True)
-class Process:
-    """The process of a member: its group, its name, its first and its last entry."""
-
-    group: str
-    name: str
-    start: float
-    end: float
-
-
-@frozen(kw_only=True)
 class Timeline:
     """
     Everything that is shown; times are seconds since the epoch.
@@ -154,23 +111,17 @@ class Timeline:
     Attributes:
         start: its begin.
         end: its end.
-        origin: the time of the first entry of all journals.
-        until: the time of the last entry.
         lanes: the lanes of partitions, by group and topic.
-        members: the processes of members.
-        faults: the faults that a test caused.
-        left_out: how many partitions were not asked for.
-        elsewhere: how many violations are outside the part that was asked for.
+        members: the processes of members, from their first entries to their last ones.
+        is_whole: whether everything in the journals is shown.
+        elsewhere: how many violations are outside the part that is shown.
     """
 
     start: float
     end: float
-    origin: float
-    until: float
     lanes: Sequence[Lane]
-    members: Sequence[Process]
-    faults: Sequence[Fault]
-    left_out: int = 0
+    members: Sequence[Time]
+    is_whole: bool = True
     elsewhere: int = 0
 
     @property
@@ -187,9 +138,3 @@ class Timeline:
             for check, why in lane.unjudged.items():
                 found.setdefault(check, []).append(why)
         return found
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything in the journals is shown."""
-        in_time = self.start <= self.origin and self.until <= self.end
-        return in_time and not self.left_out

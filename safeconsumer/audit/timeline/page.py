@@ -8,51 +8,46 @@ shown by colour alone.
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
 import vl_convert
 
+from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.timeline import words
-from safeconsumer.audit.timeline.data import Level, Timeline
-from safeconsumer.audit.timeline.layout import (
-    BARS,
-    FOOT,
-    MEMBER,
-    Layout,
-    Row,
-    layout_of,
-)
-from safeconsumer.audit.timeline.words import legal, shortened
+from safeconsumer.audit.timeline.data import Held, Lane, Run, Time, Timeline
 from safeconsumer.errors import JournalError
+from safeconsumer.journal.format import tp_text
 
 _WIDTH, _COLUMNS = 760, 380
-_LEFT, _RIGHT = -8, _WIDTH + 8
 # A PNG has two pixels for each of the picture; its renderer takes no more in a row.
 _SCALE, _MOST_PIXELS = 2, 32_000
-# The width of a character in small letters, as a share of their size.
-_CHARACTER = 0.6
+
+# The heights of what a lane has, from its top to the next lane.
+_FINDINGS, _HOLD, _BARS, _OWNERS, _GAP = 10, 12, 18, 12, 7
+# So many pixels are needed for a text in a box, and from flag to flag of one check.
+_LEAST_TEXT, _FLAG = 14, 28
 
 _INK, _SOFT, _BLUE, _RED, _GREEN = "#24292f", "#57606a", "#0969da", "#c9251b", "#1a7f37"
-_QUIET, _FAULTS = "#f6ecd4", "#8250df"
-_LOOKS = {"good": _GREEN, "bad": _RED, "open": _INK}
-_RECORDS = {"delivered": _BLUE, "delivered while held": _RED}
+_HELD, _QUIET = "#e3b778", "#f6ecd4"
+_VERDICTS = {"\u2713": _GREEN, "\u2717": _RED}
 
 # The colours of members, by turns; their numbers distinguish them.
-_OWNERS = (
+_MEMBERS = (
     *("#d8dee4", "#b6e3ff", "#ffd8b5", "#c9e9c3"),
     *("#e6d3fb", "#f7d6e6", "#e4e2a8", "#c2e6e2"),
 )
 
-# Each level also has dashes of its own: drawn, left out, ...
-_LEVELS: dict[Level, tuple[str, list[float]]] = {
-    Level.PARTITION: ("#0072b2", [1, 0]),
-    Level.TOPIC: ("#008060", [11, 2]),
-    Level.PATTERN: ("#b5508c", [2, 2]),
-    Level.CONSUMER: ("#c77700", [9, 2, 2, 2]),
-    Level.GROUP: ("#5c3d26", [5, 3]),
-}
+# Characters that XML 1.0 cannot have, and lone surrogates, which UTF-8 cannot have.
+_ILLEGAL = re.compile("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# A text is cut to the width of its box, as it is now that the page is zoomed.
+_WIDTH_NOW = "max(1, scale('x', datum.end) - scale('x', datum.start) - 4)"
+
+# A flag at the right edge stands before its moment.
+_INWARD = f"scale('x', datum.start) > {_WIDTH - _FLAG} ? 'right' : 'left'"
 
 # Its own scripts may run, which make functions; nothing may be loaded.
 _POLICY = (
@@ -60,15 +55,10 @@ _POLICY = (
     "style-src 'unsafe-inline'; img-src data:"
 )
 
-Layer = dict[str, Any]
-Values = list[dict[str, Any]]
-
-_Y: Layer = {"field": "top", "type": "quantitative", "axis": None}
+Fields = dict[str, Any]
 
 
-def drawn(
-    timeline: Timeline, kind: str, title: str | None = None, trouble: str = ""
-) -> bytes:
+def drawn(timeline: Timeline, kind: str, trouble: str = "") -> bytes:
     """
     Return a timeline as ``svg``, ``png`` or ``html``.
 
@@ -77,38 +67,42 @@ def drawn(
     Args:
         timeline: what is shown.
         kind: the kind of file.
-        title: replaces the default title.
         trouble: why it is not complete, if it is not.
 
     Raises:
         JournalError: it has more lanes than a PNG can hold.
     """
-    title, layout = legal(title or words.title_of(timeline)), layout_of(timeline)
-    if kind == "png" and layout.height * _SCALE > _MOST_PIXELS:
+    picture = Picture(timeline)
+    if kind == "png" and picture.height * _SCALE > _MOST_PIXELS:
         message = (
-            f"a PNG of {layout.height * _SCALE:,.0f} lines is too tall: choose "
+            f"a PNG of {picture.height * _SCALE:,.0f} lines is too tall: choose "
             "partitions or topics, or draw an SVG"
         )
         raise JournalError(message)
-    spec = _Drawing(timeline, layout).spec(title, legal(trouble))
+    spec = _spec(timeline, picture, trouble)
     if kind == "png":
         return bytes(vl_convert.vegalite_to_png(spec, scale=_SCALE))
     if kind == "svg":
-        return _titled(str(vl_convert.vegalite_to_svg(spec)), title, spec).encode()
-    return _page(spec, title).encode()
+        return _described(str(vl_convert.vegalite_to_svg(spec)), spec).encode()
+    return _page(spec).encode()
 
 
-def _titled(svg: str, title: str, spec: Layer) -> str:
+def legal(text: str) -> str:
+    """Return a text without the characters that XML or UTF-8 cannot have."""
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def _described(svg: str, spec: Fields) -> str:
     # For those who do not see it.
     head, rest = svg.split(">", 1)
     about = (
-        f'<title id="title">{escape(title)}</title>'
+        f'<title id="title">{escape(spec["title"]["text"][0])}</title>'
         f'<desc id="desc">{escape(spec["description"])}</desc>'
     )
     return f'{head} role="img" aria-labelledby="title desc">{about}{rest}'
 
 
-def _page(spec: Layer, title: str) -> str:
+def _page(spec: Fields) -> str:
     zoom = {"type": "interval", "encodings": ["x"]}
     spec["layer"][0]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
     # A name must not end the script that it stands in.
@@ -117,7 +111,7 @@ def _page(spec: Layer, title: str) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(title)}</title></head><body>"
+        f"<title>{escape(spec['title']['text'][0])}</title></head><body>"
         f'<main id="timeline" role="img" aria-label="{escape(spec["description"])}">'
         f"</main><script>{library}</script>"
         f'<script>vegaEmbed("#timeline", {data}, {{renderer: "svg", actions: false, '
@@ -125,279 +119,201 @@ def _page(spec: Layer, title: str) -> str:
     )
 
 
-class _Drawing:
-    """One timeline: its layers, from the ground up."""
+class Picture:
+    """
+    The marks of a timeline, with their places in pixels from the top.
 
-    def __init__(self, timeline: Timeline, layout: Layout) -> None:
-        self._timeline = timeline
-        self._layout = layout
-        self._numbers = {one.name: n for n, one in enumerate(timeline.members, 1)}
-        self._pixel = (timeline.end - timeline.start) / _WIDTH
-        self._column = (timeline.end - timeline.start) / _COLUMNS
+    Args:
+        timeline: what is shown.
 
-    def spec(self, title: str, trouble: str) -> Layer:
-        verdict, look = words.verdict_of(self._timeline, trouble)
-        notes = words.notes_on(self._timeline, self._column)
-        layers = [one for one in self._layers() if one["data"]["values"]]
-        start, end = self._timeline.start * 1000, self._timeline.end * 1000
-        first = layers[0]["encoding"]  # all layers share its scales
-        first["x"]["scale"] |= {"domainMin": start, "domainMax": end, "nice": False}
-        height = {"domain": [0, self._layout.height], "reverse": True, "nice": False}
-        first["y"] = _Y | {"scale": height}
-        return {
-            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-            "description": legal(words.description_of(self._timeline, trouble)),
-            "background": "#ffffff",
-            "title": {
-                "text": [title, verdict],
-                "color": _LOOKS[look],
-                "subtitle": [words.summary_of(self._timeline), *map(legal, notes)],
-                "subtitleColor": _SOFT,
-                "anchor": "start",
-                "frame": "bounds",
-                "offset": 12,
-            },
-            "width": _WIDTH,
-            "height": self._layout.height,
-            "layer": layers,
-            "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
-            "config": {
-                "view": {"stroke": None},
-                "mark": {"aria": False},
-                "text": {"fontSize": 11, "font": "sans-serif"},
-                "legend": {"orient": "top", "direction": "horizontal"},
-            },
-        }
+    Attributes:
+        marks: what is drawn, by ``kind``: a ``box``, perhaps with a ``text`` in it; a
+            ``flag``, which is a text at a moment; a ``name`` at the left; a ``count``
+            at the right.
+        height: the height of it all.
+    """
 
-    def _layers(self) -> Iterator[Layer]:
-        ends = self._timeline.start, self._timeline.end
-        whole = self._span(*ends, 0.0, self._layout.height, color="transparent")
-        yield self._boxes([whole, *self._shades(), *self._faults()])
-        yield self._boxes([*self._owners(), *self._members()])
-        yield self._text(self._owner_numbers(), fontSize=8, fontWeight="bold")
-        yield self._holds()
-        yield self._text(self._hold_names(), fontSize=7)
-        yield self._bars()
-        yield self._text(self._ends(), color=_RED, fontSize=8, align="right")
-        yield self._text(self._findings(), color=_RED, fontWeight="bold", dx=6)
-        yield self._beside(self._names(), _LEFT, align="right")
-        yield self._beside(self._headings(), -100, fontWeight="bold")
-        yield self._beside(self._counts(), _RIGHT, color=_SOFT)
-        yield self._beside(self._broken(), _RIGHT, color=_RED)
+    def __init__(self, timeline: Timeline) -> None:
+        self.marks: list[Fields] = []
+        self.height = 0
+        seconds = timeline.end - timeline.start
+        self._pixel, self._width = seconds / _WIDTH, seconds / _COLUMNS
+        self._numbers = {one.member: n for n, one in enumerate(timeline.members, 1)}
+        is_mixed = len({lane.case.group for lane in timeline.lanes}) > 1
+        bars = [
+            one.bars(timeline.start, self._width, _COLUMNS) for one in timeline.lanes
+        ]
+        most = max((bar.count for own in bars for bar in own), default=1)
+        for lane, own in zip(timeline.lanes, bars, strict=True):
+            base = self._held(lane)
+            self._delivered(own, base, math.log1p(most))
+            self._owned(lane.owned, base)
+            of = f" of {lane.case.group}" if is_mixed else ""
+            self._mark("name", base - 5, text=f"{tp_text(lane.case.tp)}{of}")
+            color = _RED if lane.violations else _SOFT
+            counts = words.lane_in_words(lane)
+            self._mark("count", base - 5, text=counts, color=color)
+            self.height = base + _OWNERS + _GAP
+        for one in timeline.members:
+            name = f"{self._numbers[one.member]}  {one.member}"
+            self._mark("name", self.height + 6, text=name)
+            self._of_member(one, self.height, one.member)
+            self.height += _OWNERS
 
-    # ------------------------------------------------------------ kinds of layers
+    def _held(self, lane: Lane) -> int:
+        # Returns where deliveries stand: below what was found, and the holds.
+        rows = _rows(lane.held)
+        first = self.height + _FINDINGS
+        base = first + _HOLD * len({*rows}) + _BARS
+        for start, end in lane.shade():
+            self._box(start, end, first, base - first, color=_QUIET, hint="held")
+        for one, row in zip(lane.held, rows, strict=True):
+            hint, text = words.hold_in_words(one), f"{one.scope} by {one.owner}"
+            looks = {"color": _HELD, "hint": hint, "text": text}
+            self._box(one.start, one.end, first + _HOLD * row, _HOLD - 1, **looks)
+        for found in _apart(lane.findings, _FLAG * self._pixel):
+            at, text = found.at or 0.0, f"\u25be {found.check}"
+            self._flag(at, first - 5, text, found.evidence)
+        return base
 
-    def _x(self) -> Layer:
-        axis: Layer = {"orient": "top", "title": None, "domain": False, "tickCount": 8}
-        seconds = self._timeline.end - self._timeline.start
-        if seconds <= 86_400:  # noqa: PLR2004 - a day; of more, Vega chooses
-            axis["format"] = "%H:%M:%S" if seconds > 10 else "%H:%M:%S.%L"  # noqa: PLR2004 - ticks of a second
-        scale = {"type": "utc"}
-        return {"field": "start", "type": "temporal", "scale": scale, "axis": axis}
+    def _delivered(self, bars: Sequence[Run], base: int, most: float) -> None:
+        for bar in bars:
+            hint = words.bar_in_words(bar)
+            start, end = bar.at - self._width / 2, bar.at + self._width / 2
+            for count, color in ((bar.count, _BLUE), (bar.wrong, _RED)):
+                height = 3 + (_BARS - 4) * math.log1p(count) / most
+                if count:
+                    top = base - height
+                    self._box(start, end, top, height, color=color, hint=hint)
 
-    def _layer(self, values: Values, mark: Layer, encoding: Layer) -> Layer:
-        hint = {"tooltip": {"field": "hint", "type": "nominal"}}
-        return {
-            "data": {"values": values},
-            "mark": {"clip": True, **mark},
-            "encoding": {"x": self._x(), "y": _Y, **encoding, **hint},
-        }
+    def _owned(self, owned: Sequence[Time], base: int) -> None:
+        for one in owned:
+            hint = f"owned by {one.member}{', lost' * one.is_lost}"
+            self._of_member(one, base + 1, hint)
+            if one.is_lost:
+                self._flag(one.end, base + 6, "\u2715", f"lost by {one.member}")
 
-    def _boxes(self, values: Values) -> Layer:
-        ends = {"x2": {"field": "end"}, "y2": {"field": "foot"}}
-        color = {"color": {"field": "color", "scale": None}}
-        return self._layer(values, {"type": "rect"}, ends | color)
+    def _of_member(self, time: Time, top: int, hint: str) -> None:
+        number = self._numbers.get(time.member, 0)
+        color = _MEMBERS[number % len(_MEMBERS)]
+        looks = {"color": color, "hint": hint, "text": str(number or "?")}
+        self._box(time.start, time.end, top, _OWNERS - 2, **looks)
 
-    def _text(self, values: Values, **how: object) -> Layer:
-        mark = {"type": "text", "align": "left", "baseline": "middle", **how}
-        return self._layer(values, mark, {"text": {"field": "text", "type": "nominal"}})
-
-    def _beside(
-        self, found: Iterable[tuple[str, float]], x: int, **how: object
-    ) -> Layer:
-        values: Values = [{"top": y, "text": legal(text)} for text, y in found]
-        layer = self._text(values, clip=False, **how)
-        layer["encoding"]["x"] = {"value": x}
-        return layer
-
-    def _holds(self) -> Layer:
-        values = self._held()
-        shown = {one["level"] for one in values}
-        levels = {k.value: look for k, look in _LEVELS.items() if k.value in shown}
-        own = {"field": "level", "type": "nominal", "title": "held by a pause of"}
-        colors = [color for color, _ in levels.values()]
-        dashes = [dash for _, dash in levels.values()]
-        encoding = {
-            "x2": {"field": "end"},
-            "color": {**own, "scale": {"domain": [*levels], "range": colors}},
-            "strokeDash": {**own, "scale": {"domain": [*levels], "range": dashes}},
-        }
-        return self._layer(values, {"type": "rule", "size": 4}, encoding)
-
-    def _bars(self) -> Layer:
-        scale = {"domain": [*_RECORDS], "range": [*_RECORDS.values()]}
-        color = {"field": "kind", "title": "records", "scale": scale}
-        return self._layer(
-            self._delivered(),
-            {"type": "rule", "size": 2},
-            {"y2": {"field": "foot"}, "color": color},
-        )
-
-    # ------------------------------------------------------------ values
-
-    def _value(self, at: float, top: float, hint: str = "", **more: object) -> Layer:
-        return {"start": at * 1000, "top": top, "hint": legal(hint), **more}
-
-    def _span(
+    def _box(
         self,
         start: float,
         end: float,
         top: float,
-        foot: float,
-        hint: str = "",
-        **more: object,
-    ) -> Layer:
+        height: float,
+        **looks: str,
+    ) -> None:
         # One without duration is a hair wide.
-        last = max(end, start + self._pixel / 2) * 1000
-        return self._value(start, top, hint, end=last, foot=foot, **more)
+        end = max(end, start + self._pixel / 2)
+        if end - start < _LEAST_TEXT * self._pixel:
+            looks.pop("text", None)
+        places = {"start": start * 1000, "end": end * 1000, "foot": top + height}
+        self._mark("box", top, **places, **looks)
 
-    def _fits(self, text: str, start: float, end: float, size: float) -> bool:
-        return len(text) * _CHARACTER * size <= (end - start) / self._pixel
+    def _flag(self, at: float, top: float, text: str, hint: str) -> None:
+        self._mark("flag", top, start=at * 1000, text=text, hint=hint)
 
-    def _shades(self) -> Values:
-        return [
-            self._span(start, end, row.top + 2, row.base, "held", color=_QUIET)
-            for row in self._layout.rows
-            for start, end in row.lane.shade()
-        ]
-
-    def _faults(self) -> Values:
-        return [
-            self._span(
-                *(one.start, one.end, y - 4.5, y + 4.5),
-                f"{one.kind} of {', '.join(one.targets)}",
-                color=_FAULTS,
-            )
-            for one, y in self._layout.faults
-        ]
-
-    def _owners(self) -> Values:
-        return [
-            self._span(
-                *(one.start, one.end, row.base + 1, row.base + FOOT - 1),
-                f"owned by {one.member}{', lost' * one.is_lost}",
-                color=self._color(one.member),
-            )
-            for row in self._layout.rows
-            for one in row.lane.owned
-        ]
-
-    def _members(self) -> Values:
-        half = MEMBER / 2 - 3
-        return [
-            self._span(
-                *(one.start, one.end, y - half, y + half),
-                one.name,
-                color=self._color(one.name),
-            )
-            for one, y in self._layout.members
-        ]
-
-    def _number(self, member: str) -> str:
-        return str(self._numbers.get(member, "?"))
-
-    def _color(self, member: str) -> str:
-        return _OWNERS[self._numbers.get(member, 0) % len(_OWNERS)]
-
-    def _owner_numbers(self) -> Values:
-        return [
-            self._value(one.start, row.base + 5.5, text=name)
-            for row in self._layout.rows
-            for one in row.lane.owned
-            if self._fits(name := self._number(one.member), one.start, one.end, 14)
-        ]
-
-    def _ends(self) -> Values:
-        return [
-            self._value(one.end, row.base + 5.5, text="\u2715")
-            for row in self._layout.rows
-            for one in row.lane.owned
-            if one.is_lost
-        ]
-
-    def _held(self) -> Values:
-        return [
-            self._span(
-                *(one.start, one.end, y, y),
-                words.hold_in_words(one),
-                level=one.level.value,
-            )
-            for row in self._layout.rows
-            for one, y in row.held
-        ]
-
-    def _hold_names(self) -> Values:
-        return [
-            self._value(one.start, y - 5, text=legal(owner))
-            for row in self._layout.rows
-            for one, y in row.held
-            if self._fits(owner := shortened(one.owner, 24), one.start, one.end, 7)
-        ]
-
-    def _delivered(self) -> Values:
-        bars = [
-            (bar, row.base)
-            for row in self._layout.rows
-            for bar in row.lane.bars(self._timeline.start, self._column, _COLUMNS)
-        ]
-        most = math.log1p(max((bar.count for bar, _ in bars), default=1))
-        return [
-            self._value(
-                *(bar.at, base - 3 - (BARS - 4) * math.log1p(count) / most),
-                words.bar_in_words(bar),
-                foot=base,
-                kind=kind,
-            )
-            for bar, base in bars
-            for kind, count in zip(_RECORDS, (bar.count, bar.wrong), strict=True)
-            if count
-        ]
-
-    def _findings(self) -> Values:
-        return [
-            self._value(one.at, row.top + 4, one.evidence, text=f"\u25be {one.check}")
-            for row in self._layout.rows
-            for one in _first_of_each(row, self._pixel)
-        ]
-
-    # ------------------------------------------------------------ beside the lanes
-
-    def _names(self) -> Iterator[tuple[str, float]]:
-        for row in self._layout.rows:
-            yield f"partition {row.lane.case.partition}", row.base
-        for one, y in self._layout.members:
-            yield f"{shortened(one.name, 15)}  {self._number(one.name)}", y
-
-    def _headings(self) -> Iterator[tuple[str, float]]:
-        for name, y in self._layout.headings:
-            yield shortened(name, 120), y
-
-    def _counts(self) -> Iterator[tuple[str, float]]:
-        for row in self._layout.rows:
-            yield f"{row.lane.records:,} records", row.base - 5
-            if row.lane.unjudged and not row.lane.violations:
-                yield f"not judged: {', '.join(row.lane.unjudged)}", row.base + 6
-
-    def _broken(self) -> Iterator[tuple[str, float]]:
-        for row in self._layout.rows:
-            if row.lane.violations:
-                yield words.violations_of(row.lane), row.base + 6
+    def _mark(self, kind: str, top: float, **more: str | float) -> None:
+        mark: Fields = {"kind": kind, "top": top, "hint": more.get("text", ""), **more}
+        for name in {"hint", "text"} & mark.keys():
+            mark[name] = legal(mark[name])
+        self.marks.append(mark)
 
 
-def _first_of_each(row: Row, pixel: float) -> Iterator[Any]:
-    # Violations nearer than that share one mark; the lane has their number at its side.
+def _apart(findings: Iterable[Finding], least: float) -> Iterator[Finding]:
+    # Those of a check that are nearer share one flag; the lane has their number.
     last: dict[str, float] = {}
-    for one in sorted(row.lane.findings, key=lambda one: one.at or 0.0):
-        if one.at is not None and one.at - last.get(one.check, -math.inf) > 22 * pixel:
+    for one in findings:
+        if one.at is not None and one.at - last.get(one.check, -math.inf) > least:
             last[one.check] = one.at
             yield one
+
+
+def _rows(held: Iterable[Held]) -> list[int]:
+    # Each goes into the first free row; they come in the order of their starts.
+    ends: list[float] = []
+    rows: list[int] = []
+    for one in held:
+        free = next((n for n, last in enumerate(ends) if last <= one.start), len(ends))
+        ends[free : free + 1] = [one.end]
+        rows.append(free)
+    return rows
+
+
+def _spec(timeline: Timeline, picture: Picture, trouble: str) -> Fields:
+    title, verdict = words.title_of(timeline), words.verdict_of(timeline, trouble)
+    summary = words.summary_of(timeline)
+    notes = words.notes_on(timeline, (timeline.end - timeline.start) / _COLUMNS)
+    hint = {"field": "hint", "type": "nominal"}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": legal(f"{summary}; {verdict}."),
+        "background": "#ffffff",
+        "title": {
+            "text": [legal(title), legal(verdict)],
+            "color": _VERDICTS.get(verdict[0], _INK),
+            "subtitle": [summary, *map(legal, notes)],
+            "subtitleColor": _SOFT,
+            "anchor": "start",
+            "frame": "bounds",
+            "limit": 1200,
+            "offset": 12,
+        },
+        "width": _WIDTH,
+        "height": picture.height,
+        "data": {"values": picture.marks},
+        "encoding": {"x": _time(timeline), "y": _place(picture), "tooltip": hint},
+        "layer": _layers(),
+        "config": {
+            "view": {"stroke": None, "fill": "#ffffff"},
+            "mark": {"aria": False},
+            "text": {"font": "sans-serif", "baseline": "middle"},
+        },
+    }
+
+
+def _time(timeline: Timeline) -> Fields:
+    axis: Fields = {"orient": "top", "title": None, "domain": False, "tickCount": 8}
+    seconds = timeline.end - timeline.start
+    if seconds <= 86_400:  # noqa: PLR2004 - a day; of more, Vega chooses
+        axis["format"] = "%H:%M:%S" if seconds > 10 else "%H:%M:%S.%L"  # noqa: PLR2004 - ticks of a second
+    ends = {"domainMin": timeline.start * 1000, "domainMax": timeline.end * 1000}
+    scale = {"type": "utc", "nice": False, **ends}
+    return {"field": "start", "type": "temporal", "scale": scale, "axis": axis}
+
+
+def _place(picture: Picture) -> Fields:
+    scale = {"domain": [0, picture.height], "reverse": True, "nice": False}
+    return {"field": "top", "type": "quantitative", "axis": None, "scale": scale}
+
+
+def _layers() -> list[Fields]:
+    color = {"color": {"field": "color", "type": "nominal", "scale": None}}
+    ends = {"x2": {"field": "end"}, "y2": {"field": "foot"}}
+    inside = {"baseline": "top", "dx": 3, "dy": 2, "limit": {"expr": _WIDTH_NOW}}
+    left, right = {"x": {"value": -8}}, {"x": {"value": _WIDTH + 8}}
+    boxes = {
+        "transform": [{"filter": "datum.kind === 'box'"}],
+        "mark": {"type": "rect", "clip": True},
+        "encoding": color | ends,
+    }
+    return [
+        boxes,
+        _texts("box", {}, fontSize=8, color=_INK, clip=True, **inside),
+        _texts("flag", {}, align={"expr": _INWARD}, color=_RED, clip=True),
+        _texts("name", left, align="right", limit=200),
+        _texts("count", color | right),
+    ]
+
+
+def _texts(kind: str, encoding: Fields, **looks: object) -> Fields:
+    which = f"datum.kind === '{kind}' && isValid(datum.text)"
+    return {
+        "transform": [{"filter": which}],
+        "mark": {"type": "text", "align": "left", "fontSize": 11, **looks},
+        "encoding": {"text": {"field": "text", "type": "nominal"}, **encoding},
+    }

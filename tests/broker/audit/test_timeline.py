@@ -48,6 +48,7 @@ def test_members_a_hold_of_their_group_and_a_worker(
     said = "8 partitions, 2 journals, 0 violations"
     assert f"{out}: {said}" in done.stdout
     drawn = out.read_text("utf-8")
-    hold = f"group hold {team.topic} of operator:alice"
-    for text in (hold, f"group {group}", f"group {team.group}", "billing", "worker"):
+    hold = f"hold {team.topic} of operator:alice"
+    lanes = (f"{team.topic}:0 of {one}" for one in (group, team.group))
+    for text in (hold, *lanes, "billing", "worker"):
         assert text in drawn

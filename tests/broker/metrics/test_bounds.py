@@ -4,16 +4,13 @@ import sys
 from types import FrameType
 from typing import Any
 
-import pytest
 from kafka import TopicPartition
 
 from safeconsumer import Worker
-from safeconsumer.metrics import table
 from safeconsumer.worker.settings import Limits
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
-from tests.harness.worker.lab import Lab
 
 RECORDS = 1000
 OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
@@ -48,23 +45,6 @@ def test_a_member_has_few_series_whatever_it_owns(safe: Maker) -> None:
     (less,) = small.keys() - found.keys()
     assert "worker_lag_records" in less  # nothing was fetched of them yet
     assert len(found) < 100
-
-
-@pytest.mark.any_broker
-def test_every_metric_is_there_and_nothing_else(lab: Lab, recording: Any) -> None:  # noqa: ANN401
-    """Of the table's metrics of a consumer and a worker."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: [""]})
-    running = lab.run(recording)
-    running.wait_done(1)
-    running.worker.consumer.pause_all()
-    found = set()
-    for name in values(running.worker):
-        base = name.partition("{")[0]
-        for ending in ("_bucket", "_sum", "_count"):
-            base = base.removesuffix(ending)
-        found.add(base)
-    assert found == {one.name for one in table.of("consumer", "worker")}
 
 
 def test_a_record_costs_nothing(safe: Maker) -> None:

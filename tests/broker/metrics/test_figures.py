@@ -205,15 +205,6 @@ def test_without_kafka_pythons_metrics(safe: Maker) -> None:
     assert values(consumer)["consumer_assigned_partitions"] == 0
 
 
-def test_a_scrape_needs_no_lock_of_the_consumer(safe: Maker) -> None:
-    """It answers while another thread has the ledger's lock and upstream's."""
-    consumer = safe(group_id="g", enable_auto_commit=False)
-    assigned(consumer, A)
-    for source in (consumer, Worker(consumer, print)):
-        found = scraped_while_locked(consumer, source)
-        assert found["consumer_assigned_partitions"] == 1
-
-
 def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, float]:
     found: list[dict[str, float]] = []
     thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
@@ -225,7 +216,11 @@ def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, fl
 
 
 def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
-    """A hold whose time is over counts until the consumer next checks."""
+    """
+    A hold whose time is over counts until the consumer next checks.
+
+    It answers while another thread has the ledger's lock and upstream's.
+    """
     consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
     worker, clock = Worker(consumer, print), Clock()
@@ -233,6 +228,7 @@ def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
     consumer.pause_all(for_=1.0)
     clock.now += 10.0
     found = scraped_while_locked(consumer, worker)
+    assert found["consumer_assigned_partitions"] == 1
     assert found['holds{kind="local"}'] == 1
     assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 0
     consumer.poll(0)

@@ -177,7 +177,7 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
     Without what ran at 2 nobody could tell it from a start under the hold.
     """
     journals.produce(["", ""])
-    writer = JournalWriter(journals.folder, member="worker")
+    writer = JournalWriter(journals.folder, member="worker", group=lab.group)
     consumer = lab.consumer(journal=writer)
     writing, first = writer.write, iter([True])
 

@@ -29,7 +29,7 @@ from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Line, check, findings_of, read
 from tests.harness.worker.planted import PLANTS
-from tests.sim.lab import Lab
+from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
 from tests.sim.worker.test_rebalances import how, in_both_ways, settled
@@ -186,7 +186,7 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
     and pauses waits for that lock.
     """
     filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
-    writer, runs = JournalWriter(tmp_path), []
+    writer, runs = JournalWriter(tmp_path, group=GROUP), []
     flush = writer.flush
 
     def flush_unlocked() -> None:
@@ -483,7 +483,7 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(
 def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
     """At a time it is refused; one after the other they are judged as they are."""
     filled(lab, 1, *["slow"] * 10)
-    writer = JournalWriter(tmp_path)
+    writer = JournalWriter(tmp_path, group=GROUP)
     settings: dict[str, Any] = {"journal": writer, "max_poll_records": 2}
     first = Working(lab, Handler(lab, slow=0.5), settings=settings)
     first.done(1)

@@ -10,7 +10,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.sim.lab import Lab
+from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled, in_both, put
 
@@ -216,7 +216,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(
 ) -> None:
     """A full disk for a moment, on the thread that runs handlers; there is but one."""
     lab.topic("t", 1, records=200)
-    writer = JournalWriter(tmp_path)
+    writer = JournalWriter(tmp_path, group=GROUP)
     writing, polling, refused = writer.write, set(), []
 
     def full(event: str, fields: Any) -> None:

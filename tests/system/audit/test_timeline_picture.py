@@ -16,9 +16,7 @@ from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.data import Timeline
-from safeconsumer.audit.timeline.layout import layout_of
-from safeconsumer.audit.timeline.page import drawn
-from safeconsumer.audit.timeline.words import description_of
+from safeconsumer.audit.timeline.page import Picture, drawn
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import control_in
@@ -26,8 +24,8 @@ from tests.harness.audit.telling import Read, Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028]]>"
-# No journal has half a character of UTF-16, but a title may.
-TITLE = f"{EVIL}\ud800"
+# No journal has half a character of UTF-16, but the name of a file may.
+TROUBLE = f"{EVIL}\ud800"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -44,9 +42,9 @@ def of_fleet(*fleet: Telling) -> Timeline:
     return story(*(one.journal() for one in fleet), control=control_in(fleet))
 
 
-def svg(timeline: Timeline, title: str | None = None, trouble: str = "") -> ET.Element:
+def svg(timeline: Timeline, trouble: str = "") -> ET.Element:
     # What was drawn a moment ago by this library.
-    return ET.fromstring(drawn(timeline, "svg", title, trouble))  # noqa: S314
+    return ET.fromstring(drawn(timeline, "svg", trouble))  # noqa: S314
 
 
 def texts(root: ET.Element) -> list[str]:
@@ -57,8 +55,15 @@ def texts(root: ET.Element) -> list[str]:
 def test_a_broken_promise_is_seen() -> None:
     """In the verdict, at its moment, and with its number beside the lane."""
     found = texts(svg(of_fleet(*bad.FLEETS["a1"]())))
-    assert any("1 broken promise" in text for text in found)
-    assert {"A1 \u00d71", "\u25be A1"} <= {*found}
+    assert "\u2717 1 broken promise: A1 \u00d71" in found
+    assert {"7 records, A1 \u00d71", "\u25be A1"} <= {*found}
+
+
+def test_a_flag_at_the_last_moment_is_inside_the_picture() -> None:
+    """It was cut off with what lies behind the end, and nobody saw it."""
+    root = svg(of_fleet(*bad.FLEETS["a1"]()))
+    (flag,) = [one for one in root.iter(f"{SVG}text") if one.text == "\u25be A1"]
+    assert flag.get("text-anchor") == "end"
 
 
 def test_a_good_fleet_is_called_good() -> None:
@@ -81,7 +86,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
     said = "\n".join(texts(svg(of_fleet(untold()))))
     assert "\u2713" not in said
     assert "no promise broken, not judged: G2" in said
-    assert "\nnot judged: G2" in said
+    assert "6 records, not judged: G2" in said
     assert (
         "Not judged: G2 on 1 partition, for members read that operator:eve held" in said
     )
@@ -92,7 +97,7 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     (told,) = bad.FLEETS["a1"]()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
-    for part in (Part(topics=frozenset({"other"})), Part(end=0.3)):
+    for part in (Part(partitions=frozenset({("other", None)})), Part(end=0.3)):
         said = texts(svg(story(*fleet, part=part)))
         good = "no promise broken in this part, 1 elsewhere"
         assert any(one.startswith(good) for one in said)
@@ -103,37 +108,38 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """What is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.FLEETS["a1"]())
-    root = svg(timeline, "Stock")
+    root = svg(timeline)
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
-    assert root.findtext(f"{SVG}title") == "Stock"
+    assert root.findtext(f"{SVG}title") == "Deliveries and holds of g"
     said = root.findtext(f"{SVG}desc") or ""
-    assert "1 broken promise. A1: 1." in said
+    assert "1 partition, 1 member" in said
+    assert said.endswith("; \u2717 1 broken promise: A1 \u00d71.")
     page = drawn(timeline, "html").decode()
-    assert f'role="img" aria-label="{description_of(timeline)}"' in page
+    assert f'role="img" aria-label="{said}"' in page
 
 
 def hostile() -> Timeline:
     name = EVIL.replace("\ud800", "")  # which is no JSON
     told = Telling(name, group=name).assigned("orders:0")
     told.then("hold", scope="@all", owner=name).poll("orders:0", 0, 1)
-    timeline = of_fleet(told.then("fault", id=1, kind=name, targets=[name], seconds=1))
+    timeline = of_fleet(told)
     # No journal has a topic of this name; a picture draws it as text all the same.
     evil = Address(EVIL, EVIL, 0)
     return evolve(timeline, lanes=[evolve(one, case=evil) for one in timeline.lanes])
 
 
 def test_hostile_names_stay_text() -> None:
-    """Of topics, members, owners and faults; what XML cannot hold is replaced."""
-    root = svg(hostile(), title=TITLE, trouble=TITLE)
+    """Of topics, groups, members, owners and files; what XML cannot hold is replaced."""
+    root = svg(hostile(), TROUBLE)
     names = {one.tag.rpartition("}")[2] for one in root.iter()}
     assert not names & {"script", "a", "foreignObject", "image"}
-    seen = TITLE.translate(dict.fromkeys((0, 0x1B, 0xD800), "\ufffd"))
-    assert seen in texts(root)
+    seen = TROUBLE.translate(dict.fromkeys((0, 0x1B, 0xD800), "\ufffd"))
+    assert f"\u2717 not complete: {seen}" in texts(root)
     for one in root.iter():
         for name, value in one.items():
             assert not name.startswith("on")
             assert "href" not in name or value.startswith("#")
-    assert drawn(hostile(), "png", TITLE, TITLE).startswith(b"\x89PNG")
+    assert drawn(hostile(), "png", TROUBLE).startswith(b"\x89PNG")
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +160,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     """No other request, no refused one, no error, no script of a name; pointing tells."""
     timeline = hostile() if is_hostile else of_fleet(*bad.FLEETS["a1"]())
     path = tmp_path / "out.html"
-    path.write_bytes(drawn(timeline, "html", TITLE if is_hostile else None))
+    path.write_bytes(drawn(timeline, "html", TROUBLE if is_hostile else ""))
     heard: list[str] = []
     asked: list[str] = []
     browser_page.on("console", lambda one: heard.append(one.text))
@@ -177,7 +183,9 @@ def a_crowd(rows: int) -> Timeline:
     fleet = []
     for number in range(rows):
         tp = f"orders:{number}"
-        told = Telling(f"a-member-with-a-very-long-name-{number}", at=1000 + number)
+        told = Telling(
+            f"a-member-with-a-very-long-name-indeed-{number}", at=1000 + number
+        )
         told.assigned(tp).poll(tp, 0, 9).pause(tp, owner=f"owner-{number}" * 9)
         told.pause(tp, owner="another")
         told.at += rows
@@ -186,19 +194,21 @@ def a_crowd(rows: int) -> Timeline:
 
 
 def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
-    """None over another; long names are shortened in their middle."""
+    """None over another, and holds of one lane in rows; long names are cut."""
     timeline = a_crowd(200)
-    layout = layout_of(timeline)
-    tops = [row.top for row in layout.rows]
-    assert len(tops) == 200
-    assert all(a.bottom <= b.top for a, b in pairwise(layout.rows))
-    assert all(len({y for _, y in row.held}) == len(row.held) for row in layout.rows)
-    places = [y for _, y in layout.members]
-    assert len(set(places)) == 200
-    root = svg(timeline)
-    named = [text for text in texts(root) if text.startswith("a-memb")]
-    assert len(named) == 200
-    assert all(len(text) < 24 and "\u2026" in text for text in named)
+    marks = Picture(timeline).marks
+    names = [one["top"] for one in marks if one["kind"] == "name"]
+    assert len({*names}) == len(names) == 400
+    assert all(a + 8 < b for a, b in pairwise(names))
+    holds = [
+        (one["top"], one["foot"]) for one in marks if one["hint"].startswith("hold ")
+    ]
+    assert len(holds) == 400
+    assert all(foot <= top for (_, foot), (top, _) in pairwise(sorted(holds)))
+    found = [text for text in texts(svg(timeline)) if "a-member-with-a-very" in text]
+    assert len(found) == 200
+    assert len({text.split()[0] for text in found}) == 200
+    assert all(len(text) < 50 and text.endswith("\u2026") for text in found)
 
 
 def test_what_a_png_cannot_hold_is_said() -> None:

@@ -137,6 +137,15 @@ def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
     assert found(journals, Settings(is_drained=True)) == {}
 
 
+def test_a_member_that_hides_its_group_is_not_judged_by_others() -> None:
+    """It names a generation, so it was in one: neither clean, nor wrong."""
+    one = Telling("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
+    two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
+    (verdict,) = check([one.journal(), two.journal()]).values()
+    assert verdict.findings == ()
+    assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}
+
+
 # ------------------------------------------------------------ clocks
 
 

@@ -7,7 +7,7 @@ import pytest
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
-from safeconsumer.audit.timeline.data import Lane, Level, Timeline
+from safeconsumer.audit.timeline.data import Lane, Timeline
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import Operator, control_in
@@ -33,31 +33,22 @@ def spans(lane: Lane) -> list[tuple[float, float]]:
     return [(round(one.start, 1), round(one.end, 1)) for one in lane.held]
 
 
-@each(
-    ("scope", "level"),
-    [
-        (TP, Level.PARTITION),
-        ("orders", Level.TOPIC),
-        ("re:ord.*", Level.PATTERN),
-        ("@all", Level.CONSUMER),
-    ],
-)
-def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
+@each("scope", [TP, "orders", "re:ord.*", "@all"])
+def test_a_hold_has_the_scope_that_was_paused(scope: str) -> None:
     """And lasts from the return of pause to the call of resume."""
     told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
-    assert [one.level for one in lane.held] == [level]
+    assert [(one.scope, one.owner) for one in lane.held] == [(scope, "app")]
     assert spans(lane) == [(0.3, 0.5)]
 
 
 def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
-    member.then("hold", scope="orders", owner="eve").pause("returns")
+    member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
     lane = only_lane(operator, member)
-    assert {one.level for one in lane.held} == {Level.GROUP}
-    assert len(lane.held) == 1
+    assert [one.owner for one in lane.held] == ["operator:eve"]
 
 
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
@@ -74,7 +65,7 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     """What is red is what the checker found, no more and no less."""
     lane = only_lane(*bad.FLEETS["a1"]())
     assert (lane.records, lane.violations) == (7, {"A1": 1})
-    assert sum(run.count for run in lane.runs if run.is_wrong) == 2
+    assert sum(run.wrong for run in lane.runs) == 2
     assert sum(bar.wrong for bar in lane.bars(1000.0, 0.1, 100)) == 2
     assert only_lane(*bad.FLEETS["held_and_let_go"]()).violations == {}
 
@@ -91,23 +82,12 @@ def test_every_broken_promise_is_told(make: object) -> None:
     assert any(expected.values())
 
 
-def test_members_stand_as_people_count() -> None:
-    """The tenth after the second, whatever else is in their names."""
-    fleet = [Telling(name).assigned(TP) for name in ("m10", "m2", "9-x", "m", "m2b")]
-    names = [one.name for one in timeline_of(*fleet).members]
-    assert names == ["9-x", "m", "m2", "m2b", "m10"]
-
-
-def test_a_fault_ends_when_it_is_healed() -> None:
-    """Otherwise as planned."""
-    said = {"kind": "freeze", "targets": ["m1"], "seconds": 9}
-    nemesis = Telling("n", at=0).then("fault", id=1, **said).then("heal", id=1)
-    nemesis.then("fault", id=2, **said)
-    faults = timeline_of(nemesis, Telling(at=0).assigned(TP)).faults
-    assert [round(one.end - one.start, 1) for one in faults] == [0.1, 0.0]
-    later = Telling("m1", at=20).assigned(TP)
-    faults = timeline_of(nemesis, Telling(at=0).assigned(TP), later).faults
-    assert [round(one.end - one.start, 1) for one in faults] == [0.1, 9.0]
+def test_members_stand_in_the_order_in_which_they_came() -> None:
+    """Those of one moment by their names."""
+    began = {"m10": 3.0, "b": 5.0, "a": 5.0, "m": 1.0}
+    fleet = [Telling(name, at=at).assigned(TP) for name, at in began.items()]
+    names = [one.member for one in timeline_of(*fleet).members]
+    assert names == ["m", "m10", "a", "b"]
 
 
 def _names(timeline: Timeline) -> Sequence[str]:
@@ -123,13 +103,11 @@ def test_each_group_has_lanes_of_its_own() -> None:
     cases = [lane.case for lane in both.lanes]
     assert cases == [Address("audit", "orders", 0), Address("billing", "orders", 0)]
     assert [lane.violations for lane in both.lanes] == [{}, {"A1": 1}]
-    assert [(one.group, one.name) for one in both.members] == [
-        ("audit", "b"),
-        ("billing", "a"),
-    ]
+    assert [one.member for one in both.members] == ["a", "b"]
     only = timeline_of(one, two, part=Part(groups=frozenset({"audit"})))
-    assert ([lane.case for lane in only.lanes], only.left_out) == (cases[:1], 1)
-    assert [one.name for one in only.members] == ["b"]
+    assert ([lane.case for lane in only.lanes], only.is_whole) == (cases[:1], False)
+    assert both.is_whole
+    assert [one.member for one in only.members] == ["b"]
 
 
 def test_it_can_be_narrowed() -> None:
@@ -137,19 +115,30 @@ def test_it_can_be_narrowed() -> None:
     fleet = Telling(at=0).assigned(TP, OTHER, "returns:0").poll(TP, 0, 5)
     fleet.poll(TP, 5, 9)
     assert _names(timeline_of(fleet)) == [TP, OTHER, "returns:0"]
-    only = Part(topics=frozenset({"returns"}), partitions=frozenset({("orders", 1)}))
+    only = Part(partitions=frozenset({("returns", None), ("orders", 1)}))
     assert _names(timeline_of(fleet, part=only)) == [OTHER, "returns:0"]
     late = timeline_of(fleet, part=Part(start=0.4))
     assert [lane.records for lane in late.lanes] == [4, 0, 0]
     early = timeline_of(fleet, part=Part(end=0.3))
     assert [lane.records for lane in early.lanes] == [5, 0, 0]
+    assert (late.is_whole, early.is_whole) == (False, False)
+
+
+@each(("end", "is_lost"), [(None, True), (0.2, False)])
+def test_what_is_lost_behind_the_end_is_not_lost_at_it(
+    end: float | None, *, is_lost: bool
+) -> None:
+    """It is shown up to the end of the part, and nothing happened to it there."""
+    told = Telling(at=0).assigned(TP).poll(TP, 0, 5).then("lost", partitions=[TP])
+    (lane,) = timeline_of(told, part=Part(end=end)).lanes
+    assert [one.is_lost for one in lane.owned] == [is_lost]
 
 
 @each(
     ("part", "said"),
     [
         (
-            Part(topics=frozenset({"returns"})),
+            Part(partitions=frozenset({("returns", None)})),
             "no journal names the topic returns; they name orders:0 of group g",
         ),
         (Part(start=60.0), "the journals last 0.2 s"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
-from safeconsumer.audit.timeline.data import Held, Lane, Owned
+from safeconsumer.audit.timeline.data import Held, Lane, Time
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Read, Telling, check, parsed
 
@@ -137,7 +137,7 @@ def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
     return lanes.get(Address("g", "orders", 0))
 
 
-def has(spans: Iterable[Held] | Iterable[Owned], member: str, at: float) -> bool:
+def has(spans: Iterable[Held] | Iterable[Time], member: str, at: float) -> bool:
     return any(one.member == member and one.start <= at < one.end for one in spans)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from safeconsumer._kafka import handover
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
-from safeconsumer.audit.timeline.layout import layout_of
-from safeconsumer.audit.timeline.words import description_of, legal
+from safeconsumer.audit.timeline.page import Picture, legal
+from safeconsumer.audit.timeline.words import verdict_of
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -117,8 +117,8 @@ def _drawn(data: bytes) -> None:
         collector = Collector(Settings())
         collector.read(Read("fuzzed", data))
         story = collector.timeline()
-        layout_of(story)
-        assert legal(description_of(story)).encode()
+        assert Picture(story).height
+        assert legal(verdict_of(story, "")).encode()
 
 
 def batches(data: bytes) -> None:

@@ -8,7 +8,7 @@ from safeconsumer.audit.entries import EVENTS
 from safeconsumer.spark.reading import SCHEMA
 
 # Of the file and its head, and what stands for "tp".
-OTHERS = {"file": "string", "member": "string", "e": "string"}
+OTHERS = {"file": "string", "member": "string", "group": "string", "e": "string"}
 OTHERS |= {"topic": "string", "partition": "bigint"}
 SIMPLE = {
     inspect.IntType: "bigint",
