@@ -262,7 +262,7 @@ def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> N
 def test_a_letter_without_an_answer_is_not_sent_beside_itself(
     lab: Lab, *, fails: bool
 ) -> None:
-    """W7: it may arrive yet; told once, sent again once its producer has given it up."""
+    """W7: it may arrive yet; each try is told once, and another begins once it has failed."""
     futures: list[Any] = []
 
     class Slow:
@@ -279,6 +279,8 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(
     lab.sleep(3)
     if fails:
         assert committed(lab) == [0]
+        lab.sleep(6)
+        assert len(run.told(events.DeadLetterSlow)) == 2
         futures[1].set_result(None)
     run.done(1)
     assert run.stop().dead_letters == 1
