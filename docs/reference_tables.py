@@ -410,9 +410,9 @@ def _dotted(line: tuple[int, int]) -> str:
 
 # ---------------------------------------------------------------- metrics
 
-_METRICS = f"""# Metrics
+_METRICS = """# Metrics
 
-Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, whatever is assigned to it; a console shows at most {table.MOST_CONSOLE_SERIES:,}, and counts those that it leaves out.
+Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, whatever is assigned to it; a console has 15 for each group that is held or reports, and two for each held topic.
 
 *OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there, `.count` and `.sum`.
 """  # noqa: E501 - one sentence, one line
@@ -423,7 +423,7 @@ _SOURCES: dict[table.Source, str] = {
     "`quiet-partitions` there.",
     "control": "A consumer with `control=`",
     "worker": "A worker\n\nThese come in addition to those of its consumer.",
-    "console": "The console\n\nIt exports these at `/metrics`, for groups that are held "
+    "console": "The console\n\nIt exports these with `--metrics`, for groups that are held "
     "or whose members report.",
 }
 

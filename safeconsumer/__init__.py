@@ -31,36 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``. The
-# module of each is imported when its name is first used: pytest loads our plugin, and with
-# it this package, in every session of every project that has us installed, and must not
-# import kafka-python there.
-_HOMES = {
-    "ALL": "holds.scope",
-    "Batch": "worker",
-    "BatchFailure": "worker",
-    "Breaker": "worker",
-    "Commit": "worker",
-    "Context": "worker",
-    "Control": "group.settings",
-    "DeadLetter": "worker",
-    "Drain": "worker",
-    "Hold": "holds.hold",
-    "KafkaConsumer": "consumer",
-    "Lifetime": "holds.hold",
-    "Limits": "worker",
-    "Pause": "worker",
-    "Pump": "worker",
-    "Record": "worker",
-    "Reject": "worker",
-    "Retry": "worker",
-    "RetryLater": "worker",
-    "SafeConsumer": "consumer",
-    "SafeConsumerError": "errors",
-    "StopWorker": "worker",
-    "Worker": "worker",
-}
-
+# What programs use every day; the rest is in ``errors``, ``holds`` and ``worker``.
 __all__ = [
     "ALL",
     "Batch",
@@ -88,13 +59,28 @@ __all__ = [
 ]
 
 
+# The module of each, where it is not ``worker``. It is imported when its name is first
+# used: pytest loads our plugin, and with it this package, in every session of every
+# project that has us installed, and must not import kafka-python there.
+_HOMES = {
+    "ALL": "holds.scope",
+    "Control": "group.settings",
+    "Hold": "holds.hold",
+    "KafkaConsumer": "consumer",
+    "Lifetime": "holds.hold",
+    "SafeConsumer": "consumer",
+    "SafeConsumerError": "errors",
+}
+
+
 def __dir__() -> list[str]:
     return __all__
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name in _HOMES:
-        globals()[name] = value = getattr(_home(_HOMES[name]), name)
+    if name in __all__:
+        home = _home(_HOMES.get(name, "worker"))
+        globals()[name] = value = getattr(home, name)
         return value
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -46,9 +46,7 @@ from safeconsumer._kafka.consumed import (
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
-from safeconsumer._kafka.errors import (
-    ConcurrentPollError,
-)
+from safeconsumer._kafka.errors import ConcurrentPollError, NotConsumedError
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
@@ -384,7 +382,6 @@ class SafeConsumer(UpstreamConsumer):
             if running is not None and not is_wrapped and not self._closed:
                 for record in running:
                     return record
-                self._safe_iteration.is_over(running)
         except ValueError as error:
             refuse_in_listener(self, "next")
             refuse_if_executing(error)
@@ -864,14 +861,15 @@ class SafeConsumer(UpstreamConsumer):
                 whose position would have to be asked of a broker;
                 ``ConsumerClosedError`` if the consumer is closed.
         """
+        known: int | None
         if self._closed or is_on_io_thread(self):
-            known = self._safe_position(partition)
+            known = self._subscription.delivered_position(partition)
             if known is not None:
                 return known
             if partition in set(self._subscription.assignment):
                 refuse_blocking(self, "position")
         fetched: int | None = super().position(partition, timeout_ms)
-        known = self._safe_position(partition)
+        known = self._subscription.delivered_position(partition)
         return fetched if known is None else known
 
     beginning_offsets = blocking("beginning_offsets")
@@ -1003,11 +1001,6 @@ class SafeConsumer(UpstreamConsumer):
         journal = self._safe_journal
         return nullcontext() if journal is None else call(journal)
 
-    def _safe_position(self, tp: TopicPartition) -> int | None:
-        # Records that a poll under way has taken, and not returned yet, do not count.
-        position = self._subscription.delivered_position(tp)
-        return None if position is None else int(position.offset)
-
     def _safe_handed(
         self, assigned: Mapping[str, Any]
     ) -> dict[tuple[str, int], TopicPartition]:
@@ -1083,7 +1076,8 @@ class SafeConsumer(UpstreamConsumer):
         for scope in found:
             is_empty = not any(True for _ in affected_by(view.assigned, scope))
             if is_empty and not isinstance(scope, Everything):
-                self._safe_consumed.refuse_unassigned(scope)
+                message = f"{scope} covers nothing assigned now, and strict_pause is on"
+                raise NotConsumedError(message)
 
     def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:

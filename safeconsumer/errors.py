@@ -74,36 +74,14 @@ __all__ = [
     "WorkerStateError",
 ]
 
-_OF_KAFKA = (
-    "BlockingCallInListenerError",
-    "ConcurrentPollError",
-    "ConsumerClosedError",
-    "CorruptBatchError",
-    "ForkedConsumerError",
-    "IllegalTargetError",
-    "NotConsumedError",
-    "NotOwnedError",
-)
-_OF_HANDLERS = (
-    "DeadLetterLimitError",
-    "DeserializationError",
-    "HandlerCancelledError",
-    "HandlerTimeoutError",
-    "HandlersFailError",
-    "LifespanError",
-    "ProcessDiedError",
-    "RecordFailedError",
-)
-_ELSEWHERE = {
-    **dict.fromkeys(_OF_KAFKA, "safeconsumer._kafka.errors"),
-    **dict.fromkeys(_OF_HANDLERS, "safeconsumer.worker.handlers"),
-}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name in _ELSEWHERE:
-        globals()[name] = value = getattr(import_module(_ELSEWHERE[name]), name)
-        return value
+    if name in __all__:
+        for room in ("_kafka.errors", "worker.handlers"):
+            home = import_module(f"safeconsumer.{room}")
+            if hasattr(home, name):
+                globals()[name] = value = getattr(home, name)
+                return value
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
 

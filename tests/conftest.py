@@ -36,7 +36,7 @@ os.environ["PYTHONHASHSEED"] = "0"  # of xdist's workers: sets of texts have one
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
-CHOICE = pytest.StashKey[choice.Choice]()
+KIND = pytest.StashKey[choice.Kind]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kafka",
         default="embedded",
-        choices=["auto", *choice.Kind],
-        help="the broker to test against (default: embedded; auto: the first that is to "
-        "be had of bootstrap, java, embedded)",
+        choices=[*choice.Kind],
+        help="the broker to test against (default: embedded)",
     )
     group.addoption(
         "--results-file",
@@ -65,8 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # In a shell's background; programs of tests would not take a SIGINT either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     spark_options.pytest_configure(config)
-    config.stash[CHOICE] = choice.choose(config.option.kafka)
-    kind = config.stash[CHOICE].kind
+    config.stash[KIND] = kind = choice.choose(config.option.kafka)
     if kind is choice.Kind.JAVA and not shared.is_worker(config):
         config.pluginmanager.register(shared.BrokerForWorkers(kind))
     if config.option.results_file is not None and not shared.is_worker(config):
@@ -75,24 +73,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Tell which broker was chosen, and why."""
-    chosen = config.stash[CHOICE]
-    version = f", Apache Kafka {KAFKA_VERSION}" * (chosen.kind is choice.Kind.JAVA)
-    return f"kafka broker: {chosen.kind}{version} ({chosen.reason})"
+    """Tell which broker was chosen."""
+    kind = config.stash[KIND]
+    version = f", Apache Kafka {KAFKA_VERSION}" * (kind is choice.Kind.JAVA)
+    return f"kafka broker: {kind}{version}"
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Skip what does not fit the broker."""
-    markers.apply(items, config.stash[CHOICE])
-    spark_options.pytest_collection_modifyitems(items)
+    markers.apply(items, config.stash[KIND])
+    spark_options.pytest_collection_modifyitems(config, items)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
     """Lend the broker that was chosen, for the whole session."""
-    kind = pytestconfig.stash[CHOICE].kind
+    kind = pytestconfig.stash[KIND]
     lent = shared.lent_to(pytestconfig, kind)
     if lent is not None:
         yield lent

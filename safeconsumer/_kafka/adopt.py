@@ -27,9 +27,7 @@ def adopt(
     *,
     hands_over: bool = False,
 ) -> None:
-    """Give the parts of a new consumer our classes; doing it twice changes nothing more."""
-    if isinstance(consumer._subscription, LedgerSubscription):
-        return
+    """Give the parts of a new consumer our classes; once, as its constructor does."""
     if type(consumer._cluster) is ClusterMetadata:  # not of a user's own client
         consumer._cluster.__class__ = PauseSafeCluster
     if not consumer.config["allow_auto_create_topics"]:

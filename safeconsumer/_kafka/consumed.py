@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
 
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
@@ -62,11 +61,6 @@ class Consumed:
                     self._check_topic(scope, scope.topic)
                 case Pattern() | Everything():
                     pass  # what they cover is decided topic by topic
-
-    def refuse_unassigned(self, scope: Scope) -> NoReturn:
-        """Raise because a target is not assigned and ``strict_pause`` demands that it is."""
-        message = f"{scope} covers nothing assigned now, and strict_pause is on"
-        raise NotConsumedError(message)
 
     def may_have(self, topic: str) -> bool:
         """Tell whether a topic would be consumed; before anything is, every topic."""

@@ -26,8 +26,9 @@ from kafka.structs import TopicPartition
 from safeconsumer import events
 from safeconsumer._kafka.pausing.joins import HandOver
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.holds.hold import APP, WHOLE, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.plain import may_travel
 from safeconsumer.holds.scope import Partition, Topic
 
 ARRIVED = "paused by its previous owner"
@@ -323,7 +324,6 @@ class HandOverInJoins(HandOver):
             frozenset()
         )  # before a join is applied
         self._owned: Mapping[TopicPartition, int] = {}
-        self._arrived: dict[TopicPartition, int] = {}  # by ownership epoch
         self._book = MarkBook(
             lambda tp: is_handed_over(self._ledger, tp),
             subscription.assigned_partitions,
@@ -389,8 +389,7 @@ class HandOverInJoins(HandOver):
 
     def _take_over(self, paused: Collection[TopicPartition]) -> None:
         # It runs with the assignment, before any partition has a position.
-        owned = self._ledger.ownership().epochs
-        before, self._arrived = self._arrived, dict(owned)
+        owned, before = self._ledger.ownership().epochs, self._owned
         gained = {tp: epoch for tp, epoch in owned.items() if before.get(tp) != epoch}
         self._ledger.take_over(
             {tp: epoch for tp, epoch in gained.items() if tp in paused}, ARRIVED
@@ -399,12 +398,10 @@ class HandOverInJoins(HandOver):
 
 def is_handed_over(ledger: PauseLedger, tp: TopicPartition) -> bool:
     """Tell whether a pause is handed over: the application's own, without a time limit."""
-    return any(
-        hold.owner == APP
-        and hold.lifetime is not Lifetime.WHILE_ASSIGNED
-        and hold.expires_at is None
-        for hold in ledger.view().holds.of(Partition(tp[0], tp[1]))
-    ) and not ledger.view().holds.get((Topic(tp[0]), WHOLE))
+    holds = ledger.view().holds
+    hold = holds.get((Partition(tp[0], tp[1]), APP))
+    is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
+    return hold is not None and may_travel(hold) and not is_under_whole
 
 
 def is_whole(ledger: PauseLedger, tp: TopicPartition) -> bool:

@@ -141,8 +141,8 @@ class Membership:
 
         Records that a poll under way has taken, and not returned yet, do not count.
         """
-        position = self._subscription.delivered_position(tp)
-        return None if position is None else int(position.offset)
+        position: int | None = self._subscription.delivered_position(tp)
+        return position
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""

@@ -24,7 +24,7 @@ from safeconsumer.cli.journals import (
     settings_options,
     topic_or_partition,
 )
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.holds.explain import counted
 from safeconsumer.journal.format import tp_text
@@ -39,7 +39,7 @@ _MANY = 10  # partitions that a check has a line for each of
 Shown = Mapping[Row, Sequence[str]]
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("journals", nargs=-1, required=True)
 @settings_options
 @click.option(

@@ -23,7 +23,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "extend": "holding.extend",
         "resume": "lifting.resume",
         "status": "watching.status",
-        "groups": "watching.groups",
         "wait": "watching.wait",
         "history": "watching.history",
         "console": "console.console",

@@ -11,7 +11,6 @@ from attrs import frozen
 from click.core import ParameterSource
 
 from safeconsumer._kafka import login
-from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
@@ -55,18 +54,6 @@ class Connect:
         return self.base(), control
 
 
-profile_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--profile",
-    metavar="NAME",
-    envvar="SAFECONSUMER_PROFILE",
-    is_eager=True,
-    expose_value=False,
-    callback=profiles.use,
-    help="Take what is not given here from this profile in profiles.toml, and not from "
-    "the environment.",
-)
-
-
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command the options for the cluster.
@@ -74,10 +61,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     The command gets ``base``, which returns kafka-python's configuration.
     """
 
-    @profile_option
     @click.option(
         "--bootstrap",
-        cls=profiles.Profiled,
         metavar="HOST:PORT,...",
         envvar="SAFECONSUMER_BOOTSTRAP",
         help="The cluster's address.",
@@ -85,7 +70,6 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         "config_file",
-        cls=profiles.Profiled,
         envvar="SAFECONSUMER_CONFIG",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -113,7 +97,6 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 prefix_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--topic-prefix",
-    cls=profiles.Profiled,
     metavar="TEXT",
     default=PREFIX,
     show_default=True,

@@ -13,14 +13,14 @@ from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
 _SHORTEST_TOKEN = 16
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -47,7 +47,7 @@ _SHORTEST_TOKEN = 16
     "metrics_at",
     metavar=METAVAR,
     callback=listening,
-    help="Also answer Prometheus, without a token: it shows names of groups and "
+    help="Answer Prometheus, without a token: it shows names of groups and "
     "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
     "others, 0 for any port.",
 )
@@ -125,8 +125,8 @@ def _show(
     if address is None:
         return
     host, port = address
-    # The pages' own /metrics needs the token that may place holds, on this machine
-    # only.
+    # Not on the pages' port: that needs the token that may place holds, and is for this
+    # machine only.
     prometheus = import_module("prometheus_client")
     registry = prometheus.CollectorRegistry()
     registry.register(figures)

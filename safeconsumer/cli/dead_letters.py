@@ -157,11 +157,6 @@ def show(
 @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    help="The most letters per second.",
-)
-@click.option(
     "--again",
     "is_again",
     is_flag=True,
@@ -177,7 +172,6 @@ def replay(  # noqa: PLR0913 - one parameter per option
     limit: int | None,
     *,
     is_dry: bool,
-    rate: float | None,
     is_again: bool,
     base: Base,
     **filters: Any,  # noqa: ANN401 - from, error and since
@@ -226,7 +220,6 @@ def replay(  # noqa: PLR0913 - one parameter per option
                 producer,
                 partitions,
                 _say,
-                rate=rate,
                 most=limit,
                 is_again=is_again,
             )

@@ -1,35 +1,21 @@
 """Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
 
-import errno
 import logging
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import click
-from attrs import evolve
 
-from safeconsumer.cli.connection import servers_of
-from safeconsumer.cli.console import PORT, served
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.demo.cluster import TidyCluster
+from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS
-from safeconsumer.demo.stage import Broker
 from safeconsumer.demo.table import Verdict, sentence, table, verdict
-from safeconsumer.group.settings import Control
 from safeconsumer.testing.embedded import EmbeddedBroker
 
 
 @click.command(epilog=EPILOG)
-@click.option(
-    "--bootstrap",
-    metavar="HOST:PORT",
-    help="Use this cluster, not an embedded broker; it must ask for no login and no "
-    "TLS. Topics and groups named safeconsumer-demo-* are made and deleted again.",
-)
 @click.option(
     "--situation",
     "names",
@@ -37,104 +23,31 @@ from safeconsumer.testing.embedded import EmbeddedBroker
     type=click.Choice([one.name for one in SITUATIONS]),
     help="Play only this one; may be given several times.",
 )
-@click.option(
-    "--console",
-    "is_console",
-    is_flag=True,
-    help="Run a small fleet on the embedded broker and its console instead, to click "
-    "on in a browser. Needs the extra console.",
-)
 @click.pass_context
-def demo(
-    context: click.Context,
-    bootstrap: str | None,
-    names: tuple[str, ...],
-    *,
-    is_console: bool,
-) -> None:
+def demo(context: click.Context, names: tuple[str, ...]) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
 
     Both play a situation on the same broker at the same time. In worker these are a
     thread pool behind KafkaConsumer and a Worker; group is played by SafeConsumer
-    alone, since KafkaConsumer has no such call. A broker inside this process is used
-    unless --bootstrap names another one.
+    alone, since KafkaConsumer has no such call. The broker is one inside this process.
     """
-    with explained(context), _sigterm_as_ctrl_c(), _quiet_kafka():
-        if is_console:
-            _show_console(bootstrap)
-            return
-        context.exit(_play(bootstrap, names))
+    with explained(context), _quiet_kafka():
+        context.exit(_play(names))
 
 
-def _play(bootstrap: str | None, names: tuple[str, ...]) -> Status:
+def _play(names: tuple[str, ...]) -> Status:
     picked = [one for one in SITUATIONS if not names or one.name in names]
     began = time.monotonic()
-    with _broker(bootstrap) as broker:
+    with EmbeddedBroker() as broker:
         results = play_all(picked, broker, click.echo)
     seconds = time.monotonic() - began
     click.echo("\n" + "\n".join(table(results)))
     versions = [f"{name} {version(name)}" for name in ("safeconsumer", "kafka-python")]
-    where = bootstrap or "embedded"
-    click.echo(f"{', '.join(versions)}, broker {where}, {seconds:.0f} s")
+    click.echo(f"{', '.join(versions)}, broker embedded, {seconds:.0f} s")
     click.echo(sentence(results))
     is_as_known = verdict(results) is Verdict.AS_KNOWN
     return Status.DONE if is_as_known else Status.FAILED
-
-
-@contextmanager
-def _broker(bootstrap: str | None) -> Iterator[Broker]:
-    if bootstrap is None:
-        with EmbeddedBroker() as broker:
-            yield broker
-        return
-    servers_of(bootstrap)
-    cluster = TidyCluster(bootstrap)
-    if not cluster.is_there():
-        message = f"no Kafka broker answers at {bootstrap}"
-        raise CommandError(message, Status.UNREACHABLE)
-    try:
-        yield cluster
-    finally:
-        left = cluster.tidy()
-        if left is not None:
-            click.echo(f"safeconsumer: {left}", err=True)
-
-
-def _show_console(bootstrap: str | None) -> None:
-    if bootstrap is not None:
-        message = "for your own cluster: safeconsumer console --bootstrap HOST:PORT"
-        raise CommandError(message)
-    serving = served()
-    from safeconsumer.demo import fleet  # noqa: PLC0415 - only for this option
-
-    settings = Control()
-    with EmbeddedBroker() as broker, fleet.running(broker, settings):
-        setup = serving.Setup(
-            base=broker.client_config, settings=settings, owner=fleet.OWNER, port=PORT
-        )
-        with suppress(KeyboardInterrupt):
-            try:
-                serving.serve(setup, _tell)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                serving.serve(evolve(setup, port=0), _tell)
-
-
-def _tell(link: str) -> None:
-    click.echo(f"The console is at {link}")
-    click.echo("The link works once. Ctrl+C ends console, fleet and broker.")
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    # It would leave the demo's topics and groups in somebody's cluster.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -9,14 +9,13 @@ from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Command
 from safeconsumer.group.findings import findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group
 from safeconsumer.group.verdicts import BAD, Finding
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Check this group's members too.")
 @click.option(
     "--operators",

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from safeconsumer.cli.saying import printable
-from safeconsumer.group.backlog import Backlog
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Member
+from safeconsumer.group.judging import Member, partitions_text
 from safeconsumer.group.overview import PartitionRow, View, ended
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.verdicts import Level, Verdict, gone_text
@@ -29,7 +28,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def status_lines(view: View, backlog: Backlog) -> list[str]:
+def status_lines(view: View) -> list[str]:
     """Return the whole status of a group for people."""
     picture = view.picture
     lines = [f"group {view.group}: {picture.facts.state}, {_members_text(picture)}"]
@@ -46,10 +45,14 @@ def status_lines(view: View, backlog: Backlog) -> list[str]:
     lines += [f"  {gone_text(one)}" for one in picture.gone]
     if held := view.held:
         lines.append("held partitions")
-        lines += columns(_held_row(one, picture, backlog) for one in held[:_MANY])
+        lines += columns(_held_row(one, picture) for one in held[:_MANY])
         if len(held) > _MANY:
             lines.append(f"  and {len(held) - _MANY} more: -o json shows all")
-    return [*lines, *backlog.lines()]
+    if unasked := picture.without_lag:
+        lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
+    elif view.whole_lag is not None:
+        lines.append(f"lag {view.whole_lag:,}")
+    return lines
 
 
 def said(verdict: Verdict) -> str:
@@ -77,14 +80,12 @@ def _member_row(one: Member) -> tuple[str, ...]:
     return one.name, one.host, one.verdict.words, quiet, one.more
 
 
-def _held_row(one: PartitionRow, picture: Picture, backlog: Backlog) -> tuple[str, ...]:
+def _held_row(one: PartitionRow, picture: Picture) -> tuple[str, ...]:
     is_none = one.committed is None and picture.facts.has_committed
     lag = "nothing committed" if is_none else "lag unknown"
     if one.lag is not None:
         lag = f"lag {one.lag:,}"
-    since = backlog.since.get(one.tp)
-    written = "" if since is None else f"{since:,} since the hold"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
     why = "" if is_quiet else one.verdict.sentence
-    return one.name, one.verdict.words, owner, lag, written, why
+    return one.name, one.verdict.words, owner, lag, why

@@ -1,12 +1,11 @@
 """Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
-from attrs import evolve, frozen
+from attrs import frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -23,26 +22,22 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
-from safeconsumer.cli.saying import Command, printable
 from safeconsumer.errors import ControlTopicError, HoldSettingError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
-    SAME_MOMENT,
     Consent,
     Objection,
     Placing,
     Preview,
     Wish,
+    duration_of,
     objections,
-    own_of,
     placing,
     preview,
     wish_of,
@@ -50,7 +45,7 @@ from safeconsumer.group.preview import (
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
-from safeconsumer.holds.explain import counted, utc
+from safeconsumer.holds.explain import counted
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
@@ -59,33 +54,30 @@ _UNCHANGED = (
     ". Nothing was changed: extend makes it last longer, --replace puts this in its "
     "place"
 )
-# The end of a refusal, and its exit status; @all is confirmed instead.
+# The end of a refusal, and its exit status; who types @all means it.
 _REFUSALS = {
     Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
     Consent.REPLACE: (_UNCHANGED, Status.FAILED),
 }
 
 
-def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--until",
-        metavar="TIME",
-        help="It ends at this time: 18:30, or 2026-11-22T18:30, which may have a "
-        "time zone (+01:00 or Z); otherwise this machine's time zone.",
-    )(command)
+def _for_option(
+    *, is_required: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         "--for",
         "for_",
+        required=is_required,
         metavar="DURATION",
-        help="It ends after this time: 90s, 30m, 2h, 1d, 1w.",
-    )(command)
+        help="It ends after this time, counted from now: 90s, 30m, 2h, 1d, 1w.",
+    )
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @click.option("--reason", required=True, help="Why; every member can show it.")
-@_ending_options
+@_for_option()
 @owner_option
 @click.option(
     "--future",
@@ -96,7 +88,6 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before @all is held.")
 @click.option(
     "--wait",
     "patience",
@@ -114,7 +105,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
     group: str,
     reason: str,
     for_: str | None,
-    until: str | None,
     owner: str | None,
     patience: str | None,
     output: Output,
@@ -136,7 +126,6 @@ def pause(  # noqa: PLR0913 - one parameter per option
             texts=scopes,
             reason=reason,
             for_=for_,
-            until=until,
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*connect()) as operator:
@@ -145,13 +134,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
             if flags["dry_run"]:
                 _tell_preview(output, preview(operator, wanted, against))
                 return
-            if _is_asking(against, flags):
-                _confirm(preview(operator, wanted, against))
-                wanted, _ = _look(operator, wish, flags)  # people think for minutes
             todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo)
             with written("held", done):
-                placed = _placed(operator, wanted, done, is_replacing=flags["replace"])
+                placed = _placed(wanted, done)
                 if not output.is_json:
                     output.lines(placed.lines())
                 reached = None
@@ -179,11 +165,6 @@ def _look(
     return wanted, against
 
 
-def _is_asking(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
-    is_all = any(one.consent is Consent.EVERYTHING for one in against)
-    return is_all and not flags["yes"] and is_terminal()
-
-
 def timeout_of(text: str, option: str = "--timeout") -> float:
     """
     Return the seconds of an option; with ``0s`` it looks once.
@@ -196,25 +177,6 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     except ValueError as error:
         message = f"{option}: {error}"
         raise CommandError(message) from error
-
-
-def is_terminal() -> bool:
-    """Tell whether there is a person at a terminal who can be asked."""
-    stdin: TextIO | None = sys.stdin  # None in a program without a standard input
-    return stdin is not None and stdin.isatty()
-
-
-def _confirm(seen: Preview) -> None:
-    for line in _preview_lines(seen):
-        click.echo(printable(line), err=True)
-    picture = seen.placing.picture
-    question = (
-        f"Hold all {counted(len(seen.placing.covers), 'partition')} of "
-        f"{printable(picture.group)}, {counted(len(picture.facts.members), 'member')}?"
-    )
-    if not click.confirm(question, err=True):
-        message = "nothing was changed"
-        raise CommandError(message, Status.FAILED)
 
 
 def _preview_lines(seen: Preview) -> Iterator[str]:
@@ -250,19 +212,15 @@ class _Placed:
         held: the holds that were placed.
         unchanged: the holds that existed already.
         replaced: the holds that existed instead.
-        overwritten: those of ``replaced`` that nobody had seen, or agreed to replace.
         covers: the partitions of the group that all of these cover.
         others: holds of other owners that cover some of these partitions.
-        trouble: what is not as it was asked for; "" if all is.
     """
 
     held: tuple[Standing, ...]
     unchanged: tuple[Standing, ...]
     replaced: tuple[Standing, ...]
-    overwritten: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
-    trouble: str
 
     def document(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
@@ -270,7 +228,6 @@ class _Placed:
             "held": [standing_document(one) for one in self.held],
             "unchanged": [standing_document(one) for one in self.unchanged],
             "replaced": [standing_document(one) for one in self.replaced],
-            "overwritten": [standing_document(one) for one in self.overwritten],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
             "also_held": [standing_document(one) for one in self.others],
         }
@@ -291,56 +248,16 @@ class _Placed:
             yield from group_text.columns(map(Standing.cells, self.others))
 
 
-def _placed(
-    operator: Operator,
-    wanted: Placing,
-    done: Sequence[Acknowledged],
-    *,
-    is_replacing: bool,
-) -> _Placed:
-    since = (wanted.picture.ends or {})[operator.topic_of(OPERATOR)]
-    unseen = overwritten(operator, OPERATOR, done, since)
-    changes = {one.change.key: one.change for one in done}
-    news = {changes[one.key]: one for one in unseen if one.hold is not None}
-    wanted = evolve(wanted, own={**wanted.own, **news})
-    wrong = [one for one in wanted.replaces if one in unseen and not is_replacing]
-    held = tuple(map(as_standing, done))
-    own = wanted.own.values()
-    kept = [one for one in own if one.key not in changes]
-    # A look may be old: what nothing was written for is looked at again.
-    stands, _ = operator.standing(wanted.wish.group) if kept else ((), {})
-    gone = [one.key.scope for one in kept if one not in stands]
-    changed = f"meanwhile {', '.join(gone)} was lifted or replaced: run it again"
-    until = wanted.wish.ending.until
+def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
+    written_now = {one.change.key for one in done}
+    held, own = tuple(map(as_standing, done)), wanted.own.values()
     return _Placed(
         held=held,
-        unchanged=tuple(one for one in kept if one in stands),
-        replaced=tuple(one for one in own if one.key in changes),
-        overwritten=tuple(wrong),
+        unchanged=tuple(one for one in own if one.key not in written_now),
+        replaced=tuple(one for one in own if one.key in written_now),
         covers=wanted.covers,
         others=wanted.others,
-        trouble=overwrote(tuple(wrong))
-        or (changed if gone else "")
-        or wrong_end(held, until),
     )
-
-
-def wrong_end(held: Sequence[Standing], until: float | None) -> str:
-    """
-    Tell that holds do not end when they should; "" if they do.
-
-    How long a hold lasts counts from the broker's time of its record. If no member
-    reports that time, a hold is placed by this machine's.
-    """
-    for one in held:
-        end = one.expires_at
-        if until is not None and end is not None and abs(end - until) > SAME_MOMENT:
-            return (
-                f"{one.key.scope} ends at {utc(end)}, by the broker's clock, and not "
-                f"at {utc(until)}: this machine's clock is wrong. Place it again with "
-                "--for and --replace"
-            )
-    return ""
 
 
 def _end(
@@ -357,8 +274,6 @@ def _end(
         give_up(context, why, Status.FAILED)
     if reached is not None and not output.is_json:
         output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
-    if placed.trouble:
-        give_up(context, placed.trouble, Status.FAILED)
 
 
 def covers_text(covers: Sequence[Any]) -> str:
@@ -414,10 +329,10 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
         raise CommandError(message, Status.INTERRUPTED) from None
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
-@_ending_options
+@_for_option(is_required=True)
 @owner_option
 @output_options
 @connection_options
@@ -428,8 +343,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
     *,
     scopes: tuple[str, ...],
     group: str,
-    for_: str | None,
-    until: str | None,
+    for_: str,
     owner: str | None,
     output: Output,
     connect: Connect,
@@ -441,43 +355,21 @@ def extend(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         whose = owner_of(owner)
-        ending = ending_of(for_, until)
+        seconds = duration_of(for_)
         found = scopes_of(scopes, group)
-        if ending == Ending():
-            message = "give a duration or an end: --for 2h or --until 18:30"
-            raise CommandError(message)
         with Operator(*connect()) as operator:
             operator.check()
             picture = operator.look(group, is_strict=True, has_lags=False)
             refusing.refuse_unknown(operator, picture)
             try:
-                todo = longer(picture, whose, map(str, found), ending)
+                todo = longer(picture, whose, map(str, found), seconds)
             except HoldSettingError as error:
                 raise CommandError(str(error), Status.FAILED) from error
             done = operator.write(OPERATOR, todo)
             with written("extended", done):
-                since = (picture.ends or {})[operator.topic_of(OPERATOR)]
-                unseen = overwritten(operator, OPERATOR, done, since)
                 held = tuple(map(as_standing, done))
                 if output.is_json:
                     output.document({"extended": list(map(standing_document, held))})
                 else:
                     rows = group_text.columns(map(Standing.cells, held))
                     output.lines(["extended", *rows])
-            trouble = overwrote(unseen) or _revived(picture, done)
-            if trouble := trouble or wrong_end(held, ending.until):
-                give_up(context, trouble, Status.FAILED)
-
-
-def _revived(picture: Picture, done: Sequence[Acknowledged]) -> str:
-    """Tell which holds had ended before they were extended; "" if none had."""
-    own = own_of(picture, [one.change for one in done])
-    ended = [
-        f"{one.change.key.scope} had ended at {utc(end)} and was placed anew"
-        for one in done
-        if one.is_dated
-        and (at := one.at) is not None
-        and (end := own[one.change].expires_at) is not None
-        and end + picture.skew < at
-    ]
-    return f"{'; '.join(ended)}: its records flowed meanwhile" if ended else ""

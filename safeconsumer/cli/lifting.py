@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id."""
+"""Implements ``safeconsumer resume``: lifts holds by scope, or all of an owner."""
 
 from collections.abc import Sequence
 from shlex import quote
@@ -16,13 +16,11 @@ from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, giv
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
-from safeconsumer.cli.saying import Command
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.overtaking import overwritten, overwrote
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.report_wire import Kept, kept_text
@@ -30,6 +28,8 @@ from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Scope
+
+Holds = tuple[Standing, ...]
 
 
 @frozen(kw_only=True)
@@ -40,38 +40,21 @@ class _Asked:
     Attributes:
         group: the group whose members obey the holds.
         source: ``operator`` or ``group``, for the control topic.
-        owner: the owner of the holds; None if ids are given.
+        owner: the owner of the holds.
         scopes: exactly these scopes; empty for all of the owner's holds.
-        ids: the ids that ``pause -o json`` and ``status`` show.
     """
 
     group: str
     source: str
-    owner: str | None
+    owner: str
     scopes: tuple[Scope, ...]
-    ids: tuple[str, ...]
 
 
-@frozen
-class _Seen:
-    """The holds that existed, and an offset of the topic below which all was read."""
-
-    holds: tuple[Standing, ...]
-    since: int
-
-
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
 @GROUP_OPTION
 @owner_option
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
-@click.option(
-    "--id",
-    "ids",
-    multiple=True,
-    metavar="ID",
-    help="The hold with this id, of any owner; status -o json shows ids.",
-)
 @click.option(
     "--from-group",
     "source",
@@ -91,7 +74,6 @@ def resume(  # noqa: PLR0913 - one parameter per option
     group: str,
     owner: str | None,
     is_all: bool,
-    ids: tuple[str, ...],
     source: str,
     output: Output,
     connect: Connect,
@@ -103,22 +85,20 @@ def resume(  # noqa: PLR0913 - one parameter per option
     holds that members still obey after a control topic was lost.
     """
     with explained(context):
-        if sum(map(bool, (scopes, is_all, ids))) != 1:
-            is_none = not (scopes or is_all or ids)
-            said = "nothing to lift: give" if is_none else "too much: give only one of"
-            message = f"{said} SCOPE..., --all, or --id ID"
+        if bool(scopes) is is_all:
+            said = "too much: give only one of" if is_all else "nothing to lift: give"
+            message = f"{said} SCOPE... or --all"
             raise CommandError(message)
         asked = _Asked(
             group=group,
             source=source,
-            owner=None if ids else _owner(context, source, owner),
+            owner=_owner(context, source, owner),
             scopes=scopes_of(scopes, group),
-            ids=ids,
         )
         with Operator(*connect()) as operator:
             operator.check()
             seen = _look(operator, asked)
-            if seen is not None and not seen.holds and not asked.scopes:
+            if seen is not None and not seen and not asked.scopes:
                 _refuse_unnamed(operator, operator.look(group, has_lags=False))
             todo = _todo(asked, seen)
             kept = () if seen is None else _refuse_typos(operator, asked, seen)
@@ -129,10 +109,8 @@ def resume(  # noqa: PLR0913 - one parameter per option
                     output.document(lifted.document())
                 else:
                     output.lines(lifted.lines())
-            others = [one for one in lifted.unseen if _id_of(one) not in asked.ids]
-            trouble = overwrote(others if ids else ()) or _missing(asked, todo, seen)
-            if trouble := trouble or lifted.advice():
-                give_up(context, trouble, Status.FAILED)
+            if advice := lifted.advice():
+                give_up(context, advice, Status.FAILED)
         if lifted.has_lifted_nothing:
             context.exit(Status.FAILED)
 
@@ -143,13 +121,13 @@ def _owner(context: click.Context, source: str, owner: str | None) -> str:
     return owner_of(APP if source == GROUP and not given else owner)
 
 
-def _look(operator: Operator, asked: _Asked) -> _Seen | None:
+def _look(operator: Operator, asked: _Asked) -> Holds | None:
     # None: holds that cannot be read must still be liftable.
     try:
-        holds, ends = operator.standing(asked.group)
+        holds, _ = operator.standing(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return None
-    return _Seen(holds, ends[operator.topic_of(asked.source)])
+    return holds
 
 
 def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
@@ -161,43 +139,28 @@ def _refuse_unnamed(operator: Operator, picture: Picture) -> None:
         raise CommandError(message, Status.FAILED)
 
 
-def _todo(asked: _Asked, seen: _Seen | None) -> tuple[Change, ...]:
+def _todo(asked: _Asked, seen: Holds | None) -> tuple[Change, ...]:
     if asked.scopes:
-        return changes(asked.group, str(asked.owner), map(str, asked.scopes), None)
+        return changes(asked.group, asked.owner, map(str, asked.scopes), None)
     if seen is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
-    here = [one for one in seen.holds if one.source == asked.source]
-    found = [
-        one for one in here if one.key.owner == asked.owner or _id_of(one) in asked.ids
-    ]
+    named = (asked.source, asked.owner)
+    found = [one for one in seen if (one.source, one.key.owner) == named]
     if not found:
-        which = f"with id {', '.join(asked.ids)}" if asked.ids else f"by {asked.owner}"
-        message = f"nothing of {asked.group!r} is held {which}{_holders(seen)}"
+        message = f"nothing of {asked.group!r} is held by {asked.owner}{_holders(seen)}"
         raise CommandError(message, Status.FAILED)
     return tuple(Change(one.key, None) for one in found)
 
 
-def _missing(asked: _Asked, todo: Sequence[Change], seen: _Seen | None) -> str:
-    # An interrupted command has lifted some of its ids: the next one lifts the others.
-    keys = [one.key for one in todo]
-    there = [_id_of(one) for one in (seen.holds if seen else ()) if one.key in keys]
-    missing = [one for one in asked.ids if one not in there]
-    return f"nothing is held with id {', '.join(missing)}" if missing else ""
-
-
-def _id_of(one: Standing) -> str | None:
-    return None if one.hold is None else one.hold.hold_id
-
-
-def _holders(seen: _Seen) -> str:
-    owners = sorted({f"{one.source}:{one.key.owner}" for one in seen.holds})
+def _holders(seen: Holds) -> str:
+    owners = sorted({f"{one.source}:{one.key.owner}" for one in seen})
     return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
 
 
-def _refuse_typos(operator: Operator, asked: _Asked, seen: _Seen) -> tuple[Kept, ...]:
+def _refuse_typos(operator: Operator, asked: _Asked, seen: Holds) -> tuple[Kept, ...]:
     # Returns what members keep although the topics have lost it.
-    held = {one.key.scope for one in seen.holds}
+    held = {one.key.scope for one in seen}
     unheld = [one for one in asked.scopes if str(one) not in held]
     if not unheld:
         return ()
@@ -219,7 +182,6 @@ class _Lifted:
         source: ``operator`` or ``group``, for the control topic.
         keys: what was lifted, whether it was held or not.
         held: those of ``keys`` that were held; None if that could not be read.
-        unseen: those of them that were placed after the command had looked.
         covers: the partitions of the group that ``keys`` cover.
         left: the holds that still cover some of them, or have the same scope.
     """
@@ -227,7 +189,6 @@ class _Lifted:
     source: str
     keys: tuple[ControlKey, ...]
     held: frozenset[ControlKey] | None
-    unseen: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     left: tuple[Standing, ...]
 
@@ -259,7 +220,6 @@ class _Lifted:
                 }
                 for one in self.keys
             ],
-            "placed_meanwhile": [standing_document(one) for one in self.unseen],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
             "still_held": [standing_document(one) for one in self.left],
         }
@@ -271,9 +231,6 @@ class _Lifted:
             was_held = self.held is None or one in self.held
             what = "lifted" if was_held else "was not held:"
             lines.append(f"{what} {one.scope} {self.source}:{one.owner}")
-        if self.unseen:
-            rows = group_text.columns(map(Standing.cells, self.unseen))
-            lines += ["lifted, though placed meanwhile", *rows]
         lines.append(covers_text(self.covers))
         if self.left:
             rows = group_text.columns(map(Standing.cells, self.left))
@@ -284,20 +241,17 @@ class _Lifted:
 def _lifted(
     operator: Operator,
     asked: _Asked,
-    seen: _Seen | None,
+    seen: Holds | None,
     done: Sequence[Acknowledged],
     kept: Sequence[Kept],
 ) -> _Lifted:
-    unseen: tuple[Standing, ...] = ()
-    if seen is not None:
-        unseen = overwritten(operator, asked.source, done, seen.since)
     after = operator.look(asked.group, is_strict=True, has_lags=False)
     keys = tuple(one.change.key for one in done)
     held = None
     if seen is not None:
         # What had expired when it was lifted, by the broker's clock, was not held.
         at = max((one.at or 0.0 for one in done), default=0.0)
-        before = (one for one in (*seen.holds, *unseen) if one.source == asked.source)
+        before = (one for one in seen if one.source == asked.source)
         last = {one.key: one for one in before if one.key in keys}
         known = {(one.owner, one.scope) for one in kept}
         held = frozenset(
@@ -313,7 +267,6 @@ def _lifted(
         source=asked.source,
         keys=keys,
         held=held,
-        unseen=tuple(one for one in unseen if one.hold is not None),
         covers=covers,
         left=tuple(
             one

@@ -34,9 +34,9 @@ class Output:
         """Print lines; a line end in one is an escape."""
         _print("\n".join(map(printable, lines)))
 
-    def document(self, document: object, *, is_one_line: bool = False) -> None:
+    def document(self, document: object) -> None:
         """Print a document."""
-        _print(json.dumps(document, indent=None if is_one_line else 2))
+        _print(json.dumps(document, indent=2))
 
 
 def _print(text: str) -> None:

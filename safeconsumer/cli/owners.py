@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.group.wire import MAX_NAME_LENGTH
 from safeconsumer.holds.hold import checked_owner
@@ -17,7 +16,6 @@ def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--owner``."""
     return click.option(
         "--owner",
-        cls=profiles.Profiled,
         envvar="SAFECONSUMER_OWNER",
         metavar="NAME",
         help="The hold's owner; by default your login and host, such as alice@build7.",

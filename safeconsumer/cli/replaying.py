@@ -72,7 +72,6 @@ class Replay:
             replay that only shows what it would send.
         partitions: returns a topic's partitions; None if it does not exist.
         say: takes a line about a letter that is left, or about the progress.
-        rate: letters per second; None for no limit.
         most: the most letters; None for no limit.
         is_again: whether to begin at the first letter, and not at the group's offsets.
 
@@ -93,7 +92,6 @@ class Replay:
         partitions: Partitions,
         say: Callable[[str], None],
         *,
-        rate: float | None = None,
         most: int | None = None,
         is_again: bool = False,
     ) -> None:
@@ -102,16 +100,14 @@ class Replay:
         self._producer = producer
         self._partitions = partitions
         self._say = say
-        self._rate = rate
         self._most = most
-        self._window = max(1, int(min(_WINDOW, rate or _WINDOW)))
         self._posted: list[tuple[Found, Any]] = []
         # What the group's offsets will be once all that was posted is acknowledged.
         self._passed = {
             tp: begin if is_again else self._start(tp)
             for tp, begin in there.begins.items()
         }
-        self._next_at = self._told_at = time.monotonic()
+        self._told_at = time.monotonic()
         self.before = sum(at - there.begins[tp] for tp, at in self._passed.items())
         self.selected = self.sent = self.left = 0
         self.stopping = threading.Event()
@@ -128,13 +124,10 @@ class Replay:
     def chosen(self) -> Iterator[Letter]:
         """Yield the letters to send back; pass over the others, and report the left ones."""
         for found in self._records():
-            is_taken = self._wanted.takes(found)
-            if is_taken:
-                self._wait_for_turn()
             if self.stopping.is_set():
                 self.is_cut = True
                 return
-            if not is_taken:
+            if not self._wanted.takes(found):
                 self._pass(found)
                 continue
             self.selected += 1
@@ -166,7 +159,7 @@ class Replay:
         self._commit(self._passed)  # where that is refused nothing is sent
         for letter in self.chosen():
             self._post(letter)
-            if len(self._posted) >= self._window:
+            if len(self._posted) >= _WINDOW:
                 self._settle()
         self._settle()
 
@@ -250,13 +243,6 @@ class Replay:
         except kafka_errors.CommitFailedError as error:
             message = "the group that replays has members, which commit, too: end them"
             raise CommandError(message) from error
-
-    def _wait_for_turn(self) -> None:
-        if self._rate is not None and self._producer is not None:
-            now = time.monotonic()
-            if self._next_at > now:
-                self.stopping.wait(self._next_at - now)
-            self._next_at = max(now, self._next_at) + 1 / self._rate
 
     def _tell(self) -> None:
         now = time.monotonic()

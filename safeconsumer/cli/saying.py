@@ -1,9 +1,6 @@
-"""Makes text from elsewhere safe to print, and lists what commands and options do."""
+"""Makes text from elsewhere safe to print, and lists what commands do."""
 
 import click
-
-# The parameters that connection.py adds to a command.
-_OF_THE_CLUSTER = {"profile", "bootstrap", "config_file", "topic_prefix"}
 
 
 def printable(text: str) -> str:
@@ -16,33 +13,8 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-class Command(click.Command):
-    """A command whose help lists the options for the cluster after its own."""
-
-    def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
-        """Write the options, in two lists."""
-        several = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        for head, is_of_cluster in (
-            ("Options", False),
-            ("Options for the cluster", True),
-        ):
-            rows = [
-                row
-                for one in several
-                if (one.name in _OF_THE_CLUSTER) is is_of_cluster
-                and (row := one.get_help_record(ctx)) is not None
-            ]
-            if rows:
-                with formatter.section(head):
-                    formatter.write_dl(rows)
-
-
 class Listing(click.Group):
     """A group whose help has the whole first sentence of each command; click cuts it."""
-
-    command_class = Command
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter

@@ -48,63 +48,47 @@ def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     return found
 
 
-def takes_consumer(name: str, found: object) -> bool:
-    """
-    Tell whether it is a function to call with a consumer; else the worker has its own.
-
-    Raises:
-        TargetError: it is neither a worker, nor a function that can return one.
-    """
-    if isinstance(found, Worker):
-        return False
-    if not callable(found):
-        problem = (
-            f"{name} is {shown(found)}, not a Worker or a function that returns one"
-        )
-        raise TargetError(problem)
-    if isinstance(found, type) or is_async(found):
-        what = "a class" if isinstance(found, type) else "a coroutine function"
-        problem = f"{name} is {what}, not a Worker or a function that returns one"
-        raise TargetError(problem)
-    signature = inspect.signature(found)
-    for given in ((), (None,)):  # what it can do without is its own
-        try:
-            signature.bind(*given)
-        except TypeError:
-            continue
-        return bool(given)
-    problem = (
-        f"{name}{signature} cannot be called with a consumer alone, nor with nothing; a "
-        f"handler goes into a Worker: def worker(consumer): "
-        f"return Worker(consumer, handle)"
-    )
-    raise TargetError(problem)
-
-
-def worker_of(name: str, found: object, *given: object) -> Worker:
+def worker_of(name: str, found: object) -> Worker:
     """
     Return the worker itself, or the one that the function returns.
 
     Args:
         name: ``module:name``.
         found: what stands there.
-        given: the consumer, if it is a function that takes one.
 
     Raises:
-        TargetError: the function raised, or returned something else, or a worker with
-            another consumer.
+        TargetError: it is neither a worker nor a function that returns one, or the
+            function raised.
     """
-    made = _tried(name, lambda: found(*given)) if callable(found) else found
+    if isinstance(found, Worker):
+        return found
+    made = _tried(name, _function(name, found))
     if not isinstance(made, Worker):
         problem = f"{name} returned {shown(made)}, which is not a Worker"
         raise TargetError(problem)
-    if given and made.consumer is not given[0]:
+    return made
+
+
+def _function(name: str, found: object) -> Callable[[], object]:
+    what = ""
+    if isinstance(found, type) or is_async(found):
+        what = "a class" if isinstance(found, type) else "a coroutine function"
+    if what or not callable(found):
         problem = (
-            f"{name} was given a consumer and returned a Worker with another one: use "
-            f"the one that it gets, or take no argument"
+            f"{name} is {what or shown(found)}, not a Worker or a function that "
+            "returns one"
         )
         raise TargetError(problem)
-    return made
+    signature = inspect.signature(found)
+    try:
+        signature.bind()
+    except TypeError as error:
+        problem = (
+            f"{name}{signature} cannot be called with nothing; a handler goes into a "
+            f"Worker: def worker(): return Worker(consumer, handle)"
+        )
+        raise TargetError(problem) from error
+    return found
 
 
 def _imported(module: str) -> Any:  # noqa: ANN401 - a module

@@ -11,7 +11,6 @@ from safeconsumer.cli.connection import (
     Connect,
     connection_options,
     prefix_option,
-    profile_option,
 )
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -147,7 +146,6 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
 @control.command(epilog=EPILOG)
 @_who
 @output_options
-@profile_option
 @prefix_option
 def acls(  # noqa: PLR0913 - one parameter per option
     *,

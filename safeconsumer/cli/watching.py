@@ -1,12 +1,10 @@
-"""Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``."""
+"""Implements ``safeconsumer status``, ``wait`` and ``history``."""
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import click
-from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
@@ -16,14 +14,12 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
-    status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Command, printable
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import documents
-from safeconsumer.group.backlog import Backlog, Pace, backlog
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import Operator
@@ -36,19 +32,19 @@ from safeconsumer.group.scopes import (
     partitions_of,
     scopes_of,
 )
-from safeconsumer.group.troubles import said
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
-_WATCH_EVERY = 1.0
-# Seconds of one look with --watch; members need up to 6.5 s to learn the time.
-_WATCH_SECONDS = 10.0
 
-
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="The consumer group; all, without it.")
-@click.option("--watch", "is_watching", is_flag=True, help="Repeat every second.")
+@click.option(
+    "--held",
+    "is_held",
+    is_flag=True,
+    help="Of all groups only those of which something is held, or may be.",
+)
 @output_options
 @connection_options
 @click.pass_context
@@ -57,7 +53,7 @@ def status(
     /,
     group: str | None,
     *,
-    is_watching: bool,
+    is_held: bool,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -65,47 +61,27 @@ def status(
     Show a group's holds, its members and what each obeys, and the lag of what is held.
 
     Members without safeconsumer do not report, and obey no hold. Without a group it
-    is the command groups.
+    has one line for each: its holds, its members, what does not obey, and which hold
+    ends next.
     """
     with explained(context):
-        if group is None and is_watching:
-            message = "--watch needs a --group"
+        if group is not None and is_held:
+            message = "--held is for all groups: leave out --group"
             raise CommandError(message)
         with _operator(connect, group) as operator:
             if group is None:
-                _show_groups(operator, output)
+                _show_groups(operator, output, is_held=is_held)
             else:
-                _show_group(operator, group, output, is_watching=is_watching)
+                _show_group(operator, group, output)
 
 
-def _show_group(
-    operator: Operator, group: str, output: Output, *, is_watching: bool
-) -> None:
-    pace = Pace()
-    while True:
-        try:
-            limit = _WATCH_SECONDS if is_watching else None
-            picture = operator.look(group, timeout=limit)
-            waits = _backlog(operator, picture, pace, limit)
-        except (KafkaError, OSError) as error:
-            # With --watch an outage does not end the command; it is shown.
-            if not is_watching or status_of(error) is not Status.UNREACHABLE:
-                raise
-            _show_outage(output, group, said(error))
-        else:
-            refusing.refuse_unknown(operator, picture)
-            _show(output, picture, waits, is_watching=is_watching)
-        if not is_watching:
-            return
-        time.sleep(_WATCH_EVERY)
-
-
-def _backlog(
-    operator: Operator, picture: Picture, pace: Pace, limit: float | None
-) -> Backlog:
-    if limit is None:
-        return backlog(operator, picture, pace)
-    return operator.within(limit, lambda one: backlog(one, picture, pace))
+def _show_group(operator: Operator, group: str, output: Output) -> None:
+    picture = operator.look(group)
+    refusing.refuse_unknown(operator, picture)
+    if output.is_json:
+        output.document(documents.status_document(view_of(picture)))
+        return
+    output.lines(group_text.status_lines(view_of(picture)))
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
@@ -115,53 +91,7 @@ def _operator(connect: Connect, group: str | None) -> Operator:
     return Operator(*connect())
 
 
-def _show_outage(output: Output, group: str, why: str) -> None:
-    if output.is_json:
-        output.document({"group": group, "unread": [why]}, is_one_line=True)
-        return
-    click.clear()
-    lines = [_clock(), f"group {group}: unknown, {why}"]
-    output.lines([*lines, "members go on obeying what they read last"])
-
-
-def _show(
-    output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
-) -> None:
-    if output.is_json:
-        document = documents.status_document(view_of(picture))
-        document["backlog"] = waits.document()
-        output.document(document, is_one_line=is_watching)
-        return
-    lines = group_text.status_lines(view_of(picture), waits)
-    if is_watching:
-        click.clear()
-        lines = [_clock(), *lines]
-    output.lines(lines)
-
-
-def _clock() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
-
-
-@click.command(cls=Command, epilog=EPILOG)
-@click.option(
-    "--held",
-    "is_held",
-    is_flag=True,
-    help="Only groups of which something is held, or may be.",
-)
-@output_options
-@connection_options
-@click.pass_context
-def groups(
-    context: click.Context, /, *, is_held: bool, output: Output, connect: Connect
-) -> None:
-    """Show all groups: holds, members, what does not obey, and which hold ends next."""
-    with explained(context), Operator(*connect()) as operator:
-        _show_groups(operator, output, is_held=is_held)
-
-
-def _show_groups(operator: Operator, output: Output, *, is_held: bool = False) -> None:
+def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
     pictures = operator.survey()
     every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
@@ -203,7 +133,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     )
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
 @GROUP_OPTION
 @click.option(
@@ -213,17 +143,15 @@ def _group_row(one: View) -> tuple[str, ...]:
     metavar="DURATION",
     help="How long to wait; after it the status is 1.",
 )
-@output_options
 @connection_options
 @click.pass_context
-def wait(  # noqa: PLR0913 - one parameter per option
+def wait(
     context: click.Context,
     /,
     words: tuple[str, ...],
     group: str,
     timeout: str,
     *,
-    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -254,9 +182,6 @@ def wait(  # noqa: PLR0913 - one parameter per option
 
             left = max(0.0, began + limit - time.monotonic())  # after the login
             reached = waiting.wait_until(operator, group, judge, left, check)
-        if output.is_json:
-            output.document(reached.document())
-            context.exit(Status.DONE if reached.is_reached else Status.FAILED)
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
         click.echo(printable(reached.sentence))
@@ -291,7 +216,7 @@ def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
     return reached, sentence
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
 @output_options
 @connection_options

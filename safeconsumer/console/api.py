@@ -107,14 +107,12 @@ async def pause(request: Request) -> Response:
     Place holds; answer once all replicas have acknowledged each of them.
 
     What must be agreed to first is answered with 409: send the `agreement` of its
-    `preview` as `agreed`. A repeated call with the same key is carried out only once.
+    `preview` as `agreed`. A repeated call changes nothing.
     """
     return await _changed(request, _pause)
 
 
 def _pause(sent: Submission) -> Outcome:
-    if known := changing.earlier(sent):
-        return known
     wish = typed(sent.given)
     seen = changing.previewed(sent.state, sent.owner, sent.state.snapshot(), wish)
     return changing.place(sent, seen)
@@ -125,7 +123,7 @@ async def resume(request: Request) -> Response:
     Lift the hold with this id and offset.
 
     Another owner's hold needs its id or offset, and its scope as `typed`. A repeated
-    call with the same key is carried out only once.
+    call is answered with 404: the hold is lifted.
     """
     return await _changed(request, _resume)
 
@@ -148,7 +146,6 @@ async def _changed(
             snapshot,
             acknowledged=acknowledged,
             preview=outcome.plan,
-            warning=outcome.warning,
         )
 
     return await changing.submit(request, await _body(request), answer)
@@ -218,13 +215,13 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=("group", "scopes", "reason"),
-        takes=("for", "until", "agreed", "key"),
+        takes=("for", "agreed"),
     ),
     Call(
         path="/resume",
         handler=resume,
         method="POST",
         wants=("group", "scope"),
-        takes=("owner", "source", "id", "offset", "typed", "key"),
+        takes=("owner", "source", "id", "offset", "typed"),
     ),
 )

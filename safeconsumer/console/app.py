@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from safeconsumer.console import api, figures, pages
+from safeconsumer.console import api, pages
 from safeconsumer.console.guard import LOGIN, Guard
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
@@ -18,7 +18,6 @@ def create(state: State) -> Starlette:
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
         Route(LOGIN, _login),
-        Route("/metrics", figures.metrics),
         Mount("/static", StaticFiles(directory=pages.STATIC)),
         Mount("/api/v1", routes=api.routes(is_read_only=state.setup.is_read_only)),
         *pages.routes(is_read_only=state.setup.is_read_only),

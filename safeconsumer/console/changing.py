@@ -12,7 +12,6 @@ from safeconsumer.console import asking
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.seen import Seen, read
 from safeconsumer.console.state import State, state_of
 from safeconsumer.errors import (
     ControlTopicError,
@@ -23,12 +22,11 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group import preview
 from safeconsumer.group.documents import standing_document
-from safeconsumer.group.ending import Ending
 from safeconsumer.group.extending import longer
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.preview import Lifting, Objection, Placing, Preview, Wish
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
@@ -75,7 +73,7 @@ async def submit(
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
     """Return the input for placing a hold, from a form or a query."""
-    names = ("group", "scopes", "reason", "for", "until", "extends")
+    names = ("group", "scopes", "reason", "for", "extends")
     found = {name: given.get(name, "").strip() for name in names}
     # A group's name may begin or end with a blank.
     return {**found, "group": given.get("group", "")}
@@ -109,7 +107,6 @@ def previewed(
             texts=wish["scopes"].split(),
             reason=wish["reason"],
             for_=wish["for"] or None,
-            until=wish["until"] or None,
         )
         wanted = _laid(state, picture, asked)
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
@@ -145,11 +142,11 @@ def _extending(wanted: Placing, offset: str) -> Placing:
     if len(wanted.changes) != 1 or not own:
         why = "it was lifted, replaced or extended, or it ended: look at the group"
         raise Problem(409, "the hold has changed", why)
-    if wish.ending == Ending():
-        raise Problem(400, "say for how long, counted from now, or until when")
+    if wish.seconds is None:
+        raise Problem(400, "say for how long, counted from now")
     try:
         (change,) = longer(
-            wanted.picture, wish.owner, map(str, wish.scopes), wish.ending
+            wanted.picture, wish.owner, map(str, wish.scopes), wish.seconds
         )
     except HoldSettingError as error:
         raise Problem(400, str(error)) from error
@@ -229,9 +226,9 @@ def place(sent: Submission, shown: Preview) -> Outcome:
 def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided":
     state, snapshot = sent.state, sent.state.snapshot()
     picture = evolve(shown.placing.picture, now=_time_of(snapshot))
-    known = read(state, operator, picture)
-    cluster = _Asked(state, snapshot, known.picture)
-    wanted = _laid(state, known.picture, shown.placing.wish)
+    known = _read(state, operator, picture)
+    cluster = _Asked(state, snapshot, known)
+    wanted = _laid(state, known, shown.placing.wish)
     wanted, against = _judged(cluster, wanted, typed(sent.given)["extends"])
     seen = evolve(shown, placing=wanted, objections=against)
     agreed, shows = sent.given.get("agreed"), agreement(typed(sent.given), seen)
@@ -241,7 +238,7 @@ def _placing(sent: Submission, operator: Operator, shown: Preview) -> "_Decided"
         raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(source=OPERATOR, todo=todo, plan=plan, seen=known)
+    return _Decided(source=OPERATOR, todo=todo, plan=plan)
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
@@ -321,8 +318,7 @@ def _lifting(
     sent: Submission, operator: Operator, wanted: Sequence[Mapping[str, str]]
 ) -> "_Decided":
     picture = _picture(sent.state.snapshot(), sent.given.get("group", ""))
-    known = read(sent.state, operator, picture)
-    seen, lacking = _lifted(known.picture, wanted)
+    seen, lacking = _lifted(_read(sent.state, operator, picture), wanted)
     if lacking is not None:
         said: tuple[str, str] | None = (
             f"Nothing was lifted; {lacking.title}",
@@ -335,7 +331,7 @@ def _lifting(
         raise Refused(seen, plan, *said)
     todo = tuple(Change(one.key, None) for one in seen.holds)
     source, plan = seen.holds[0].source, seen.document()
-    return _Decided(source=source, todo=todo, plan=plan, seen=known)
+    return _Decided(source=source, todo=todo, plan=plan)
 
 
 def _against(
@@ -374,6 +370,15 @@ def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
 # ---------------------------------------------------------------- writing
 
 
+def _read(state: State, operator: Operator, picture: Picture) -> Picture:
+    """Read the holds now: the follower may be behind, or cut off and not know it yet."""
+    found, _ = operator.standing(picture.group)
+    now = evolve(picture, standing=found).best
+    skew = skew_of(state.follower.settings.clock_skew, picture.reports)
+    standing = tuple(one for one in found if one.in_force(now, skew))
+    return evolve(picture, standing=standing)
+
+
 class Refused(Problem):
     """
     Nothing was written, since the holds are not those agreed to; has a new preview.
@@ -398,40 +403,17 @@ class _Decided:
         source: ``operator`` or ``group``, for the control topic.
         todo: the changes.
         plan: their preview as plain JSON values.
-        seen: what was read before.
     """
 
     source: str
     todo: Sequence[Change]
     plan: Mapping[str, Any]
-    seen: Seen
-
-
-def earlier(sent: Submission) -> Outcome | None:
-    """
-    Return the outcome of the same form or call, if it was carried out before.
-
-    After it the hold is another, of which the same preview cannot be made any more.
-
-    Raises:
-        Problem: another request waits for the cluster.
-    """
-    if not sent.given.get("key"):
-        return None
-    try:
-        with sent.state.commands.lend():
-            return sent.state.once.outcome(sent.owner, sent.given)
-    except (ControlTopicError, KafkaError, OSError):
-        return None
 
 
 def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outcome:
     state = sent.state
     try:
         with state.commands.lend() as operator:
-            known = state.once.outcome(sent.owner, sent.given)
-            if known is not None:
-                return known
             operator.check()
             decided = decide(operator)
             # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
@@ -440,12 +422,8 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
             if not sent.is_wanted():
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
-            warning = ""
             if decided.todo:
                 done = operator.write(decided.source, decided.todo)
-                warning = decided.seen.missed(operator, decided.source, done)
-            outcome = Outcome(done=done, plan=decided.plan, warning=warning)
-            state.once.remember(sent.owner, sent.given, outcome)
             topic = operator.topic_of(decided.source)
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
@@ -453,7 +431,7 @@ def _carry_out(sent: Submission, decide: Callable[[Operator], _Decided]) -> Outc
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
     state.follower.wait_for(topic, last, _SEEN_WITHIN)
-    return outcome
+    return Outcome(done=done, plan=decided.plan)
 
 
 def _http(error: BaseException | None) -> int:

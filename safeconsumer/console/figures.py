@@ -1,4 +1,4 @@
-"""Serves ``/metrics``: the console's figures of groups, for Prometheus."""
+"""Has the console's figures of groups, for Prometheus."""
 
 import time
 from collections import Counter
@@ -7,17 +7,15 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from attrs import frozen
-from starlette.requests import Request
-from starlette.responses import Response
 
-from safeconsumer.console.state import State, state_of
+from safeconsumer.console.state import State
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.overview import PartitionRow, View
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.verdicts import Level
 from safeconsumer.metrics import table
-from safeconsumer.metrics.prometheus import Base, answers_of, family
+from safeconsumer.metrics.prometheus import Base, family
 from safeconsumer.metrics.reading import Sample
 
 _METRICS = {one.name: one for one in table.of("console")}
@@ -35,14 +33,6 @@ class _Figure:
     name: str
     labels: dict[str, str]
     value: float
-
-
-def metrics(request: Request) -> Response:
-    """Answer Prometheus; leave out groups if the snapshot is too old."""
-    state = state_of(request)
-    answer = answers_of(Figures(state))
-    kind, text = answer(request.headers.get("accept", ""))
-    return Response(text, media_type=kind)
 
 
 class Figures(Base):
@@ -84,20 +74,15 @@ def _groups(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     views = state.held_views(snapshot)
     held = {group: _held_topics(view.held) for group, view in sorted(views.items())}
     limits = _limits(state, {topic for topics in held.values() for topic in topics})
-    shown = 0
     for group, topics in held.items():
-        # Alerts depend on these: they are never left out. There are few for each group.
-        for one in _of_held(views[group], topics, limits):
-            shown += 1
-            yield one
-    omitted = 0
-    for several in _omissible(snapshot, held):
-        if shown + len(several) > table.MOST_CONSOLE_SERIES:
-            omitted += len(several)
-            continue
-        shown += len(several)
-        yield from several
-    yield _Figure("console_omitted_series", {}, omitted)
+        yield from _of_held(views[group], topics, limits)
+        for topic, rows in topics.items():
+            labels = {"group": group, "topic": topic}
+            yield _Figure("group_topic_held", labels, 1)
+            yield from _topic_lag(labels, rows)
+    for group, picture in sorted(snapshot.pictures.items()):
+        if group not in held and picture.reports:
+            yield from _of_free(picture)
 
 
 def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
@@ -105,7 +90,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     if not names:
         return {}
     found = state.questions.lately(
-        ("retention", *names), lambda one: one.retention(names), moment=_MOMENT
+        ("retention", *names), lambda one: one.retention(names), _MOMENT
     )
     state.limits.update(found or {})  # of what is not told again the last answer stays
     return state.limits
@@ -116,19 +101,6 @@ def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
     for row in rows:
         held.setdefault(row.tp.topic, []).append(row)
     return held
-
-
-def _omissible(
-    snapshot: Snapshot, held: Mapping[str, _Topics]
-) -> Iterator[list[_Figure]]:
-    # The metric that silences lag alerts comes first.
-    for ask in (_topic_held, _topic_lag):
-        for group, topics in held.items():
-            for topic, rows in topics.items():
-                yield list(ask({"group": group, "topic": topic}, rows))
-    for group, picture in sorted(snapshot.pictures.items()):
-        if group not in held and picture.reports:
-            yield list(_of_free(picture))
 
 
 def _of_held(view: View, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
@@ -188,10 +160,6 @@ def _holds(picture: Picture) -> Iterator[_Figure]:
     ends = [one.expires_at for one in picture.lasting if one.expires_at is not None]
     if ends:
         yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))
-
-
-def _topic_held(labels: dict[str, str], _: object) -> Iterator[_Figure]:
-    yield _Figure("group_topic_held", labels, 1)
 
 
 def _topic_lag(

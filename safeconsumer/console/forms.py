@@ -1,8 +1,7 @@
-"""Makes keys and agreements for forms and calls, and remembers their outcomes."""
+"""Makes agreements for forms and calls: digests of what a preview shows."""
 
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,6 @@ from attrs import frozen
 
 from safeconsumer.group.preview import Consent, Preview
 from safeconsumer.group.publisher import Acknowledged
-
-_REMEMBERED = 500
 
 
 def agreement(typed: Mapping[str, str], seen: Preview) -> str:
@@ -30,11 +27,6 @@ def agreement(typed: Mapping[str, str], seen: Preview) -> str:
     return _digest([sorted(typed.items()), kinds, missed, replaced])
 
 
-def new_key() -> str:
-    """Return a key for one form: a request with it is carried out only once."""
-    return secrets.token_urlsafe(12)
-
-
 @frozen(kw_only=True)
 class Outcome:
     """
@@ -43,34 +35,10 @@ class Outcome:
     Attributes:
         done: the changes that were written; empty if all holds existed already.
         plan: the preview, as plain JSON values.
-        warning: what it replaced that somebody wrote at the same moment; "" for nothing.
     """
 
     done: tuple[Acknowledged, ...]
     plan: Mapping[str, Any]
-    warning: str = ""
-
-
-class Once:
-    """
-    Remembers the results for the last few hundred keys.
-
-    Thread rules: it is not thread-safe; a caller that shares it must lock.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, Outcome] = {}
-
-    def outcome(self, owner: str, given: Mapping[str, str]) -> Outcome | None:
-        """Return the earlier result of the same request; None if it is new, or has no key."""
-        return self._known.get(_digest([owner, sorted(given.items())]))
-
-    def remember(self, owner: str, given: Mapping[str, str], outcome: Outcome) -> None:
-        """Remember the result of a request."""
-        if given.get("key"):
-            self._known[_digest([owner, sorted(given.items())])] = outcome
-        while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
 
 
 def _digest(value: object) -> str:

@@ -69,18 +69,16 @@ class SharedConnection:
         finally:
             self._lock.release()
 
-    def asked(
-        self, key: Hashable, ask: Callable[[Operator], T], stands: float = _STANDS
-    ) -> T:
+    def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
         """
-        Ask the cluster, unless an answer under that key stands for so many seconds.
+        Ask the cluster, unless an answer under that key still stands.
 
         Raises:
             KafkaError: it does not answer, or refuses.
             Problem: another request is waiting for a cluster that does not answer.
         """
         known = self._answers.get(key)
-        if known is None or known.at < time.monotonic() - stands:
+        if known is None or known.at < time.monotonic() - _STANDS:
             with self.lend() as operator:
                 known = _Answer(time.monotonic(), ask(operator))
                 old = known.at - _REMEMBERED
@@ -90,11 +88,7 @@ class SharedConnection:
         return value
 
     def lately(
-        self,
-        key: Hashable,
-        ask: Callable[[Operator], T],
-        stands: float = _STANDS,
-        moment: float = 0.0,
+        self, key: Hashable, ask: Callable[[Operator], T], moment: float
     ) -> T | None:
         """
         Return the last answer under that key, if there is one, however old.
@@ -104,24 +98,22 @@ class SharedConnection:
         seconds at most. A refusal stands as an answer does.
         """
         known = self._answers.get(key)
-        if known is None or known.at < time.monotonic() - stands:
-            call = self._begun(key, lambda: self.asked(key, ask, 0.0), stands)
-            if call is not None and moment:
+        if known is None or known.at < time.monotonic() - _STANDS:
+            call = self._begun(key, lambda: self.asked(key, ask))
+            if call is not None:
                 troubles = (ControlTopicError, KafkaError, OSError, Problem)
                 with suppress(TimeoutError, *troubles):  # the last answer is still used
                     call.result(moment)
                 known = self._answers.get(key)
         return None if known is None else known.value
 
-    def _begun(
-        self, key: Hashable, ask: Callable[[], T], stands: float
-    ) -> TimedCall[T] | None:
+    def _begun(self, key: Hashable, ask: Callable[[], T]) -> TimedCall[T] | None:
         now = time.monotonic()
         with self._asking:
             self._calls = {
                 name: (at, one)
                 for name, (at, one) in self._calls.items()
-                if not one.is_over or at >= now - (stands if name == key else _STANDS)
+                if not one.is_over or at >= now - _STANDS
             }
             if key in self._calls:
                 return None

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import asking, changing
 from safeconsumer.console.changing import Refused, Submission
-from safeconsumer.console.forms import Outcome, agreement, new_key
+from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State, state_of
 from safeconsumer.group.durations import words_of
@@ -45,7 +45,6 @@ def routes(*, is_read_only: bool) -> list[Route]:
     found = [
         Route("/", _live(groups)),
         Route("/group", _live(group)),
-        Route("/partition", _live(partition)),
         Route("/history", _live(history)),
     ]
     if not is_read_only:
@@ -113,26 +112,8 @@ def _group_page(request: Request, error: str = "") -> Response:
         error=error,
         title=view.group,
         view=view,
-        waits=state.backlog(snapshot, view.group),
         gone=list(map(gone_text, view.picture.gone)),
         **_paged(request, view.partitions, "partitions"),
-    )
-
-
-def partition(request: Request) -> Response:
-    """Show why a partition is quiet, or flows."""
-    state, snapshot = _look(request)
-    name = request.query_params.get("group", "")
-    wanted = request.query_params.get("partition", "")
-    one = state.partition(snapshot, name, wanted)
-    return _page(
-        request,
-        "partition.html",
-        snapshot,
-        title=f"{one.name} of {name}",
-        group=name,
-        picture=snapshot.pictures[name],
-        one=one,
     )
 
 
@@ -163,7 +144,7 @@ def place(request: Request) -> Response:
     state, snapshot = _look(request)
     wish, owner = changing.typed(request.query_params), state.auth.owner_of(request)
     preview, error = None, None
-    if wish["scopes"] and (wish["for"] or wish["until"] or not wish["extends"]):
+    if wish["scopes"] and (wish["for"] or not wish["extends"]):
         try:
             preview = changing.previewed(state, owner, snapshot, wish)
         except Problem as problem:
@@ -179,22 +160,14 @@ async def do_place(request: Request) -> Response:
 def _do_place(request: Request, sent: Submission) -> Response:
     wish, preview = changing.typed(sent.given), None
     try:
-        outcome = changing.earlier(sent)
-        if outcome is None:
-            snapshot = sent.state.snapshot()
-            preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
-            outcome = changing.place(sent, preview)
+        snapshot = sent.state.snapshot()
+        preview = changing.previewed(sent.state, sent.owner, snapshot, wish)
+        changing.place(sent, preview)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
         return _place_page(request, wish, preview, problem)
-    _warn(outcome)
     return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
-
-
-def _warn(outcome: Outcome) -> None:
-    if outcome.warning:
-        raise Problem(409, "It was written, but not only that", outcome.warning)
 
 
 def _sentence(problem: Problem) -> str:
@@ -216,7 +189,6 @@ def _place_page(
         is_live=is_live,
         title="Extend a hold" if wish["extends"] else "Hold something",
         wish=wish,
-        key=new_key(),
         preview=preview,
         agreement=None if preview is None else agreement(wish, preview),
         error=None if problem is None else _sentence(problem),
@@ -244,7 +216,7 @@ def _do_lift(request: Request, sent: Submission) -> Response:
     state, group = sent.state, sent.given.get("group", "")
     wanted = _named(sent.given.get("holds", ""))
     try:
-        outcome = changing.lift(sent, wanted)
+        changing.lift(sent, wanted)
     except Problem as problem:
         if problem.status == HTTPStatus.NOT_FOUND:
             raise
@@ -255,7 +227,6 @@ def _do_lift(request: Request, sent: Submission) -> Response:
         except Problem:  # it was lifted, and something else failed
             raise problem from None
         return _lift_page(request, group, seen, problem)
-    _warn(outcome)
     left = state.snapshot().pictures.get(group)  # perhaps only the holds made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -282,7 +253,6 @@ def _lift_page(
         title=f"Lift {scopes}",
         group=group,
         scopes=scopes,
-        key=new_key(),
         preview=seen,
         consent=changing.consent_to(others) if others else None,
         error=None if problem is None else _sentence(problem),

@@ -5,22 +5,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field, frozen
-from kafka import TopicPartition
 from starlette.requests import Request
 
-from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
-from safeconsumer.group.backlog import Backlog, Pace, backlog_of, held_since
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.overview import PartitionRow, View, row_of, view_of
+from safeconsumer.group.overview import View, row_of, view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.settings import Control
 
-# Seconds for which it is used how many records were written since a hold.
-_SINCE_STANDS = 10.0
 # The most requests or changes at a time.
 _ASKERS = 8
 
@@ -29,7 +24,6 @@ _ASKERS = 8
 class _Kept:
     picture: Picture
     view: View
-    pace: Pace
 
 
 @frozen(kw_only=True)
@@ -76,7 +70,6 @@ class State:
         questions: the connection for previews, and for what seldom changes.
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
-        once: remembers results by key; only for the thread that has ``commands``.
         is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
 
@@ -94,7 +87,6 @@ class State:
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
-    once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -149,46 +141,13 @@ class State:
             if picture.standing
         }
 
-    def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
-        """
-        Return everything about one partition, which is written as ``orders:3``.
-
-        Raises:
-            Problem: the group has no partition with that name.
-        """
-        for one in self.view(snapshot, group).partitions:
-            if one.name == wanted:
-                return one
-        raise Problem(
-            404,
-            f"{group} has no partition {wanted!r}",
-            "the group neither owns it nor has committed for it: write it as orders:3",
-        )
-
     def _view(self, snapshot: Snapshot, group: str) -> View:
         picture, known = snapshot.pictures[group], self._views.get(group)
         if known is not None and known.picture is picture:
             return known.view
-        view, pace = view_of(picture), Pace() if known is None else known.pace
-        self._views[group] = _Kept(picture, view, pace)
+        view = view_of(picture)
+        self._views[group] = _Kept(picture, view)
         return view
-
-    def backlog(self, snapshot: Snapshot, group: str) -> Backlog:
-        """
-        Return the records that wait for a viewed group.
-
-        What was written since its holds is asked for on a separate thread, again and
-        again while somebody looks: nobody waits for it.
-        """
-        picture, kept = snapshot.pictures[group], self._views.get(group)
-        moments = held_since(picture)
-        key = ("since", group, *sorted(moments.items()))
-        since: Mapping[TopicPartition, int] | None = None
-        if moments and not snapshot.trouble:
-            since = self.questions.lately(
-                key, lambda one: one.written_since(moments), _SINCE_STANDS
-            )
-        return backlog_of(picture, since or {}, None if kept is None else kept.pace)
 
     def close(self) -> None:
         """Close the connections, except one on which a request still waits."""

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from attrs import frozen
 
 from safeconsumer.demo.situations import Situation
-from safeconsumer.demo.stage import Broker, CancelledError, Client, staged
+from safeconsumer.demo.stage import CancelledError, Client, staged
 from safeconsumer.demo.tally import Counts, Failure, Tally
+from safeconsumer.testing.embedded import EmbeddedBroker
 
 _INDENT = " " * 6
 
@@ -65,7 +66,9 @@ class Result:
         return self.situation.known in self.failures
 
 
-def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
+def play_all(
+    situations: Sequence[Situation], broker: EmbeddedBroker, say: Say
+) -> list[Result]:
     """
     Play the situations; tell what happens in lines, on the caller's thread.
 
@@ -79,7 +82,9 @@ def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[
     return results
 
 
-def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result]:
+def _side_by_side(
+    situation: Situation, broker: EmbeddedBroker, say: Say
+) -> list[Result]:
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     cancelled = threading.Event()
     clients = situation.clients
@@ -105,7 +110,7 @@ def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result
 def _played(
     situation: Situation,
     client: Client,
-    broker: Broker,
+    broker: EmbeddedBroker,
     put: Say,
     cancelled: threading.Event,
 ) -> Result:
@@ -125,7 +130,7 @@ def _played(
 def _once(
     situation: Situation,
     client: Client,
-    broker: Broker,
+    broker: EmbeddedBroker,
     say: Say,
     cancelled: threading.Event,
 ) -> Result:

@@ -3,9 +3,9 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -14,12 +14,10 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.demo.tally import Tally
 from safeconsumer.testing.clients import Clients
+from safeconsumer.testing.embedded import EmbeddedBroker
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
-# Names of topics and groups begin with it, so that a person who finds one that was
-# left behind knows where it came from.
-PREFIX = "safeconsumer-demo"
 PARTITIONS = 4
 
 # Longest wait for anything a broker or a group does by itself; a rebalance takes 1 to
@@ -35,23 +33,6 @@ _JOIN_MS = 5000
 _AT_ONCE = 10
 # What is produced at once to a partition is one batch there, and one fetch later.
 _ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
-
-
-class Broker(Protocol):
-    """Where the demo plays: the embedded broker, or somebody's cluster."""
-
-    @property
-    def client_config(self) -> Mapping[str, Any]:
-        """The settings by which any kafka-python client reaches it."""
-
-    @property
-    def group_config(self) -> Mapping[str, Any]:
-        """Short group timeouts that it accepts."""
-
-    def create_topic(
-        self, name: str, partitions: int = ..., settings: Mapping[str, str] | None = ...
-    ) -> None:
-        """Create a topic that does not exist."""
 
 
 @frozen
@@ -92,7 +73,7 @@ class Stage:
     """
 
     client: Client
-    broker: Broker
+    broker: EmbeddedBroker
     topic: str
     group: str
     say: Callable[[str], object]
@@ -138,13 +119,13 @@ class Stage:
 @contextmanager
 def staged(
     client: Client,
-    broker: Broker,
+    broker: EmbeddedBroker,
     tally: Tally,
     say: Callable[[str], object],
     cancelled: threading.Event,
 ) -> Iterator[Stage]:
     """Lend a stage of its own to one client, and close everything afterwards."""
-    prefix = f"{PREFIX}-{uuid.uuid4().hex[:8]}-"
+    prefix = f"{uuid.uuid4().hex[:8]}-"
     clients = Clients(broker)
     broker.create_topic(prefix + "orders", PARTITIONS)
     stage = Stage(

@@ -352,19 +352,6 @@ class RebalanceCompleted(Event):
     bit: tuple[Hold, ...]
 
 
-class StaleJoinDropped(Event):
-    """
-    A join assigned topics that are no longer subscribed.
-
-    Its assignment was not applied; the consumer joins again before it delivers.
-    """
-
-    __match_args__ = ("generation",)
-    name: ClassVar[str] = "stale_join_dropped"
-
-    generation: int
-
-
 class FetchesPurged(Event):
     """
     Fetched data of an ended ownership was thrown away.

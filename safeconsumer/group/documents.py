@@ -60,6 +60,7 @@ def status_document(view: View) -> dict[str, Any]:
         "now": picture.now,
         "unread": list(picture.unread),
         "ends": None if picture.ends is None else dict(picture.ends),
+        "whole_lag": view.whole_lag,
         "holds": [standing_document(one) for one in picture.standing],
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": [_partition_document(one) for one in view.held],

@@ -5,17 +5,16 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from safeconsumer.errors import HoldSettingError
-from safeconsumer.group.ending import Ending
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.preview import SAME_MOMENT, own_of
+from safeconsumer.group.preview import own_of
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.explain import utc
 
 
 def longer(
-    picture: Picture, owner: str, scopes: Iterable[str], ending: Ending
+    picture: Picture, owner: str, scopes: Iterable[str], seconds: float | None
 ) -> tuple[Change, ...]:
     """
     Return the changes that let an owner's holds of these scopes end later.
@@ -26,7 +25,7 @@ def longer(
         picture: the picture of the group.
         owner: the owner of the holds.
         scopes: their scopes.
-        ending: their new end. If no member reports, it counts from this machine's time.
+        seconds: for how long, from now. If no member reports, this machine's time counts.
 
     Raises:
         HoldSettingError: one does not exist, has no end, or ends later than that.
@@ -34,10 +33,12 @@ def longer(
     now = picture.best
     asked = changes(picture.group, owner, scopes, ControlHold())
     own = own_of(picture, asked)
-    return tuple(_longer(one, own.get(one), ending, now) for one in asked)
+    return tuple(_longer(one, own.get(one), seconds, now) for one in asked)
 
 
-def _longer(change: Change, own: Standing | None, ending: Ending, now: float) -> Change:
+def _longer(
+    change: Change, own: Standing | None, seconds: float | None, now: float
+) -> Change:
     scope = change.key.scope
     if own is None or own.hold is None or own.is_over(now):
         message = (
@@ -48,9 +49,8 @@ def _longer(change: Change, own: Standing | None, ending: Ending, now: float) ->
     if own.hold.ttl_ms is None:
         message = f"{scope} is held until it is resumed. Nothing was changed"
         raise HoldSettingError(message)
-    end, seconds = own.expires_at, ending.seconds_from(now)
-    allowed = 0.0 if ending.until is None else SAME_MOMENT
-    if end is not None and seconds is not None and now + seconds + allowed < end:
+    end = own.expires_at
+    if end is not None and seconds is not None and now + seconds < end:
         message = (
             f"{scope} is held until {utc(end)}, which is later. Nothing was changed: "
             "replace it to make it shorter"

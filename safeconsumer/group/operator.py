@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors import ControlTopicError
@@ -35,7 +35,6 @@ from safeconsumer.group.survey import (
     listed_groups,
     survey_of,
     with_lags,
-    written_since,
 )
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
@@ -183,25 +182,6 @@ class Operator:
         """
         self._read_strictly()
         return history_of(self._known.records, group)
-
-    def records_between(
-        self, source: str, first: int, end: int
-    ) -> tuple[Standing, ...]:
-        """
-        Return the records of a part of a control topic, tombstones too, of all groups.
-
-        Args:
-            source: ``operator`` or ``group``.
-            first: the first offset.
-            end: the offset after the last.
-        """
-        self._read_strictly()
-        found = (
-            one.standing
-            for one in self._known.records
-            if one.source == source and first <= one.written.offset < end
-        )
-        return tuple(one for one in found if one is not None)
 
     # ------------------------------------------------------------ reading
 
@@ -453,17 +433,6 @@ class Operator:
         self, groups: Iterable[str], survey: Survey, seen: Seen, told: Told
     ) -> dict[str, Picture]:
         return told.pictures(groups, survey, self.settings.clock_skew, seen)
-
-    def written_since(
-        self, moments: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        """
-        Return how many offsets were written since, where the brokers can tell.
-
-        Args:
-            moments: seconds since the epoch, by the broker's clock.
-        """
-        return self._asked(lambda asker: written_since(moments, self.admin, asker))
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""

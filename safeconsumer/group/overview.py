@@ -92,6 +92,12 @@ class View:
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
+    @property
+    def whole_lag(self) -> int | None:
+        """How many records wait for the group; None if one partition's are unknown."""
+        lags = self.picture.lags
+        return sum(lags.values()) if lags and not self.picture.without_lag else None
+
     def aged(self, age: float) -> "View":
         """Return what it is worth after so many seconds without news."""
         return evolve(

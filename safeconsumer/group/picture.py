@@ -119,6 +119,11 @@ class Picture:
         return sum(one.member_id in said for one in self.facts.members)
 
     @property
+    def without_lag(self) -> frozenset[TopicPartition]:
+        """The partitions with a committed offset whose end could not be had."""
+        return frozenset(self.facts.committed.keys() - self.lags.keys())
+
+    @property
     def held(self) -> tuple[TopicPartition, ...]:
         """The partitions of the group that a hold covers, sorted."""
         return tuple(

@@ -14,8 +14,7 @@ from kafka import TopicPartition
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group import scopes
 from safeconsumer.group.documents import standing_document
-from safeconsumer.group.durations import words_of
-from safeconsumer.group.ending import Ending, ending_of
+from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import OPERATOR
@@ -25,10 +24,6 @@ from safeconsumer.group.verdicts import Level
 from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
-
-# Seconds; two ends that differ by less count as the same moment: between a look and its
-# record time passes, and clocks may differ by so much.
-SAME_MOMENT = 30.0
 
 # A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
 Point = tuple[str, str]
@@ -60,30 +55,29 @@ class Wish:
         owner: the owner of the holds.
         scopes: what to hold.
         reason: why, as text for people.
-        ending: when the holds end.
+        seconds: for how long, counted from when it is placed; None until it is resumed.
     """
 
     group: str
     owner: str
     scopes: tuple[Scope, ...]
     reason: str
-    ending: Ending
+    seconds: float | None
 
 
-def wish_of(  # noqa: PLR0913 - what somebody typed
+def wish_of(
     *,
     group: str,
     owner: str,
     texts: Iterable[str],
     reason: str,
     for_: str | None,
-    until: str | None,
 ) -> Wish:
     """
     Read what was typed to hold something.
 
     Raises:
-        HoldSettingError: the group, the reason or the end is not acceptable.
+        HoldSettingError: the group, the reason or the duration is not acceptable.
         ScopeSyntaxError: a scope is not one, or there is no scope.
         MissingExtraError: google-re2 is missing, and a scope is a pattern.
     """
@@ -96,8 +90,22 @@ def wish_of(  # noqa: PLR0913 - what somebody typed
         owner=owner,
         scopes=scopes.scopes_of(texts, group),
         reason=why,
-        ending=ending_of(for_, until),
+        seconds=duration_of(for_),
     )
+
+
+def duration_of(for_: str | None) -> float | None:
+    """
+    Read ``--for`` as it was typed; None for no end.
+
+    Raises:
+        HoldSettingError: it is not a duration.
+    """
+    try:
+        return None if for_ is None else seconds_of(for_)
+    except ValueError as error:
+        message = f"for: {error}"
+        raise HoldSettingError(message) from error
 
 
 @frozen(kw_only=True)
@@ -109,7 +117,6 @@ class Placing:
         picture: the picture of the group.
         wish: what to hold.
         changes: the records to write, one for each scope.
-        seconds: for how long; None until it is resumed.
         skew: seconds by which members may lift the holds later.
         covers: the partitions of the group that the holds cover now.
         own: the existing holds with the same owner and scope.
@@ -120,7 +127,6 @@ class Placing:
     picture: Picture
     wish: Wish
     changes: tuple[Change, ...]
-    seconds: float | None
     skew: float
     covers: tuple[TopicPartition, ...]
     own: Mapping[Change, Standing]
@@ -146,14 +152,10 @@ class Placing:
         )
 
     def _is_same(self, change: Change, one: Standing) -> bool:
-        wanted, hold, until = change.hold, one.hold, self.wish.ending.until
-        if wanted is None or hold is None or wanted.reason != hold.reason:
+        wanted, hold = change.hold, one.hold
+        if wanted is None or hold is None or self.is_extending:
             return False
-        if self.is_extending:
-            return False
-        if until is None or one.expires_at is None:
-            return wanted.ttl_ms == hold.ttl_ms
-        return abs(one.expires_at - until) <= SAME_MOMENT
+        return (wanted.reason, wanted.ttl_ms) == (hold.reason, hold.ttl_ms)
 
     def _is_lasting(self, one: Standing) -> bool:
         if one.hold is None or one.hold.ttl_ms is None:
@@ -198,10 +200,9 @@ def placing(
         principal: how its writer is logged in, shown with the hold.
 
     Raises:
-        HoldSettingError: it would have expired already, or last for over ten years.
+        HoldSettingError: it would last for over ten years.
     """
-    seconds = wish.ending.seconds_from(picture.now)
-    hold = new_hold(wish.reason, seconds, host, principal)
+    hold = new_hold(wish.reason, wish.seconds, host, principal)
     wanted = changes(wish.group, wish.owner, map(str, wish.scopes), hold)
     standing = own_of(picture, wanted)
     own = {change.held_since(one.since): one for change, one in standing.items()}
@@ -211,7 +212,6 @@ def placing(
         picture=picture,
         wish=wish,
         changes=wanted,
-        seconds=seconds,
         skew=skew,
         covers=scopes.covered(wish.scopes, scopes.partitions_of(picture)),
         own=own,
@@ -325,12 +325,13 @@ class Preview:
 
     def _end(self) -> Point:
         one = self.placing
-        if one.seconds is None:
+        seconds = one.wish.seconds
+        if seconds is None:
             return "waiting", "would last until it is resumed"
         now = one.picture.now
-        at = "" if now is None else f", until {utc(now + one.seconds)}"
+        at = "" if now is None else f", until {utc(now + seconds)}"
         late = f", or {words_of(one.skew)} longer" if one.skew >= 1 else ""
-        return "note", f"would last {words_of(one.seconds)}{at}{late}"
+        return "note", f"would last {words_of(seconds)}{at}{late}"
 
     def _kept(self) -> Iterator[Point]:
         limited = {
@@ -346,7 +347,7 @@ class Preview:
 
     def _retention(self, topic: str, kept: float) -> Point:
         said = f"{topic} deletes records after {words_of(kept)}"
-        seconds = self.placing.seconds
+        seconds = self.placing.wish.seconds
         if seconds is None or seconds + self.placing.skew >= kept:
             older = "; what waits already is older" if self.waiting != 0 else ""
             return "waiting", f"retention ends BEFORE the hold does: {said}{older}"
@@ -365,7 +366,7 @@ class Preview:
             "others": list(map(standing_document, one.others)),
             "replaces": list(map(standing_document, one.replaces)),
             "unchanged": list(map(standing_document, one.unchanged)),
-            "seconds": one.seconds,
+            "seconds": one.wish.seconds,
             "to_agree": self.to_agree,
         }
 

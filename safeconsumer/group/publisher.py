@@ -11,7 +11,6 @@ from attrs import evolve, frozen
 from kafka import KafkaProducer
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.fixes.producers import is_dated
 from safeconsumer.errors import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -63,15 +62,12 @@ class Acknowledged:
         offset: its offset in the control topic.
         at_ms: its time in milliseconds since the epoch; None if unknown.
         value: the bytes of the record; None for a tombstone.
-        is_dated: whether the time is the broker's, as it is on topics that are set up
-            for it, and not this host's.
     """
 
     change: Change
     offset: int
     at_ms: int | None
     value: bytes | None
-    is_dated: bool = True
 
     @property
     def at(self) -> float | None:
@@ -248,7 +244,7 @@ class _Writing:
                 return
             self.refused[one] = error
         else:
-            said = answer.offset, answer.timestamp, _value(one), is_dated(future)
+            said = answer.offset, answer.timestamp, _value(one)
             self._done[one] = Acknowledged(one, *said)
         del self._unknown[one]
 

@@ -185,35 +185,6 @@ def with_lags(
     return evolve(survey, lags=lags)
 
 
-def written_since(
-    moments: Mapping[TopicPartition, float],
-    admin: KafkaAdminClient,
-    asker: KafkaConsumer,
-) -> dict[TopicPartition, int]:
-    """
-    Return how many offsets were written since, of partitions where that can be had.
-
-    Records are found by their times. Where a topic keeps its producers'
-    (``CreateTime``, Kafka's default), it goes by those producers' clocks.
-
-    Args:
-        moments: seconds since the epoch, by the broker's clock.
-        admin: the client that asks which topics there are.
-        asker: the client that looks up times, and where partitions end.
-    """
-
-    def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
-        asked = {tp: int(moments[tp] * 1000) for tp in led}
-        found = asker.offsets_for_times(asked, timeout_ms=limit_ms)
-        ends = asker.end_offsets(led, timeout_ms=limit_ms)
-        return {
-            tp: 0 if one is None else max(0, ends[tp] - one.offset)
-            for tp, one in found.items()
-        }
-
-    return _of_each_leader(admin, moments, ask)
-
-
 def ends_of(
     partitions: Iterable[TopicPartition], admin: KafkaAdminClient, asker: KafkaConsumer
 ) -> dict[TopicPartition, int]:

@@ -294,7 +294,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
     if facts.partitions != 1:
         return (_too_many(facts),)
     what = "longer reports cannot be written"
-    return _below(facts, "max.message.bytes", _LEAST_BYTES, what)
+    return _below(facts, "max.message.bytes", _LEAST_STATUS_BYTES, what)
 
 
 def _below(facts: Facts, name: str, least: int, what: str) -> tuple[str, ...]:

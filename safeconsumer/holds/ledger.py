@@ -119,10 +119,10 @@ class PauseLedger:
         self._version = 0  # of everything that is looked at
         self._moves = 0  # how often partitions became quiet or began to flow
         self._state = State()
-        self._view = View()
-        self._is_stale = False  # the view is older than the holds
-        # What is quiet; None if something may have to be applied, shown, or expires.
-        self.settled: frozenset[TopicPartition] | None = self._view.quiet
+        # What all who look are shown; None: to be made anew of the state.
+        self._view: View | None = View()
+        # What is quiet in it; None if a look has to make it anew, or something expires.
+        self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = Named()
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
@@ -144,9 +144,13 @@ class PauseLedger:
 
     def view(self) -> View:
         """Return the holds and the quiet partitions of this moment, together."""
-        if self._is_stale or self.queue or self._clock() >= self._state.due:
-            self._settle(shows=True)
-        return self._view
+        view = self._view
+        if view is None or self.queue or self._clock() >= self._state.due:
+            self._catch_up(shows=True)
+            # None: in a signal handler that interrupted a change, or where another
+            # thread has changed something since.
+            view = self._view or self.peek()
+        return view
 
     def peek(self) -> View:
         """Return what was applied last; it takes no lock, and lets nothing expire."""
@@ -307,16 +311,13 @@ class PauseLedger:
 
     def assign(
         self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
-    ) -> Reassignment:
+    ) -> None:
         """
         Take over a new assignment; held partitions are quiet from this instant.
 
         The cause decides which pauses end. It may be called under upstream's
-        subscription lock: events wait for :meth:`deliver`.
-
-        Returns:
-            What it changed. In a signal handler that interrupted another change it is
-            empty, and the assignment is applied after that change.
+        subscription lock: events wait for :meth:`deliver`. In a signal handler that
+        interrupted another change it is applied after that change.
         """
         assigned = tuple(assignment)
         change = _Change(lambda it: self._reassign(it, assigned, cause))
@@ -326,8 +327,7 @@ class PauseLedger:
             self._announce(change)
         finally:
             if not change.is_announced:  # who goes on, or who looks next, does it
-                self._left[key], self._is_stale, self.settled = change, True, None
-        return change.what
+                self._left[key], self._view, self.settled = change, None, None
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators and of the group."""
@@ -441,9 +441,9 @@ class PauseLedger:
         # all who look at holds have seen it.
         before = self._version, self._moves
         self.queue.append(change)
-        self._settle(before)
+        self._catch_up(before)
 
-    def _settle(
+    def _catch_up(
         self, before: tuple[int, int] | None = None, *, shows: bool = False
     ) -> None:
         here = threading.get_ident()
@@ -452,13 +452,11 @@ class PauseLedger:
             while True:
                 with self._lock:
                     if self._changer == here:  # in a signal handler
-                        if shows and self._is_stale:
-                            self._show()
                         return
                     self._changer = here
                     try:
                         self._apply_all()
-                        if shows and self._is_stale:
+                        if shows and self._view is None:
                             self._show()
                     finally:
                         self._changer = None
@@ -466,7 +464,7 @@ class PauseLedger:
                     break
             self._tell_of_changes(before)
         except BaseException:  # a signal handler's, say: the next look goes on here
-            self._is_behind, self._is_stale, self.settled = True, True, None
+            self._is_behind, self._view, self.settled = True, None, None
             raise
 
     def _tell_of_changes(self, before: tuple[int, int]) -> None:
@@ -533,9 +531,9 @@ class PauseLedger:
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
-        stale, seen = self._is_stale or step.is_seen, self._version + step.is_seen
-        settled = None if stale else self.settled
-        self._state, self._is_stale, self.settled = step.state, stale, settled
+        view, settled = (None, None) if step.is_seen else (self._view, self.settled)
+        seen = self._version + step.is_seen
+        self._state, self._view, self.settled = step.state, view, settled
         self._version = seen
         self._moves += step.is_moved
         change.is_applied = True
@@ -553,10 +551,11 @@ class PauseLedger:
                 del self._unconfirmed[tp]
         change.is_applied = True
 
-    def _show(self) -> None:
+    def _show(self) -> View:
         view, due = self.peek(), self._state.due
         settled = view.quiet if due == NEVER else None
-        self._view, self._is_stale, self.settled = view, False, settled
+        self._view, self.settled = view, settled
+        return view
 
     # ------------------------------------------------------------ changes of holds
 
@@ -621,9 +620,7 @@ class PauseLedger:
         )
 
     def _begun(self, gates: Gates) -> Gates:
-        if self._is_stale:
-            self._show()
-        return gates.begun(self._view)
+        return gates.begun(self._view or self._show())
 
     # ------------------------------------------------------------ a new assignment
 

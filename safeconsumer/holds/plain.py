@@ -249,10 +249,17 @@ def travels(
     """Tell whether a hold of a departed partition goes to the next owner."""
     return (
         is_carried is not None
-        and hold.owner == APP
+        and may_travel(hold)
+        and is_carried((scope.topic, scope.partition))
+    )
+
+
+def may_travel(hold: Hold) -> bool:
+    """Tell whether a hold of a partition is one that can be handed over."""
+    return (
+        hold.owner == APP
         and hold.lifetime is not Lifetime.WHILE_ASSIGNED
         and hold.expires_at is None
-        and is_carried((scope.topic, scope.partition))
     )
 
 

@@ -20,10 +20,6 @@ CONSUMER_LABELS = ("client_id", "group")
 """
 Labels of consumers' and workers' metrics.
 """
-MOST_CONSOLE_SERIES = 1000
-"""
-The largest number of series of groups that a console shows; it counts the others.
-"""
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Source: TypeAlias = Literal["consumer", "control", "worker", "console"]
@@ -333,12 +329,6 @@ METRICS: tuple[Metric, ...] = (
         "console",
         "For how long the console has read nothing newer; all of its other figures "
         "are as old, and it leaves out those of groups once they are too old.",
-    ),
-    Metric(
-        "console_omitted_series",
-        "console",
-        f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out; they are those of "
-        "topics that are held, and of groups that are not.",
     ),
     Metric(
         "group_members",

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     )
     from safeconsumer.testing.existing import ExistingCluster, broker_of
     from safeconsumer.testing.ghost import Ghost
-    from safeconsumer.testing.leaks import (
-        Leak,
-        LeakError,
-        NoLeak,
-        NothingToCheckError,
-    )
     from safeconsumer.testing.polling import PollTimeoutError, poll_until
     from safeconsumer.testing.workers import (
         Call,
@@ -40,10 +34,6 @@ __all__ = [
     "ExistingCluster",
     "Ghost",
     "HeldAnswers",
-    "Leak",
-    "LeakError",
-    "NoLeak",
-    "NothingToCheckError",
     "PollTimeoutError",
     "Request",
     "WorkerRun",
@@ -64,10 +54,6 @@ _WHERE = {
     "ExistingCluster": "existing",
     "Ghost": "ghost",
     "HeldAnswers": "embedded",
-    "Leak": "leaks",
-    "LeakError": "leaks",
-    "NoLeak": "leaks",
-    "NothingToCheckError": "leaks",
     "PollTimeoutError": "polling",
     "Request": "_connections",
     "WorkerRun": "workers",

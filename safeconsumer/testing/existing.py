@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
 
 # Kafka's own default for group.min.session.timeout.ms.
-_DEFAULT_MIN_SESSION_MS = 6000
-_QUICK_SESSION_MS = 2000
+_SESSION_MS = 6000
 # Longest wait until a broker reports what its controller has made.
 _TOLD_WITHIN = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
@@ -31,7 +30,6 @@ class ExistingCluster:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._session_ms: int | None = None
 
     @property
     def client_config(self) -> dict[str, Any]:
@@ -40,10 +38,8 @@ class ExistingCluster:
 
     @property
     def group_config(self) -> Mapping[str, Any]:
-        """The shortest group timeouts that this cluster accepts, from 2 s on."""
-        if self._session_ms is None:
-            self._session_ms = max(self._least_session_ms(), _QUICK_SESSION_MS)
-        return {"session_timeout_ms": self._session_ms, "heartbeat_interval_ms": 200}
+        """The shortest group timeouts that a cluster accepts by default."""
+        return {"session_timeout_ms": _SESSION_MS, "heartbeat_interval_ms": 200}
 
     def create_topic(
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
@@ -93,21 +89,6 @@ class ExistingCluster:
             yield client
         finally:
             client.close()
-
-    def _least_session_ms(self) -> int:
-        """Ask the cluster; without the right to ask, take Kafka's default."""
-        from kafka.admin import ConfigResource, ConfigResourceType  # noqa: PLC0415
-        from kafka.errors import KafkaError  # noqa: PLC0415  0.2 s, when needed
-
-        name = "group.min.session.timeout.ms"
-        try:
-            with self.admin() as admin:
-                node = str(admin.describe_cluster()["brokers"][0]["broker_id"])
-                resource = ConfigResource(ConfigResourceType.BROKER, node, [name])
-                described = admin.describe_configs([resource], config_filter="all")
-        except KafkaError:
-            return _DEFAULT_MIN_SESSION_MS
-        return int(described["broker"][node][name]["value"])
 
 
 def broker_of(given: Any) -> Any:  # noqa: ANN401  see below

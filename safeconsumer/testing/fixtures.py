@@ -15,7 +15,6 @@ import pytest
 
 if TYPE_CHECKING:
     from safeconsumer.testing.clients import Clients
-    from safeconsumer.testing.leaks import NoLeak
 
 BOOTSTRAP_VARIABLE = "SAFECONSUMER_TEST_BOOTSTRAP"
 
@@ -118,23 +117,6 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
         return ghost.join() + ghost.leave()
 
     return force
-
-
-@pytest.fixture
-def assert_no_leak() -> Callable[..., "NoLeak"]:
-    """
-    Fail if records of paused partitions are delivered.
-
-    ``with assert_no_leak(consumer, *targets): ...``, see
-    :class:`safeconsumer.testing.leaks.NoLeak`; any kafka-python consumer will do.
-    """
-
-    def check(consumer: Any, *targets: Any) -> "NoLeak":  # noqa: ANN401
-        from safeconsumer.testing.leaks import NoLeak  # noqa: PLC0415  when used
-
-        return NoLeak(consumer, *targets)
-
-    return check
 
 
 @pytest.hookimpl(wrapper=True)

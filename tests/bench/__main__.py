@@ -59,7 +59,7 @@ def main() -> int:
 def _broker(bootstrap: str | None, kind: str) -> Any:  # noqa: ANN401 - any kind
     if bootstrap is not None:
         return contextlib.nullcontext(ExistingCluster(bootstrap))
-    return choice.start(choice.choose(kind).kind)
+    return choice.start(choice.choose(kind))
 
 
 if __name__ == "__main__":

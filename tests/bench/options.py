@@ -49,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
         "--kafka",
-        default="auto",
-        choices=["auto", *choice.Kind],
+        default="java",
+        choices=[*choice.Kind],
         help="the broker to start, as in the test suite",
     )
     parser.add_argument(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.brokers.settings import KAFKA_VERSION
-from tests.harness.conformance.pages import put
 from tests.harness.processes import ROOT
 
 DATA = Path(__file__).with_name("speed.json")
@@ -81,3 +80,14 @@ def written(page: str) -> str:
 
 def _cell(ratios: dict[str, float]) -> str:
     return "; ".join(f"{ratios[what]:.2f}" if what in ratios else "-" for what in _WHAT)
+
+
+def put(page: str, name: str, text: str, by: str) -> str:
+    """Return the page with this text between the marks of that name."""
+    first, last = f"<!-- {name}: by python -m {by} --write -->", f"<!-- {name} -->"
+    before, found, rest = page.partition(first)
+    _, end, after = rest.partition(last)
+    if not found or not end:
+        message = f"the page lacks {first} or {last} after it"
+        raise ValueError(message)
+    return f"{before}{first}\n{text}\n{last}{after}"

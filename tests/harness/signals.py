@@ -32,53 +32,44 @@ class TimeLimitError(Exception):
     """What a job runner's handler raises, wherever the program is."""
 
 
-class Interrupts:
+class Places:
     """
-    Raises out of a signal handler, once, where Python may call one: at any such place.
+    Stops a call, once, where Python may call a signal handler: at any such place.
 
-    Python looks for signals as a function begins and after it has called one in C; a
-    profiler is called in exactly these places, so each of them has its turn.
+    Python looks for signals, and lets other threads go on, as a function begins and after
+    it has called one in C; a profiler is called in exactly these places.
 
     Args:
         inside: whose functions are places: begins of file names.
         is_here: whether what runs now is what a handler could interrupt.
-        kind: what the handler raises.
+
+    Attributes:
+        place: where the last call was stopped; empty if it was not.
+        seen: how many places it had until then.
     """
 
     def __init__(
-        self,
-        inside: tuple[str, ...],
-        is_here: Callable[[], bool] = lambda: True,
-        kind: type[BaseException] = TimeLimitError,
+        self, inside: tuple[str, ...], is_here: Callable[[], bool] = lambda: True
     ) -> None:
         self._inside = inside
         self._is_here = is_here
-        self._kind = kind
-        self._left = 0
+        self._wanted = 0
         self._is_in_c = False
         self.place = ""
+        self.seen = 0
 
-    def at(self, count: int, call: Callable[[], object]) -> bool:
-        """
-        Call something and raise at its n-th place, from 0; return whether it has one.
-
-        What the handler raised has come out of the call then, and nothing else has.
-        """
-        self._left, self.place = count, ""
-        raised: BaseException | None = None
-        with handled_by(self._raise):
+    def reach(
+        self, count: int, call: Callable[[], object], come: Callable[[], object]
+    ) -> bool:
+        """Call something, and another in a handler at its n-th place, if it has it."""
+        self._wanted, self.place, self.seen = count, "", 0
+        with handled_by(lambda *_: come()):
             sys.setprofile(self._look)
             try:
                 call()
-            except self._kind as error:
-                raised = error
             finally:
                 sys.setprofile(None)
-        assert bool(self.place) is (raised is not None), f"swallowed at {self.place}"
-        return raised is not None
-
-    def _raise(self, _number: int, _frame: FrameType | None) -> None:
-        raise self._kind(self.place)
+        return bool(self.place)
 
     def _look(self, frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401 - as setprofile has it
         was_in_c, self._is_in_c = self._is_in_c, False
@@ -90,8 +81,9 @@ class Interrupts:
             return  # it is closed: the profiler is called, but no handler
         if not self._is_here():
             return
-        self._left -= 1
-        if self._left < 0:
+        if self.seen < self._wanted:
+            self.seen += 1
+        elif not self.place:
             sys.setprofile(None)
             self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno} ({event})"
             send()
@@ -106,3 +98,33 @@ class Interrupts:
             caller.f_code.co_filename.startswith(self._inside)
         )
         return is_ours and code.co_filename.endswith("/contextlib.py")
+
+
+class Interrupts(Places):
+    """Raises out of a signal handler, at any place of a call."""
+
+    def __init__(
+        self,
+        inside: tuple[str, ...],
+        is_here: Callable[[], bool] = lambda: True,
+        kind: type[BaseException] = TimeLimitError,
+    ) -> None:
+        super().__init__(inside, is_here)
+        self._kind = kind
+
+    def at(self, count: int, call: Callable[[], object]) -> bool:
+        """
+        Call something and raise at its n-th place, from 0; return whether it has one.
+
+        What the handler raised has come out of the call then, and nothing else has.
+        """
+        raised = None
+        try:
+            self.reach(count, call, self._raise)
+        except self._kind as error:
+            raised = error
+        assert bool(self.place) is (raised is not None), f"swallowed at {self.place}"
+        return raised is not None
+
+    def _raise(self) -> None:
+        raise self._kind(self.place)

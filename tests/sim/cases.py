@@ -12,20 +12,36 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.testing.cases import adapter
 from safeconsumer.testing.cases import lab as cases
 from safeconsumer.testing.cases.member import answer, found
 from safeconsumer.testing.cases.outcomes import AbsentError
 from safeconsumer.testing.cases.process import ClientError, Launch
-from tests.broker.conformance.adapters import strict as conformance
 from tests.sim.lab import Lab
 
 # The adapters know no key for the simulated network.
 Ours = partial(SafeConsumer, proxy_url="sim://")
-Strict = partial(conformance.Strict, proxy_url="sim://")
+Strict = partial(Ours, default_lifetime=Lifetime.UNTIL_RESUMED)
 Stock = partial(KafkaConsumer, proxy_url="sim://")
 
 _SECONDS_OF_A_TURN = 1e-3  # of CPU; that of the machine is no evidence
+
+
+class Deaf(adapter.Adapter):
+    """A client whose pauses do nothing: no case about pausing may let it pass."""
+
+    def pause(self, partitions: list[Any], how: str = "named") -> None:
+        """Do nothing."""
+
+    def pause_topic(self, topic: str) -> None:
+        """Do nothing."""
+
+    def pause_pattern(self, pattern: str) -> None:
+        """Do nothing."""
+
+    def pause_all(self) -> None:
+        """Do nothing."""
 
 
 class Process:
@@ -125,7 +141,7 @@ class CasesLab(cases.Lab):
     ) -> None:
         self._lab = lab
         arguments = (f"{__name__}:{consumer}",)
-        launch = Launch(python=Path(), adapter=adapter, arguments=arguments)
+        launch = Launch(adapter=adapter, arguments=arguments)
         super().__init__(Broker(lab), launch, protocol, Path())
 
     def _process(self) -> Any:  # noqa: ANN401 - it has the calls of a real one

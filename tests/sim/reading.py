@@ -4,7 +4,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import (
+    AsyncConsumerRebalanceListener,
+    ConsumerRebalanceListener,
+    KafkaConsumer,
+    TopicPartition,
+)
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
@@ -64,6 +69,21 @@ class Listener(ConsumerRebalanceListener):
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         self._lost(set(lost))
+
+
+class Awaiting(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+    """Awaits what a function returns, before the member rejoins."""
+
+    def __init__(self, revoked: Callable[[set[TopicPartition]], Any]) -> None:
+        self._revoked = revoked
+        self.answered = 0
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        await self._revoked(set(revoked))
+        self.answered += 1
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Nothing to do."""
 
 
 class Reader:

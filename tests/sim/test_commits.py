@@ -1,11 +1,10 @@
 """P17: a member commits what it owns; what has left is refused, and nothing is sent."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CommitFailedError, KafkaError
 
 from safeconsumer import SafeConsumer, SafeConsumerError
@@ -13,7 +12,15 @@ from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import NotOwnedError
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
-from tests.sim.reading import COOPERATIVE, EAGER, Listener, Reader, at, both_protocols
+from tests.sim.reading import (
+    COOPERATIVE,
+    EAGER,
+    Awaiting,
+    Listener,
+    Reader,
+    at,
+    both_protocols,
+)
 
 
 def sent(lab: Lab, origin: str | None = None) -> int:
@@ -119,21 +126,6 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab: Lab) -> None
 
 
 # ------------------------------------------------------------ in a listener
-
-
-class Awaiting(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Awaits what a function returns, before the member rejoins."""
-
-    def __init__(self, revoked: Callable[[set[TopicPartition]], Any]) -> None:
-        self._revoked = revoked
-        self.answered = 0
-
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        await self._revoked(set(revoked))
-        self.answered += 1
-
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Nothing to do."""
 
 
 @pytest.mark.contract("P17")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetMetadataTooLargeError
 
 from safeconsumer import SafeConsumer
@@ -14,7 +14,14 @@ from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.harness.holds.lab import Told
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import COOPERATIVE, Listener, Reader, at, both_protocols
+from tests.sim.reading import (
+    COOPERATIVE,
+    Awaiting,
+    Listener,
+    Reader,
+    at,
+    both_protocols,
+)
 
 BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
     "commit": lambda consumer, _: consumer.commit(),
@@ -139,24 +146,6 @@ def test_a_listener_that_raises_loses_nothing(
     reader.reads(held, range(10))
 
 
-Commit = Callable[[set[TopicPartition]], Any]
-
-
-class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Commits, and waits for the answer, before the member rejoins."""
-
-    def __init__(self, commit: Commit) -> None:
-        self._commit = commit
-        self.answered = 0
-
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        await self._commit(revoked)
-        self.answered += 1
-
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Nothing to do."""
-
-
 @pytest.mark.contract("P8", "P12")
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
@@ -173,7 +162,7 @@ def test_commit_async_in_a_listener_is_in_time(
         named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
         return reader.consumer.commit_async(named)
 
-    awaiting = AsyncListener(commit)
+    awaiting = Awaiting(commit)
     listener = awaiting if is_awaited else Listener(revoked=commit)
     reader.consumer.subscribe(["t"], listener=listener)
     reader.until(lambda: len(reader.log) == 20)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
@@ -193,6 +194,9 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     reader.until(lambda: failed)
     late.end()
     assert isinstance(failed[0], CommitFailedError)
+    lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
+    with pytest.raises(CommitFailedError):
+        reader.consumer.commit({tp: OffsetAndMetadata(10, "", -1)})
     reader.consumer.subscribe(["t"])
     reader.owns([tp], seconds=90, each=1)
     lab.append(tp)

@@ -43,20 +43,6 @@ class UntracedProducer(KafkaProducer):
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
 
-def is_dated(sent: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
-    """
-    Tell whether the broker, and not the producer, set the time of a record.
-
-    If the topic keeps its producers' times the broker answers -1; kafka-python 3.0.12
-    shows the time of sending instead.
-
-    Args:
-        sent: the return value of ``send``.
-    """
-    _, at_ms, _ = sent._produce_future.value
-    return at_ms is not None and at_ms >= 0
-
-
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
     Close a producer.

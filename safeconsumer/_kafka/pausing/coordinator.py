@@ -448,7 +448,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self.heartbeat.last_receive,
                 self.heartbeat.config["session_timeout_ms"] / 1000,
             ):
-                self._join_task = self._manager.call_soon(joined.answer())
+                self._join_task = self._manager.call_soon(joined.answer)
             else:
                 self._joined = None
         try:
@@ -490,8 +490,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._joined = None
         if self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
-            self.ledger.emit(events.StaleJoinDropped, generation=generation)
-            self.ledger.deliver()
             return
         if generation < 0 or not member_id:
             # The membership ended by another answer, since the one to SyncGroup.

@@ -94,10 +94,6 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
-        # of what an iteration takes: whose it is, and where that stood
-        self.drained_from: dict[
-            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
-        ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
@@ -210,7 +206,7 @@ class PauseSafeFetcher(Fetcher):
                 again = self._subscriptions.undelivered.unreturned()
                 for tp, offset in again.items():
                     self._subscriptions.journal.comes_again(tp, offset)
-            self._subscriptions.undelivered.settle()
+            self._subscriptions.undelivered.recover()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -229,7 +225,6 @@ class PauseSafeFetcher(Fetcher):
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
         later: list[CompletedFetch] = []
-        self.drained_from.clear()
         source: tuple[TopicPartition, int]
         is_refused = False
         self._unpark_answers()
@@ -346,7 +341,6 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
-                self.drained_from[tp] = state, position
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
@@ -632,11 +626,6 @@ class PauseSafeFetcher(Fetcher):
         if ownership is self._purged_for:
             return
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
-        pending = self._next_in_line_exception_metadata
-        if pending is not None and not self._subscriptions.is_assigned(
-            pending.partition
-        ):
-            self._next_in_line_exception_metadata = None
         self._purged_for = ownership  # when it is done: it may be interrupted
 
     def _purged_parts(self) -> Iterator[Purged]:

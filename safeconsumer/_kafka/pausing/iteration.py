@@ -165,11 +165,6 @@ class Iteration:
             )
             raise ForkedConsumerError(message)
 
-    def is_over(self, iterator: object) -> None:
-        """Forget an iterator that has nothing more to yield."""
-        if self._consumer._iterator is iterator:
-            self._consumer._iterator = None
-
     def records(self) -> Generator[ConsumerRecord, None, None]:
         """
         Poll once, and yield the records whose partitions still flow.
@@ -234,22 +229,19 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _taken(self, batches: Drained) -> Iterator[Steps]:
-        # States and positions as they were in the drain: a later seek is not undone. An
-        # application's own poll() may return what another drain took, or more.
-        drained_from = self._consumer._fetcher.drained_from
+        # What was sought since its drain is over: the seek stands. An application's own
+        # poll() may return what another drain took, or more.
         subscription = self._consumer._subscription
-        assignment = subscription.assignment
+        assignment, taken = subscription.assignment, subscription.undelivered.taken
         for tp, found in batches.items():
-            state = assignment.get(tp)
-            if tp in drained_from:
-                state, position = drained_from[tp]
-            elif state is not None and state.position is not None:
-                position = state.position
-            else:
-                continue
-            yield self._steps(
-                subscription.ledger, assignment, tp, state, position, list(found)
-            )
+            with subscription._lock:
+                state = taken.get(tp, assignment.get(tp))
+                is_sought = tp in taken and state.before is None
+                position = None if state is None or is_sought else state.position
+            if position is not None:
+                yield self._steps(
+                    subscription.ledger, assignment, tp, state, position, list(found)
+                )
 
     def _poll(self) -> Drained:
         consumer = self._consumer

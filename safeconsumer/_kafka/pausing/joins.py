@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from kafka.structs import TopicPartition
 
@@ -11,9 +11,6 @@ from safeconsumer import events
 from safeconsumer._kafka.pausing.commits import States
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 class Joined(NamedTuple):
@@ -42,13 +39,9 @@ class Joined(NamedTuple):
         silent = time.monotonic() - max(self.at, last_heartbeat)
         return self.generation is generation and silent < session_timeout
 
-    def answer(self) -> Callable[[], Coroutine[Any, Any, bytes]]:
-        """Return a coroutine function that gives the answer once more."""
-
-        async def again() -> bytes:
-            return self.assignment
-
-        return again
+    async def answer(self) -> bytes:
+        """Give the answer once more."""
+        return self.assignment
 
 
 class HandOver:

@@ -124,15 +124,10 @@ class LedgerSubscription(SubscriptionState):
             state is not None and partition not in self.quiet() and state.is_fetchable()
         )
 
-    def paused_partitions(self) -> set[TopicPartition]:
-        return set(self.ledger.view().quiet)
-
     def fetchable_partitions(self) -> list[TopicPartition]:
         """Return the partitions that may be fetched, in upstream's order."""
         quiet = self.ledger.quiet()
         with self._lock:
-            if not quiet:
-                return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
             return [
                 tp
                 for tp, one in self.assignment.items()
@@ -162,18 +157,19 @@ class LedgerSubscription(SubscriptionState):
                 if (position := self.undelivered.position(state)) is not None
             }
 
-    def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def delivered_position(self, partition: TopicPartition) -> int | None:
         """
-        Return the position of the next record to be delivered.
+        Return the offset of the next record to be delivered.
+
+        Records that a poll under way has taken, and not returned yet, do not count.
 
         Returns:
             None if it is not known yet, or the partition is not assigned.
         """
         with self._lock:
             state = self.assignment.get(partition)
-            position: OffsetAndMetadata | None
             position = None if state is None else self.undelivered.position(state)
-            return position
+        return None if position is None else int(position.offset)
 
     # Answers name the requested partitions, and some of them may have departed:
     # upstream's KeyError would leave the rest waiting for request_timeout_ms.

@@ -142,13 +142,13 @@ class Undelivered:
         return position if before is None else before
 
     def unreturned(self) -> dict[TopicPartition, int]:
-        """Return the positions to which :meth:`settle` will move back."""
+        """Return the positions to which :meth:`recover` will move back."""
         if self.are_returned:
             return {}
         before = {tp: state.before for tp, state in self.taken.items()}
         return {tp: one.offset for tp, one in before.items() if one is not None}
 
-    def settle(self) -> None:
+    def recover(self) -> None:
         """
         Forget what the last poll has taken, before another one takes anything.
 

@@ -1,15 +1,9 @@
-"""
-Any class with kafka-python's methods, as the cases drive it.
-
-It also runs where another kafka-python is installed and nothing else: standard library
-and kafka-python only.
-"""
+"""Any class with kafka-python's methods, as the cases drive it."""
 
 import importlib
 import inspect
 import re
 from collections.abc import Iterable
-from importlib import metadata
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, TopicPartition
@@ -44,17 +38,7 @@ class Adapter:
     consumer: Any
 
     def __init__(self, consumer: str) -> None:
-        self._spec = consumer
         self._make = found(consumer)
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of kafka-python and of the package that has the class."""
-        versions = {"kafka-python": metadata.version("kafka-python")}
-        package = self._spec.partition(":")[0].partition(".")[0]
-        try:
-            return {**versions, package: metadata.version(package)}
-        except metadata.PackageNotFoundError:
-            return versions
 
     def open(self, settings: dict[str, Any]) -> None:
         """Make the consumer that all other calls are about."""

@@ -43,7 +43,6 @@ class Lab:
         log: Path,
     ) -> None:
         self.broker = broker
-        self.remarks: list[str] = []
         self._launch = launch
         self._protocol = protocol
         self._log = log
@@ -64,17 +63,6 @@ class Lab:
         if self._topics and self.broker.is_real:
             with self.broker.admin() as admin:
                 admin.delete_topics(self._topics)
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of the client and of what it stands on."""
-        process = self._process()
-        self._idle.append(process)
-        versions: dict[str, str] = process.call("versions")
-        return versions
-
-    def remark(self, text: str) -> None:
-        """Note which of several allowed ways the client took."""
-        self.remarks.append(text)
 
     # ------------------------------------------------------------ topics, records
 
@@ -192,7 +180,6 @@ class Lab:
             if consumer.process.is_alive:
                 self._idle.append(consumer.process)
         self._lent.clear()
-        self.remarks.clear()
 
     def _new_producer(self) -> KafkaProducer:
         return KafkaProducer(

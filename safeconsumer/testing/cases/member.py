@@ -1,9 +1,7 @@
 """
 One consumer in a process of its own: calls on stdin, answers on stdout, as JSON.
 
-``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``. It also
-runs in environments that have another client and nothing else, so this file and the
-adapters use the standard library and their client only.
+``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``.
 """
 
 import importlib

@@ -1,8 +1,4 @@
-"""
-Errors that a case raises if a client does something else than its rule says.
-
-Adapters import it where there is nothing else: standard library only.
-"""
+"""Errors that a case raises if a client does something else than its rule says."""
 
 
 class DiffersError(AssertionError):

@@ -53,13 +53,11 @@ class Launch:
     How a process is started that has one adapter.
 
     Attributes:
-        python: the interpreter whose environment has the client.
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
         arguments: what the adapter is made with.
         path: folders for the ``PYTHONPATH`` of the process.
     """
 
-    python: Path
     adapter: str
     arguments: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
@@ -68,7 +66,7 @@ class Launch:
     def command(self) -> list[str]:
         """The command line."""
         member = "safeconsumer.testing.cases.member"
-        return [str(self.python), "-m", member, self.adapter, *self.arguments]
+        return [sys.executable, "-m", member, self.adapter, *self.arguments]
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -84,7 +82,6 @@ def launch_of(consumer: str) -> Launch:
         consumer: ``module:Class``.
     """
     return Launch(
-        python=Path(sys.executable),
         adapter="safeconsumer.testing.cases.adapter:Adapter",
         arguments=(consumer,),
         path=tuple(str(Path(folder).absolute()) for folder in sys.path),

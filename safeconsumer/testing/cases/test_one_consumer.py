@@ -189,11 +189,9 @@ def test_bad_target_among_good_ones(lab: Lab) -> None:
         flows = reaches([consumer], lambda: consumer.count([p0]) == 5, bound=3)
         halves = "" if flows else ", and the good one is paused"
         expect(error.is_own and flows, f"{error.kind}{halves}")
-        lab.remark("refused")
     else:
         lab.beat(consumer, p1)
         start.expect_nothing()
-        lab.remark("left out")
 
 
 def test_assigned_away_and_back(lab: Lab) -> None:

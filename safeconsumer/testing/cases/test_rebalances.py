@@ -177,7 +177,6 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
         consumer.pause(tps[:2])
     except ClientError as error:
         expect(error.is_own, error.kind)
-        lab.remark("refused")
         return
     until(
         [consumer],
@@ -187,7 +186,6 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
     )
     lab.beat(consumer, tps[2])
     start.prove()
-    lab.remark("holds")
 
 
 def test_paused_names_what_is_quiet(lab: Lab) -> None:

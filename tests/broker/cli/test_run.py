@@ -24,11 +24,18 @@ from tests.harness.waiting import wait_for
 SECONDS = 60
 HANDLERS = """
 import asyncio
+import json
 import threading
 import time
 from pathlib import Path
 
-from safeconsumer import Drain, Retry, Worker
+from safeconsumer import Control, Drain, Retry, SafeConsumer, Worker
+
+def made():
+    settings = json.loads(Path("settings.json").read_text())
+    topic, prefix = settings.pop("topic"), settings.pop("prefix")
+    control = None if prefix is None else Control.prefixed(prefix)
+    return SafeConsumer(topic, enable_auto_commit=False, control=control, **settings)
 
 def note(record, context):
     with open("seen", "a") as file:
@@ -41,23 +48,23 @@ def note(record, context):
 async def wait(record, context):
     note(record, context)
 
-def noting(consumer):
-    return Worker(consumer, note)
+def noting():
+    return Worker(made(), note)
 
-def waiting(consumer):
-    return Worker(consumer, wait, executor="asyncio", retry=Retry(attempts=1))
+def waiting():
+    return Worker(made(), wait, executor="asyncio", retry=Retry(attempts=1))
 
-def hasty(consumer):
-    return Worker(consumer, note, drain=Drain(shutdown=0.1))
+def hasty():
+    return Worker(made(), note, drain=Drain(shutdown=0.1))
 
 async def in_a_thread(record, context):
     await asyncio.to_thread(note, record, context)
 
-def elsewhere(consumer):
-    return patient(consumer, in_a_thread, executor="asyncio")
+def elsewhere():
+    return patient(in_a_thread, executor="asyncio")
 
-def patient(consumer, handle=note, **settings):
-    worker = Worker(consumer, handle, drain=Drain(shutdown=3600), **settings)
+def patient(handle=note, **settings):
+    worker = Worker(made(), handle, drain=Drain(shutdown=3600), **settings)
 
     def tell():
         while worker.stats().state != "draining":
@@ -76,30 +83,29 @@ class Program:
         self.folder, self.topic, self._producer = folder, topic, producer
         self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
-        self.connection = ("--bootstrap", broker.bootstrap)
         (folder / "handlers.py").write_text(HANDLERS)
-        # They stay members however slow the machine is.
-        stays = {"session_timeout_ms": 30_000}
-        config = {**broker.client_config, **broker.group_config, **stays}
-        del config["bootstrap_servers"]
-        self._settings = [
-            f"--set={name}={json.dumps(value)}" for name, value in config.items()
-        ]
+        self._config = {
+            **broker.client_config,
+            **broker.group_config,
+            "session_timeout_ms": 30_000,  # they stay members on a slow machine
+        }
 
     def start(
-        self, target: str = "handlers:noting", *more: str
+        self,
+        target: str = "handlers:noting",
+        *more: str,
+        prefix: str | None = None,
     ) -> subprocess.Popen[str]:
-        arguments = [
-            "run",
-            target,
-            self.topic,
-            *self.connection,
-            "--group",
-            f"g-{self.topic}",
-            "--set=auto_offset_reset=earliest",
-            *self._settings,
-            *more,
-        ]
+        """Start a worker; with a prefix it obeys the holds on topics of that prefix."""
+        settings = {
+            **self._config,
+            "topic": self.topic,
+            "group_id": f"g-{self.topic}",
+            "auto_offset_reset": "earliest",
+            "prefix": prefix,
+        }
+        (self.folder / "settings.json").write_text(json.dumps(settings))
+        arguments = ["run", target, *more]
         process = launched(self.folder, *arguments)
         self.started.append(process)
         return process
@@ -263,12 +269,10 @@ def _start(line: str) -> tuple[str, ...]:
 
 def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     """130, as of every command."""
-    (tmp_path / "handlers.py").write_text(HANDLERS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        asking = ("run", "handlers:noting", "t", "--group=g", "--bootstrap", server)
-        process = launched(tmp_path, *asking)
+        process = launched(tmp_path, "status", "--bootstrap", server)
         asked, _ = silent.accept()
         with asked:
             process.send_signal(signal.SIGINT)
@@ -293,19 +297,16 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
 
 @pytest.mark.any_broker
 def test_an_operators_hold_is_obeyed(program: Program) -> None:
-    """``run --control`` takes part: ``wait quiet`` hears from it that it obeys."""
-    where = (
-        f"--bootstrap={program.bootstrap}",
-        f"--topic-prefix=p-{uuid.uuid4().hex[:8]}-",
-    )
+    """It takes part: ``wait quiet`` hears from it that it obeys."""
+    prefix = f"p-{uuid.uuid4().hex[:8]}-"
+    where = (f"--bootstrap={program.bootstrap}", f"--topic-prefix={prefix}")
 
     def done(*arguments: str) -> None:
         ended(launched(program.folder, *arguments, *where), Status.DONE)
 
     done("control", "init")
-    program.connection = where
     program.produce(b"v")
-    process = program.start("handlers:noting", "--control")
+    process = program.start("handlers:noting", prefix=prefix)
     program.wait_seen(1)
     group = f"--group=g-{program.topic}"
     done("pause", program.topic, "--reason=test", group)

@@ -1,6 +1,6 @@
 """What ours and kafka-python 3.0.12 are known to do; what differs is noticed."""
 
-from tests.harness.conformance.outcomes import Outcome, Verdict
+from tests.harness.trying import OURS, Outcome, Verdict
 
 _STARVES = (
     "resume-in-mid-batch",
@@ -42,7 +42,7 @@ STOCK = {
     for cases, verdict in (
         (_STARVES, Verdict.DIFFERS),
         (_RAISES_A_BARE_KEY_ERROR, Verdict.DIFFERS),
-        (_FORGETS_WITH_THE_OWNERSHIP, Verdict.CHOSEN),
+        (_FORGETS_WITH_THE_OWNERSHIP, Verdict.LEAKS),
         (_PAUSES_PARTITIONS_ONLY, Verdict.ABSENT),
     )
     for case in cases
@@ -57,8 +57,8 @@ def is_known(outcome: Outcome) -> bool:
     kafka-python may starve wherever something is resumed, if a fetch was in flight
     when it was paused; that is a race, but for the cases that force it.
     """
-    if outcome.client != "stock":
-        chosen = outcome.client == "safe" and outcome.case in ENDS_WITH_THE_OWNERSHIP
-        return outcome.verdict == (Verdict.CHOSEN if chosen else Verdict.PASSES)
+    if outcome.client == OURS:
+        is_ended = outcome.case in ENDS_WITH_THE_OWNERSHIP
+        return outcome.verdict == (Verdict.LEAKS if is_ended else Verdict.PASSES)
     known = STOCK.get(outcome.case, Verdict.PASSES)
     return outcome.verdict == known or (known == Verdict.PASSES and outcome.starved)

@@ -26,9 +26,7 @@ def fresh() -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/group?group=g", "/metrics", "/api/v1/groups", "/nowhere"]
-)
+@pytest.mark.parametrize("path", ["/", "/group?group=g", "/api/v1/groups", "/nowhere"])
 def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
     with still.stranger() as stranger:
         answer = stranger.get(path)
@@ -198,10 +196,6 @@ def test_what_no_call_takes_is_refused(
         ({"group": "g", "scopes": "orders", "reason": " "}, "give a reason"),
         ({"group": "", "scopes": "orders", "reason": "x"}, "a group must be"),
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
-        (
-            {"group": "g", "scopes": "a", "reason": "x", "for": "1h", "until": "18:30"},
-            "give one of them",
-        ),
     ],
 )
 def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None:
@@ -212,10 +206,10 @@ def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None
     assert said in answer.json()["title"]
 
 
-def test_unknown_groups_and_partitions(still: Served) -> None:
+def test_unknown_groups(still: Served) -> None:
     """A typing error is not shown as a group without holds."""
     with still.client() as client:
-        for path in ("/group", "/partition?partition=a:1", "/api/v1/holds"):
+        for path in ("/group", "/api/v1/holds"):
             for group in ("typo", ""):
                 url = httpx.URL(path).copy_merge_params({"group": group})
                 answer = client.get(url)

@@ -131,26 +131,6 @@ def test_an_owner_that_is_none() -> None:
     assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)
 
 
-def test_the_demo_is_not_of_your_cluster() -> None:
-    result = CliRunner().invoke(
-        safeconsumer, ["demo", "--console", "--bootstrap", "localhost:9092"]
-    )
-    assert ends(result) == (Status.USAGE, 1)
-    assert "safeconsumer console --bootstrap" in result.stderr
-
-
-def test_the_demo_serves_a_fleet_until_ctrl_c() -> None:
-    """Also where its usual port is taken: the link says which one it is."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    asking = command("demo", "--console", first=HEARS_CTRL_C)
-    with begun(asking, **pipes) as process:
-        link = process.stdout.readline().split()[-1]
-        page = httpx.get(link, follow_redirects=True)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert (page.status_code, process.returncode, errors) == (200, Status.DONE, "")
-
-
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team, tmp_path: Path) -> None:
     """Whose connection would not end for a minute, or who sends no body: a traceback."""

@@ -103,12 +103,9 @@ def test_what_is_held_is_unknown_where_the_topics_cannot_be_read() -> None:
     with served_still(alone(blind)) as (_, served):
         one = asked(served, "/group", group=blind.group).text
         every = asked(served, "/").text
-        name = f"{blind.facts.partitions[0].topic}:0"
-        page = asked(served, "/partition", group=blind.group, partition=name).text
     assert "Nothing is held" not in one + every
     assert ">none<" not in every
     assert "What is held is unknown." in one
-    assert "What is held is unknown." in page
 
 
 def test_the_age_is_in_the_tag_of_a_page(

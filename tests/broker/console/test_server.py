@@ -42,8 +42,7 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         held = served.get("holds", group=group)["holds"]
         assert [one["reason"] for one in held] == ["db", "db"]
         with served.client() as client:
-            query = {"group": group, "partition": f"{team.topic}:0"}
-            page = client.get("/partition", params=query).text
+            page = client.get("/group", params={"group": group}).text
         assert '<span class="pill quiet">quiet</span>' in page
         assert "held by alice until" in page
         for number in (0, 1):

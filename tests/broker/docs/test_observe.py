@@ -2,20 +2,18 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from safeconsumer.testing import EmbeddedBroker
-from tests.harness.conformance.clients import CLIENTS
-from tests.harness.conformance.environments import python_of
 from tests.harness.docs.pages import ROOT
+from tests.harness.environments import python_of
 from tests.harness.listing import each
 
 _PROGRAM = Path(__file__).with_name("observed.py")
-_OLDEST = evolve(CLIENTS["stock-2"], needs="kafka-python==2.3.0")
 
 
 def _played(python: Path, broker: EmbeddedBroker) -> Any:  # noqa: ANN401 - JSON
@@ -43,12 +41,12 @@ def _judge(said: Any) -> None:  # noqa: ANN401 - JSON
 def test_with_the_version_that_is_installed() -> None:
     """What leaks through a lost ownership is counted, by poll and by iteration."""
     with EmbeddedBroker() as broker:
-        _judge(_played(python_of(CLIENTS["stock"]), broker))
+        _judge(_played(Path(sys.executable), broker))
 
 
 @pytest.mark.nightly
-@each("client", [CLIENTS["stock-2"], _OLDEST])
-def test_with_versions_of_before(client: Any) -> None:  # noqa: ANN401 - attrs
+@each("version", ["2.3.3", "2.3.0"])
+def test_with_versions_of_before(version: str) -> None:
     """Programs that are not on 3.0 yet are those that need it."""
     with EmbeddedBroker() as broker:
-        _judge(_played(python_of(client), broker))
+        _judge(_played(python_of(f"kafka-python=={version}"), broker))

@@ -4,8 +4,7 @@ import confluent_kafka
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import waiting, watching
-from safeconsumer.group.backlog import Pace
+from safeconsumer.cli import waiting
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
@@ -99,24 +98,6 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
         finally:
             team.broker.unfreeze()
         assert asked
-
-
-@pytest.mark.embedded_broker
-def test_a_broker_that_freezes_between_a_look_and_what_waits(team: Team) -> None:
-    """``status --watch`` went on for 30 s, and what was seen before was shown as new."""
-    team.operator_holds(team.topic)
-    member = team.subscribed()
-    team.settled(member)
-    member.commit()
-    base = {**team.broker.client_config, **PATIENT}
-    with Operator(base, team.quick) as operator:
-        seen = operator.look(team.group, timeout=20.0)
-        team.broker.freeze()
-        try:
-            with pytest.raises(KafkaTimeoutError):
-                watching._backlog(operator, seen, Pace(), 2.0)
-        finally:
-            team.broker.unfreeze()
 
 
 @pytest.mark.any_broker

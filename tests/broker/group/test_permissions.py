@@ -26,7 +26,7 @@ from tests.harness.polling import poll_until
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
     pytest.mark.skipif(
-        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+        choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
 ]
 
@@ -114,12 +114,11 @@ def test_who_may_see_nothing_is_told_that(story: Story) -> None:
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
-        ("groups",),
-        ("groups", "--held"),
-        ("groups", "-o", "json"),
         ("status",),
+        ("status", "--held"),
+        ("status", "-o", "json"),
         ("history",),
-        ("pause", "@all", "--reason", "r", "--yes", *group),
+        ("pause", "@all", "--reason", "r", *group),
         ("resume", "@all", *group),
         ("extend", "@all", "--for", "1h", *group),
     ):

@@ -35,7 +35,7 @@ from tests.harness.polling import poll_until
 pytestmark = [
     pytest.mark.real_broker,
     pytest.mark.skipif(
-        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+        choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
 ]
 

@@ -38,7 +38,6 @@ class Client:
 def launch(tmp_path: Path) -> Launch:
     (tmp_path / "planted.py").write_text(CLIENT)
     return Launch(
-        python=Path(sys.executable),
         adapter="planted:Client",
         path=(str(tmp_path), *sys.path),
     )

@@ -1,9 +1,15 @@
-"""``poll_until``: what it takes."""
+"""``poll_until`` and the ghost: what they take, and what they say."""
 
 import pytest
 from kafka import KafkaConsumer
 
-from safeconsumer.testing import Clients, poll_until
+from safeconsumer.testing import (
+    Clients,
+    EmbeddedBroker,
+    Ghost,
+    PollTimeoutError,
+    poll_until,
+)
 from tests.harness.producing import produce
 
 
@@ -36,3 +42,18 @@ def test_a_condition_that_cannot_be_asked_is_refused_at_once() -> None:
     """A value would be the same for ever."""
     with pytest.raises(TypeError, match="the condition is a function"):
         poll_until([], set())  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """More members than partitions: the ghost gets none, and the error says so."""
+    name = clients.topic(partitions=1)
+    # Partitions are dealt out by the members' names.
+    member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
+    poll_until([member], member.assignment)
+    stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
+    ghost = Ghost(stranger, [name], [member], 8.0)
+    with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
+        ghost.join()
+    assert len(broker.members("g")) == 2  # it is a member for all that

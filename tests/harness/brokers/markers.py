@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.harness.brokers.choice import Choice, Kind
+from tests.harness.brokers.choice import Kind
 
 MARKERS = {
     "any_broker": "needs a broker, whichever",
@@ -37,14 +37,14 @@ def register(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
-def apply(items: list[pytest.Item], choice: Choice) -> None:
+def apply(items: list[pytest.Item], kind: Kind) -> None:
     """Skip each test whose marker does not fit the broker, and say why."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)
         for name in names:
-            if choice.kind not in _FITTING[name]:
-                why = f"{MARKERS[name]}, not {choice.kind}{_HOW.get(name, '')}"
+            if kind not in _FITTING[name]:
+                why = f"{MARKERS[name]}, not {kind}{_HOW.get(name, '')}"
                 item.add_marker(pytest.mark.skip(reason=why))
 
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from attrs import define, evolve, field
-from kafka import TopicPartition
 
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.publisher import Acknowledged, Change
@@ -23,7 +22,6 @@ class Writer:
     still: Still
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
-    meanwhile: tuple[Standing, ...] = ()  # what others wrote between a look and a write
     before: Callable[[], object] = lambda: None  # called before it says what stands
 
     def __enter__(self) -> Self:
@@ -45,14 +43,6 @@ class Writer:
         self.before()
         ends = {self.settings.operator_topic: 10}
         return self.still.known.pictures[group].standing, ends
-
-    def records_between(self, *_: object) -> tuple[Standing, ...]:
-        return self.meanwhile
-
-    def written_since(
-        self, moments: Mapping[TopicPartition, float]
-    ) -> dict[TopicPartition, int]:
-        return dict.fromkeys(moments, 5)
 
     def topic_of(self, _: str) -> str:
         return self.settings.operator_topic

@@ -6,9 +6,9 @@ from safeconsumer.cli.commands import safeconsumer
 from tests.harness.group.team import Team
 
 
-def run(team: Team, *arguments: str, typed: str | None = None) -> Result:
+def run(team: Team, *arguments: str) -> Result:
     """Run a command against the team's cluster and control topics."""
-    return CliRunner().invoke(safeconsumer, [*arguments, *where(team)], input=typed)
+    return CliRunner().invoke(safeconsumer, [*arguments, *where(team)])
 
 
 def where(team: Team) -> list[str]:

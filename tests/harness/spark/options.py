@@ -1,12 +1,10 @@
 """The marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
 
-import os
 import shutil
 from importlib.util import find_spec
 
 import pytest
 
-from tests.harness.brokers.choice import REQUIRE_VARIABLE
 from tests.harness.spark import connector
 
 _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
@@ -17,15 +15,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MEANING)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Skip what needs Spark where it is not to be had, and say what is missing."""
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = _missing() if marked else None
     if missing is None:
         return
-    is_required = os.environ.get(REQUIRE_VARIABLE) == "real"
-    if is_required and find_spec("pyspark") is not None:
-        msg = f"{REQUIRE_VARIABLE}=real and pyspark is installed, but {missing}"
+    if config.option.kafka == "java" and find_spec("pyspark") is not None:
+        msg = f"--kafka=java and pyspark is installed, but {missing}"
         raise pytest.UsageError(msg)
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=missing))

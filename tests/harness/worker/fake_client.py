@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, frozen
-from kafka.errors import CommitFailedError, KafkaTimeoutError
+from kafka.errors import CommitFailedError
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import Hold, Lifetime
@@ -56,23 +56,18 @@ class Pending:
 
 
 class FakeClient:
-    """
-    One member of a group of two; the other takes what this one does not have.
-
-    Attributes:
-        judge: is told of each commit that the broker accepts, before it applies it.
-    """
+    """One member of a group of two; the other takes what this one does not have."""
 
     is_cooperative = False
 
-    def __init__(self, clock: Clock, *, most: int, latest: bool = False) -> None:
+    def __init__(self, clock: Clock, *, most: int) -> None:
         self.clock = clock
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
-        self.committed = {} if latest else dict.fromkeys(EVERY, 0)
+        self.committed = dict.fromkeys(EVERY, 0)
         self.resets: dict[TopicPartition, int] = {}
         self.generation = 0
         self.losses = 0
@@ -81,8 +76,6 @@ class FakeClient:
         self._is_lost = True
         self._ask: Callable[[], None] | None = None
         self.pending: list[Pending] = []
-        self.refuses = False
-        self.judge: Callable[[TopicPartition, int], None] = lambda _tp, _offset: None
         self.delivered: list[tuple[TopicPartition, int, int]] = []
 
     # ------------------------------------------------------------ the group
@@ -117,10 +110,6 @@ class FakeClient:
         self.wanted = frozenset(wanted)
         self.needs_join = True
 
-    def wants_no_join(self) -> None:
-        """Take back what asked for a join, as metadata can that flicker."""
-        self.needs_join = False
-
     def lose(self) -> None:
         """Be evicted: the other member gets everything, and works on it."""
         self.losses += 1
@@ -140,12 +129,8 @@ class FakeClient:
     def _assign(self, wanted: frozenset[TopicPartition]) -> None:
         self.ledger.assign(sorted(wanted))
         self.positions = {
-            tp: self.positions.get(tp, self._first_position(tp))
-            for tp in sorted(wanted)
+            tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
         }
-
-    def _first_position(self, tp: TopicPartition) -> int:
-        return self.committed.get(tp, self.log[tp])
 
     # ------------------------------------------------------------ the client
 
@@ -182,8 +167,8 @@ class FakeClient:
             one for one in self.delivered if one[0] != tp or one[1] < offset
         ]
 
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        return tp not in self.committed
+    def lacks_commit(self, _: TopicPartition) -> bool:
+        return False
 
     def reset_number(self, tp: TopicPartition) -> int:
         return self.resets.get(tp, 0)
@@ -221,11 +206,8 @@ class FakeClient:
     def lift_all(self, owner: str) -> None:
         self.ledger.remove([(Everything(), owner)])
 
-    def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
+    def commit(self, marks: Mapping[TopicPartition, Watermark], _: float) -> None:
         self.answer_all()
-        if self.refuses:
-            self.clock.now += timeout
-            raise KafkaTimeoutError
         self._apply_commit(marks, self.generation)
 
     def commit_soon(
@@ -240,16 +222,11 @@ class FakeClient:
         pending, self.pending = self.pending, []
         for one in pending:
             try:
-                self._answer(one)
-            except (KafkaTimeoutError, CommitFailedError) as error:
+                self._apply_commit(one.marks, one.generation)
+            except CommitFailedError as error:
                 one.then(error)
             else:
                 one.then(None)
-
-    def _answer(self, one: Pending) -> None:
-        if self.refuses:
-            raise KafkaTimeoutError
-        self._apply_commit(one.marks, one.generation)
 
     def _apply_commit(
         self, marks: Mapping[TopicPartition, Watermark], generation: int
@@ -258,7 +235,6 @@ class FakeClient:
             raise CommitFailedError
         for tp, mark in marks.items():
             assert tp in self.positions, f"{tp} is committed, and others own it"
-            self.judge(tp, mark.offset)
             self.committed[tp] = mark.offset
 
 

@@ -30,7 +30,6 @@ class Loop:
     def __init__(
         self,
         *owned: TopicPartition,
-        latest: bool = False,
         most: int = 4,
         limits: Limits = LIMITS,
         commit: Commit = _OFTEN,
@@ -38,7 +37,7 @@ class Loop:
         **policy: Any,  # noqa: ANN401 - the policy's own
     ) -> None:
         self.clock = Clock()
-        self.client = FakeClient(self.clock, most=most, latest=latest)
+        self.client = FakeClient(self.clock, most=most)
         self.events: list[Any] = []
         self.engine = StandingEngine(
             self.client,

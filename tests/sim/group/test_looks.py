@@ -63,9 +63,9 @@ def test_groups_have_the_lag_of_what_is_held(team: Team) -> None:
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
     for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):
         if hold is not None:
-            whose = ("--group", team.group, "--reason", "x", "--yes")
+            whose = ("--group", team.group, "--reason", "x")
             assert run(team, "pause", hold, *whose).exit_code == 0
-        (one,) = json.loads(run(team, "groups", "-o", "json").stdout)
+        (one,) = json.loads(run(team, "status", "-o", "json").stdout)
         assert one["lag"] == lag
 
 

@@ -28,7 +28,7 @@ def latecomer(lab: Lab) -> tuple[Member, list[Fault]]:
     b = member(lab, "b")
     lab.until(lambda: len(b.consumer.assignment()) == 1)
     (owned,) = b.consumer.assignment()
-    lab.until(lambda: b.consumer._safe_position(owned) is not None)
+    lab.until(lambda: b.consumer._subscription.delivered_position(owned) is not None)
     return b, away
 
 

@@ -164,7 +164,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> N
     worker = Worker(consumer(lab, "t"), handler)
     worker.stop()
     report = worker.run()
-    assert (report.done, handler.calls) == (0, [])
+    assert (report.done, report.committed, handler.calls) == (0, True, [])
     assert "JoinGroup" not in lab.kinds()
 
 
@@ -264,17 +264,17 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
 
 
 @pytest.mark.contract("W4", "W6")
-@pytest.mark.parametrize("method", ["poll", "commit_async"])
+@pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
 @simulated(seeds=1)
 def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
-    """W4, W6: Ctrl-C where it polls: what runs is finished, the rest comes again."""
+    """W4, W6: Ctrl-C where it turns: what runs is finished, the rest comes again."""
     filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
     settings = {"max_poll_records": 2}
     run = Working(lab, handler, commit=Commit(every=0.05), settings=settings)
     lab.until(lambda: run.worker.stats().running == 2)
-    call = getattr(run.consumer, method)
-    setattr(run.consumer, method, planted_once(call, KeyboardInterrupt()))
+    part = run.worker._engine.departures if method == "settle" else run.consumer
+    setattr(part, method, planted_once(getattr(part, method), KeyboardInterrupt()))
     assert isinstance(run.ends(), KeyboardInterrupt)
     assert 2 <= sum(one or 0 for one in committed(lab)) == len(handler.calls) < 12
     again = Working(lab, handler, name="again")
@@ -293,6 +293,44 @@ def planted_once(call: Any, error: BaseException) -> Any:
         return call(*given, **named)
 
     return once
+
+
+@pytest.mark.contract("W4", "W12")
+@simulated(seeds=1)
+def test_the_first_records_of_an_ownership_come_again(lab: Lab) -> None:
+    """W12: its floor is where they begin, though its position may be beyond them."""
+    (tp,) = lab.topic("t", 1, records=5)
+    latest = {"auto_offset_reset": "latest"}
+    late = lab.cluster.fail("Fetch", is_held=True)
+    handler = Handler(lab)
+    run = Working(lab, handler, settings=latest)
+    lab.until(lambda: late.kept)
+    part = run.worker._engine.departures
+    part.settle = planted_once(part.settle, KeyboardInterrupt())  # type: ignore[method-assign]
+    put(lab, tp, "", "", "")
+    late.end()
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    assert committed(lab) == [5]
+    again = Working(lab, handler, name="again", settings=latest)
+    again.done(3)
+    again.stop()
+    assert handler.offsets() == [5, 6, 7]
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab: Lab) -> None:
+    """W4: it is not committed: whoever gets the partition next gets it again."""
+    filled(lab, 1, "", "slow", "", "")
+    handler = Handler(lab, slow=4)
+    drain = Drain(shutdown=1.0)
+    run = Working(lab, handler, commit=RARELY, drain=drain, concurrency=1)
+    lab.until(lambda: len(handler.calls) == 2)
+    lab.sleep(2.5)
+    lab.cluster.fail("OffsetCommit", delay=1.0)
+    report = run.stop()
+    assert handler.calls[1].ended is not None
+    assert (report.done, report.dropped, committed(lab)) == (1, 3, [1])
 
 
 @simulated(seeds=1)

@@ -127,6 +127,63 @@ def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
     second.stop()
 
 
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_a_drain_that_ends_with_the_membership_is_reported(lab: Lab) -> None:
+    """W6: as any other one, and its seconds count."""
+    filled(lab, 2, "slow", "")
+    drain = Drain(revoke=30.0)
+    run = Working(lab, Handler(lab, slow=60), settings=how(), drain=drain)
+    lab.until(lambda: run.worker.stats().running == 2)
+    Working(lab, Handler(lab), name="b", settings=how())
+    lab.until(lambda: run.worker._engine.departures.deadline)
+    lab.sleep(2)
+    expel(lab)
+    (drained,) = lab.until(lambda: run.told(events.WorkDrained))
+    assert (drained.running, drained.reason) == (2, "rebalance")
+    assert run.worker.stats().drain_seconds == drained.seconds >= 2
+    run.worker.stop(drain=False)
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_a_join_that_is_wanted_no_more_ends_the_drain(lab: Lab) -> None:
+    """W6: work goes on if what asked for a join, as metadata that flicker, is over."""
+    filled(lab, 1, "slow", *[""] * 5)
+    run = Working(lab, Handler(lab, slow=5), settings=how())
+    lab.until(lambda: run.worker.stats().running)
+    coordinator = run.consumer._coordinator
+    coordinator.request_rejoin()
+    lab.until(lambda: run.worker._engine.departures.deadline)
+    coordinator.rejoin_needed = False
+    generation = lab.generation()
+    run.done(6)
+    assert (lab.generation(), run.consumer.holds()) == (generation, ())
+    run.stop()
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("goes_on", [False, True])
+@simulated(seeds=1)
+def test_what_left_without_its_commit_is_not_committed(
+    lab: Lab, *, goes_on: bool
+) -> None:
+    """W4: the commit at the rebalance was refused; the next that succeeds is the last."""
+    (tp,) = filled(lab, 1, "")
+    run = Working(lab, Handler(lab), settings=how(), commit=Commit(every=60.0))
+    run.done(1)
+    refused = lab.cluster.fail("OffsetCommit", error=UNAVAILABLE, origin="w")
+    second = Working(lab, Handler(lab), name="b", settings=how())
+    second.owns(1)
+    refused.end()
+    if goes_on:
+        second.stop()
+        run.owns(1)
+        put(lab, tp, "")
+        run.done(2)
+    assert run.stop().committed is goes_on
+
+
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @simulated(seeds=1)
@@ -435,6 +492,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(
     assert {hold.owner for hold in run.consumer.holds()} == {"worker:floor"}
     assert "worker:floor" in run.worker.stats().paused
     assert run.worker.stats().commits_failed > 1
+    assert run.worker.stats().commits_failing > 2
     health = run.worker.healthy()
     assert health.is_alive
     assert health.reasons[0].startswith("no commit has succeeded for ")

@@ -11,24 +11,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.system.soak.run import judge, soak
+from tests.system.soak.run import soak
 from tests.system.soak.settings import ASSIGNORS, Settings
 
 
 def main() -> int:
     """Soak as told by the command line."""
     told = _parser().parse_args()
-    if told.judge is not None:
-        result = judge(told.judge)
-        print(json.dumps(result, indent=2))  # noqa: T201 - the answer
-        return int(result["status"])
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
     settings = Settings(
         consumer=told.consumer,
         minutes=told.minutes,
         faults=told.faults,
         seed=told.seed,
-        brokers=told.brokers,
         rate=told.rate,
         out=out,
         assignor=told.assignor,
@@ -54,8 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--faults", type=int, help="end after so many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kafka", choices=["java"], default="java")
-    parser.add_argument("--brokers", type=int, choices=[1, 3], default=3)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--out", type=Path, help="a new folder for all papers")
     parser.add_argument("--assignor", choices=sorted(ASSIGNORS), default="range")
@@ -65,9 +58,6 @@ def _parser() -> argparse.ArgumentParser:
         default=3,
         metavar="N",
         help="with ours, one member of N is a Worker (3); 0: all have a plain loop",
-    )
-    parser.add_argument(
-        "--judge", type=Path, metavar="FOLDER", help="only judge an earlier soak again"
     )
     return parser
 

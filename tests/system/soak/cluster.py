@@ -1,9 +1,4 @@
-"""
-Three Java brokers of one cluster, each with an address of its own for clients.
-
-What clients are told is where the proxy listens, so that nothing on the wire has to be
-rewritten. Brokers, and whoever makes topics and elections, use the inner addresses.
-"""
+"""Three Java brokers of one cluster."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +9,7 @@ from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.brokers.settings import TEST_SETTINGS
 
+BROKERS = 3
 _MORE = {
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
@@ -38,8 +34,6 @@ class Node(JavaBroker):
         self.number = number
         self.name = f"broker-{number}"
         self.controller = f"127.0.0.1:{free_port()}"
-        self.inner = f"127.0.0.1:{free_port()}"
-        self.outer = f"127.0.0.1:{free_port()}"
         self.quorum: tuple[Node, ...] = ()
 
     def restart(self) -> None:
@@ -55,16 +49,11 @@ class Node(JavaBroker):
         voters = ",".join(f"{one.number}@{one.controller}" for one in self.quorum)
         settings = {
             **TEST_SETTINGS,
-            **(_MORE if len(self.quorum) > 1 else {}),
+            **_MORE,
             "process.roles": "broker,controller",
             "node.id": self.number,
             "controller.quorum.voters": voters,
-            "listeners": f"INNER://{self.inner},CLIENTS://{self.bootstrap},"
-            f"CONTROLLER://{self.controller}",
-            "advertised.listeners": f"INNER://{self.inner},CLIENTS://{self.outer}",
-            "listener.security.protocol.map": "INNER:PLAINTEXT,CLIENTS:PLAINTEXT,"
-            "CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "INNER",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self._folder / "data",
         }
@@ -80,30 +69,18 @@ class Cluster:
     which live as long as the brokers they started, because these are tied to them.
     """
 
-    def __init__(self, size: int) -> None:
-        self.nodes = tuple(Node(number) for number in range(1, size + 1))
+    def __init__(self) -> None:
+        self.nodes = tuple(Node(number) for number in range(1, BROKERS + 1))
         for node in self.nodes:
             node.quorum = self.nodes
-        self._threads = ThreadPoolExecutor(size)
+        self._threads = ThreadPoolExecutor(BROKERS)
         self._closing = ExitStack()
         self._closing.callback(self._threads.shutdown)
 
     @property
-    def inner(self) -> str:
-        """Where to reach the cluster past the proxy."""
-        return ",".join(node.inner for node in self.nodes)
-
-    @property
-    def outer(self) -> str:
-        """Where clients reach it: the proxy's doors."""
-        return ",".join(node.outer for node in self.nodes)
-
-    def doors(self) -> dict[int, tuple[tuple[str, int], tuple[str, int]]]:
-        """Return where each broker listens, and where its clients come."""
-        return {
-            node.number: (_address(node.bootstrap), _address(node.outer))
-            for node in self.nodes
-        }
+    def bootstrap(self) -> str:
+        """Where to reach it."""
+        return ",".join(node.bootstrap for node in self.nodes)
 
     def __enter__(self) -> Self:
         try:
@@ -125,8 +102,3 @@ class Cluster:
     def later(self, work: Callable[[], object]) -> "Future[object]":
         """Do something slow on a thread of the cluster's."""
         return self._threads.submit(work)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host, int(port)

@@ -12,7 +12,7 @@ from tests.system.soak.settings import TOPICS
 
 OWNERS = ("app", "maintenance", "alice")
 _LEVELS = {"partition": 8, "topic": 6, "pattern": 4, "consumer": 2}
-_PATTERNS = ("soak-.*", "soak-(orders|returns)", ".*-audit", "soak-extra.*")
+_PATTERNS = ("soak-.*", "soak-(orders|returns)", ".*-audit")
 _AT_ONCE = 2
 
 Target = Any  # a TopicPartition, a topic, a pattern; None: the whole consumer

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from attrs import define
 
 from safeconsumer.journal.writer import JournalWriter
-from tests.system.soak.faults import KINDS, Fault, Stage
+from tests.system.soak.faults import Fault, Stage
 from tests.system.soak.plan import Draw, draws
 
 _AT_ONCE = 3
@@ -49,7 +49,7 @@ class Nemesis:
             return
         draw, self._draw = self._draw, next(self._plan)
         self._next = now + self._draw.pause
-        fault = KINDS[draw.kind](self._stage, draw)
+        fault = self._stage.begin(draw)
         if fault is None:
             # Nothing to hurt in this way: another one is due at once.
             self._next = now
@@ -58,8 +58,8 @@ class Nemesis:
 
     def _begin(self, draw: Draw, fault: Fault, now: float) -> None:
         self.faults[draw.kind] = self.faults.get(draw.kind, 0) + 1
-        self._stage.busy.update(fault.targets)
-        said = {"kind": draw.kind, "targets": fault.targets, "seconds": draw.seconds}
+        self._stage.busy.add(fault.target)
+        said = {"kind": draw.kind, "targets": [fault.target], "seconds": draw.seconds}
         self._journal.write("fault", {"id": draw.number, **said})
         self._open.append(_Open(draw.number, fault, now + draw.seconds))
 
@@ -73,17 +73,15 @@ class Nemesis:
                 self._begin_to_heal(one)
 
     def _begin_to_heal(self, one: _Open) -> None:
-        heal = one.fault.heal
-        if heal is not None and one.fault.is_slow:
-            one.healing = self._stage.cluster.later(heal)
-            return
-        if heal is not None:
-            heal()
-        self._healed(one)
+        if one.fault.is_slow:
+            one.healing = self._stage.cluster.later(one.fault.heal)
+        else:
+            one.fault.heal()
+            self._healed(one)
 
     def _healed(self, one: _Open) -> None:
         self._open.remove(one)
-        self._stage.busy.difference_update(one.fault.targets)
+        self._stage.busy.discard(one.fault.target)
         self._journal.write("heal", {"id": one.number})
 
     def heal_all(self) -> None:

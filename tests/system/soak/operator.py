@@ -15,7 +15,7 @@ from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
 from tests.system.soak.settings import GROUP, Settings
 
-_SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")
+_SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3")
 _OWNER = "soaker"
 _EVERY = (4.0, 12.0)
 _FOR = (2.0, 8.0)

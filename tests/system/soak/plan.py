@@ -5,37 +5,21 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
-# How likely each kind is. What costs a broker's start, and what cannot be taken back,
-# is rare; what makes the group rebalance is common.
+# How likely each kind is. What costs a broker's start is rare; what makes the group
+# rebalance is common.
 WEIGHTS = {
     "kill": 12,
     "freeze": 11,
-    "cut": 8,
-    "blackhole": 7,
-    "delay": 8,
-    "reorder": 7,
     "join": 19,
     "leave": 19,
-    "partitions": 2,
-    "topic": 1,
-    "coordinator": 3,
     "broker-kill": 3,
     "broker-freeze": 3,
 }
-
-# APIs whose answers are held up and whose requests are put out of order.
-APIS = (
-    *("Fetch", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"),
-    *("OffsetFetch", "Metadata", "FindCoordinator", "LeaveGroup", "ListOffsets"),
-)
 
 _PAUSE = (2.0, 5.0)
 _SECONDS = {
     "kill": (0.0, 3.0),
     "freeze": (1.0, 15.0),
-    "blackhole": (5.0, 5.0),
-    "delay": (3.0, 8.0),
-    "reorder": (3.0, 8.0),
     "join": (4.0, 15.0),
     "leave": (0.5, 5.0),
     "broker-kill": (0.0, 3.0),
@@ -50,8 +34,6 @@ class Draw:
     kind: str  # which fault
     seconds: float  # how long it lasts, 0 if it is over at once
     pick: float  # from 0 to 1: which of the targets there will be
-    api: str  # what is held up or put out of order
-    strength: float  # from 0 to 1: how much
 
     def of(self, targets: Sequence[str]) -> str | None:
         """Return one of the targets; None if there is none."""
@@ -71,6 +53,4 @@ def draws(seed: int) -> Iterator[Draw]:
             kind=kind,
             seconds=round(chance.uniform(*_SECONDS.get(kind, (0.0, 0.0))), 2),
             pick=chance.random(),
-            api=chance.choice(APIS),
-            strength=chance.random(),
         )

@@ -5,7 +5,6 @@ import importlib
 import json
 import time
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 from safeconsumer import SafeConsumer
@@ -19,10 +18,8 @@ from tests.system.soak.faults import Stage
 from tests.system.soak.fleet import Fleet
 from tests.system.soak.nemesis import Nemesis
 from tests.system.soak.operator import Operating
-from tests.system.soak.order import overtaken
 from tests.system.soak.picture import draw
 from tests.system.soak.processes import Program
-from tests.system.soak.proxy import Proxy
 from tests.system.soak.settings import HISTORY, Settings
 from tests.system.soak.topics import Topics
 
@@ -38,41 +35,29 @@ def soak(settings: Settings) -> dict[str, Any]:
     settings.logs.mkdir(parents=True)
     began = time.time()
     done = _Soak(settings).run()
-    cpu = verdict.cpu_seconds()
     result = {
         "consumer": settings.consumer,
         "seed": settings.seed,
-        "brokers": settings.brokers,
         "assignor": settings.assignor,
         "workers": settings.workers if settings.is_ours else 0,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         **done,
-        "cpu_seconds": cpu,
+        "cpu_seconds": verdict.cpu_seconds(),
         "versions": verdict.machine(),
     }
-    result = _judged(settings.out, result)
+    result = _judged(settings, result)
     draw(settings, settings.out / "timeline.svg", verdict.PATIENCE)
     return result
 
 
-def judge(papers: Path) -> dict[str, Any]:
-    """
-    Judge the journals of an earlier soak again; return the result, which is written.
-
-    ``judged_by`` has the commit of the checker.
-    """
-    return _judged(papers, json.loads((papers / "result.json").read_text()))
-
-
-def _judged(papers: Path, done: dict[str, Any]) -> dict[str, Any]:
-    journals, troubles = verdict.journals_of(papers / "journals")
-    history = papers / HISTORY
+def _judged(settings: Settings, done: dict[str, Any]) -> dict[str, Any]:
+    journals, troubles = verdict.journals_of(settings.journals)
+    history, papers = settings.history, settings.out
     control = from_history(HISTORY, history.read_text()) if history.exists() else None
     assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True, control=control)
     rows, levels = verdict.judged(journals, assumed)
     broken = verdict.violations(rows)
-    disorder = overtaken(journals)
-    total = sum(broken.values()) + len(disorder)
+    total = sum(broken.values())
     troubles += [
         f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
         for row in rows
@@ -85,11 +70,9 @@ def _judged(papers: Path, done: dict[str, Any]) -> dict[str, Any]:
         **verdict.figures(journals),
         "group_holds": 0 if control is None else len(control.spans),
         "violations": broken,
-        "overtaken": disorder,
         "violations_total": total,
         "delivered_while_held": levels,
         "unknown": troubles,
-        "judged_by": verdict.commit(),
         "status": _status(total, troubles, done["left"]),
     }
     (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -114,15 +97,15 @@ class _Soak:
         settings = self._settings
         with ExitStack() as stack:
             self._say("starting brokers")
-            cluster = _started(settings.brokers, stack)
-            proxy = stack.enter_context(Proxy(cluster.doors(), settings.seed))
-            topics = Topics(cluster.inner, min(3, settings.brokers))
+            cluster = _started(stack)
+            topics = Topics(cluster.bootstrap)
             stack.callback(topics.close)
             topics.create_all()
-            producer = self._producer(cluster.outer)
+            producer = self._producer(cluster.bootstrap)
             stack.callback(producer.end)
-            fleet = stack.enter_context(Fleet(settings, cluster.outer, self._kind))
-            stage = Stage(cluster=cluster, fleet=fleet, proxy=proxy, topics=topics)
+            made = Fleet(settings, cluster.bootstrap, self._kind)
+            fleet = stack.enter_context(made)
+            stage = Stage(cluster=cluster, fleet=fleet, topics=topics)
             minutes = self._churn(stage, producer)
             return {**self._drained(stage, producer), "minutes": round(minutes, 2)}
 
@@ -140,7 +123,7 @@ class _Soak:
         settings = self._settings
         journal = JournalWriter(settings.journals, member="nemesis")
         operating = (
-            Operating(settings, stage.cluster.inner)
+            Operating(settings, stage.cluster.bootstrap)
             if issubclass(self._kind, SafeConsumer)
             else nullcontext()
         )
@@ -191,9 +174,9 @@ class _Soak:
         print(f"soak: {line}", flush=True)  # noqa: T201 - for who waits
 
 
-def _started(brokers: int, stack: ExitStack) -> Cluster:
+def _started(stack: ExitStack) -> Cluster:
     # Ports were free when they were chosen; somebody may take one before a broker does.
     for _ in range(_TRIES - 1):
         with contextlib.suppress(RuntimeError):
-            return stack.enter_context(Cluster(brokers))
-    return stack.enter_context(Cluster(brokers))
+            return stack.enter_context(Cluster())
+    return stack.enter_context(Cluster())

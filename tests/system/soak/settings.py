@@ -17,8 +17,7 @@ GROUP = "soakers"
 HISTORY = "history.json"
 MEMBERS = 6
 
-# The smallest that lets a frozen member be noticed between two faults. A request must
-# time out later than that, or every blackhole is a cut.
+# The smallest that lets a frozen member be noticed between two faults.
 MEMBER = {
     "session_timeout_ms": 3000,
     "heartbeat_interval_ms": 300,
@@ -44,7 +43,6 @@ class Settings:
     minutes: float  # how long faults come
     faults: int | None  # after how many they end, None for no limit
     seed: int  # of everything that is drawn
-    brokers: int  # how many
     rate: int  # records per second, over all partitions
     out: Path  # where journals, logs and results go
     assignor: str = "range"  # how the group shares its partitions, a key of `ASSIGNORS`

@@ -119,7 +119,7 @@ def secured() -> Iterator[SecuredBroker]:
         yield broker
 
 
-@pytest.mark.skipif(choice._why_no_java() is not None, reason="its own broker is Java")
+@pytest.mark.skipif(choice.why_no_java() is not None, reason="its own broker is Java")
 def test_a_stream_reads_the_control_topics_with_its_own_login(
     spark: Any,  # noqa: ANN401 - pyspark's
     secured: SecuredBroker,

@@ -1,4 +1,4 @@
-"""``safeconsumer run``: what it makes of its target and options, without a broker."""
+"""``safeconsumer run``: what it makes of its target, without a broker."""
 
 import socket
 import sys
@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
+from kafka.errors import GroupAuthorizationFailedError
 
 from safeconsumer import Worker
-from safeconsumer._kafka import login
-from safeconsumer.cli import cluster
 from safeconsumer.cli import run as command
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
@@ -30,31 +28,26 @@ given = []
 def handle(record, context):
     pass
 
-def worker(consumer):
-    given.append((consumer.config, consumer.subscription()))
-    return Worker(consumer, handle)
+def own(server="{server}", **settings):
+    consumer = SafeConsumer("own", group_id="mine", enable_auto_commit=False,
+                            bootstrap_servers=server, api_version=(2, 3))
+    given.append(consumer.config)
+    return Worker(consumer, handle, **settings)
 
-def own(server="{server}"):
-    return worker(SafeConsumer("own", group_id="mine", enable_auto_commit=False,
-                               bootstrap_servers=server, api_version=(2, 3)))
-
-def other(consumer):
-    return own()
-
-def nothing(consumer):
+def nothing():
     pass
 
-def wrong(consumer):
-    return Worker(consumer, handle, retry=Retry(attempts=0))
+def wrong():
+    return own(retry=Retry(attempts=0))
 
 def away():
     raise KafkaTimeoutError("no answer")
 
-def leave(consumer):
+def leave():
     raise SystemExit(0)
 
-async def later(consumer):
-    return worker(consumer)
+async def later():
+    return own()
 
 class Settings:
     pass
@@ -79,8 +72,6 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
         return REPORT
 
     monkeypatch.setattr(Worker, "run", ran)
-    monkeypatch.setattr(login, "trouble", lambda *_: None)
-    monkeypatch.setattr(cluster, "existing", lambda *_: None)
     return raised
 
 
@@ -99,7 +90,6 @@ def typed(
     (tmp_path / "made.py").write_text("import shop\nclass Made: there = shop.own()")
     with silent_broker() as address:
         (tmp_path / "shop.py").write_text(PROGRAM.format(server=address))
-        monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", address)
 
         def invoke(target: str, *options: str) -> Result:
             return CliRunner().invoke(command.run, [target, *options])
@@ -109,30 +99,17 @@ def typed(
         sys.modules.pop(name, None)
 
 
-FULL = ("t", "--group=g", "--set=api_version=[2,3]")
-
-
-def test_a_function_gets_the_consumer_of_the_options(typed: Typed) -> None:
-    """Values are read as JSON, or else as texts; nothing is committed behind it."""
-    texts = ("client_id=it", "default_lifetime=until_resumed")
-    settings = [f"--set={one}" for one in ("max_poll_records=7", *texts)]
-    ended = typed("shop:worker", *FULL, "u", *settings)
-    assert ended.exit_code == Status.DONE, ended.output
-    ((config, topics),) = sys.modules["shop"].given
-    assert topics == {"t", "u"}
-    names = ("group_id", "api_version", "max_poll_records", "client_id")
-    assert [config[one] for one in names] == ["g", (2, 3), 7, "it"]
-    assert config["enable_auto_commit"] is False
-
-
 @each("target", ["shop:own", "made:Made.there"])
-def test_a_worker_with_a_consumer_of_its_own(typed: Typed, target: str) -> None:
+def test_a_worker_of_the_program(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
     """Whatever the environment says of the cluster, which is for other commands."""
+    monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "elsewhere:1")
     ended = typed(target)
     told = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
     assert ended.exit_code == Status.DONE, ended.output
     assert told in ended.stderr
-    assert sys.modules["shop"].given.pop()[0]["group_id"] == "mine"
+    assert sys.modules["shop"].given.pop()["group_id"] == "mine"
 
 
 def _line(ended: Result, status: Status = Status.USAGE) -> str:
@@ -153,7 +130,6 @@ def _line(ended: Result, status: Status = Status.USAGE) -> str:
         ("shop:Settings", "shop:Settings is a class, not a Worker"),
         ("shop:later", "shop:later is a coroutine function, not a Worker"),
         ("shop:nothing", "shop:nothing returned None"),
-        ("shop:other", "returned a Worker with another one"),
         ("shop:wrong", "raised WorkerSettingError: attempts must be"),
         ("shop:leave", "raised SystemExit"),
         ("broken:worker", "raised SyntaxError: '(' was never closed"),
@@ -163,66 +139,14 @@ def _line(ended: Result, status: Status = Status.USAGE) -> str:
 )
 def test_a_target_that_cannot_be(typed: Typed, target: str, said: str) -> None:
     """Status 2, and the last line says why; what the program raised is shown whole."""
-    ended = typed(target, *FULL)
+    ended = typed(target)
     assert said in _line(ended)
     assert said.startswith("raised ") is ("Traceback" in ended.stderr)
 
 
 def test_a_program_whose_broker_is_away(typed: Typed) -> None:
-    """Status 3: it is worth another try, as with a consumer that is made here."""
+    """Status 3: it is worth another try."""
     assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
-
-
-def test_what_would_change_nothing_is_refused(typed: Typed) -> None:
-    """The Worker's own consumer has its settings already."""
-    line = _line(typed("shop:own", *FULL, "--control", "--topic-prefix=a_"))
-    assert "TOPIC, --topic-prefix, --group, --control, --set would change" in line
-    line = _line(typed("shop:worker", *FULL, "--topic-prefix=a_"))
-    assert line == "--topic-prefix would change nothing without --control"
-
-
-def test_control_topics_are_looked_for_as_topics_are(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """kafka-python would log ten times a second that they are not there."""
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(cluster, "existing", lambda _, *what: asked.append(what))
-    assert typed("shop:worker", *FULL, "--control").exit_code == Status.DONE
-    (_, (topics, *how)) = asked
-    assert "__safeconsumer_status" in topics
-    assert how == ["safeconsumer control init", Status.REFUSED]
-
-
-@each("missing", [("t",), ("--group=g",)])
-def test_a_consumer_needs_a_group_and_topics(
-    typed: Typed, missing: tuple[str, ...]
-) -> None:
-    """The function's own name is said, since it is what asks for the consumer."""
-    assert "shop:worker takes a consumer" in _line(typed("shop:worker", *missing))
-
-
-@each(
-    "setting",
-    [
-        "nothing",
-        "no_such_setting=1",
-        "max_poll_records=many",
-        "session_timeout_ms=[1]",
-        "check_crcs=yes",
-        "isolation_level=some",
-        "decoder=other",
-        "default_lifetime=plain",
-        "auto_offset_reset=7",
-        "auto_offset_reset=first",
-        "group_id=other",
-        "enable_auto_commit=true",
-        "partition_assignment_strategy=range",
-    ],
-)
-def test_a_setting_that_cannot_be(typed: Typed, setting: str) -> None:
-    """Status 2, and one line."""
-    ended = typed("shop:worker", *FULL, f"--set={setting}")
-    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
 @each(
@@ -242,23 +166,9 @@ def test_how_a_worker_ends_is_the_status(
     status: Status,
     said: str,
 ) -> None:
-    """Whoever made its consumer; a handler's own exit status is none of ours."""
+    """A handler's own exit status is none of ours."""
     ending[:] = [error]
     assert said in _line(typed("shop:own"), status)
-
-
-def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Status 3: the worker has not begun."""
-
-    def silent(*_: object) -> None:
-        error = "no answer in 30 s"
-        raise KafkaTimeoutError(error)
-
-    monkeypatch.setattr(cluster, "existing", silent)
-    line = _line(typed("shop:worker", *FULL), Status.UNREACHABLE)
-    assert "no answer in 30 s" in line
 
 
 def test_a_port_that_cannot_be_had_is_wrong_usage(

@@ -104,12 +104,6 @@ def test_a_reset_that_upstream_knows(value: object) -> None:
         assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
-@each("name", METHODS)
-def test_a_method_is_documented(name: str) -> None:
-    """``help()`` goes on working."""
-    assert inspect.getdoc(getattr(SafeConsumer, name))
-
-
 def test_names_that_are_ours_alone_are_not_upstreams() -> None:
     """A later upstream that uses one of them is noticed here."""
     ours = {

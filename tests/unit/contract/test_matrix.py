@@ -62,11 +62,3 @@ def test_no_promise_is_overlooked() -> None:
 def test_every_mark_names_a_promise() -> None:
     """An id that the contract does not have proves nothing."""
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []
-
-
-def test_the_page_has_each_promise_once() -> None:
-    """In the order of the contract."""
-    rows = [line for line in matrix.page().splitlines() if line.startswith("| ")]
-    ids = [row.split(" | ")[0].removeprefix("| ") for row in rows[1:]]
-    assert ids == list(matrix.promises())
-    assert len(ids) == len(set(ids))

@@ -36,11 +36,6 @@ from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
 from tests.harness.audit.telling import Read
 from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
-from tests.unit.kafka.decoding.batches import sealed
-from tests.unit.kafka.decoding.compare import Case, compared
-
-# Of a record batch, https://kafka.apache.org/documentation/#recordbatch
-_BATCH_HEADER = 61
 
 
 def _text(data: bytes) -> str:
@@ -119,14 +114,6 @@ def _drawn(data: bytes) -> None:
         story = collector.timeline()
         assert Picture(story).height
         assert legal(verdict_of(story, "")).encode()
-
-
-def batches(data: bytes) -> None:
-    """Both decoders say the same of a fetched answer, a broken one too."""
-    flags, body = data[:1] or b"\0", data[1:]
-    if flags[0] & 1 and len(body) > _BATCH_HEADER:
-        body = bytes(sealed(body))  # so that damage is met behind the checksum
-    compared(Case(data=body, check_crcs=flags[0] < 0x80, committed=bool(flags[0] & 2)))
 
 
 def connection(data: bytes) -> None:

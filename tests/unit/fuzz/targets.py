@@ -9,7 +9,6 @@ from safeconsumer._kafka import handover
 from safeconsumer.group import report_wire as reports
 from tests.harness.audit import bad
 from tests.unit.fuzz import readers
-from tests.unit.kafka.decoding.batches import Frame, Row, written
 
 
 @frozen(kw_only=True)
@@ -31,12 +30,6 @@ def _journal_seeds() -> tuple[bytes, ...]:
         b'"e":"parked","tp":"orders:0","bytes":7,"limit":9',
     )
     return (*whole, *more, b"\n".join(more))
-
-
-def _batch_seeds() -> tuple[bytes, ...]:
-    rows = [Row(5, b"k", b"v", (("h", b"1"),)), Row(6, None, b"x" * 40)]
-    frames = (Frame(), Frame(codec=1), Frame(codec=4), Frame(magic=1))
-    return tuple(b"\x81" + written(0, rows, frame)[0] for frame in frames)
 
 
 _HOLD = b'{"v":1,"id":"x","reason":"why","ttl_ms":5}'
@@ -106,7 +99,6 @@ TARGETS = (
         ),
     ),
     Target(name="journal", feed=readers.journals, seeds=_journal_seeds()),
-    Target(name="batches", feed=readers.batches, seeds=_batch_seeds()),
     Target(
         name="properties",
         feed=readers.connection,

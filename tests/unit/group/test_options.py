@@ -3,14 +3,11 @@
 import socket
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
@@ -305,41 +302,16 @@ def test_a_file_is_looked_at_before_a_broker(
     assert said.replace("FILE", str(file)) in ended.stderr
 
 
-PROFILES = """
-[default]
-bootstrap = "default:x"
-
-[payments]
-bootstrap = "payments:x"
-topic-prefix = "payments_"
-
-[login]
-config = "client.properties"
-
-[odd]
-colour = "red"
-"""
-
-
 @each(
     ("typed", "exported", "address"),
     [
-        ("", "", "default:x"),
-        ("--profile payments", "", "payments:x"),
-        ("", "PROFILE=payments", "payments:x"),
         ("", "BOOTSTRAP=own:x", "own:x"),
         ("", "CONFIG=HERE/client.properties", "login:x"),
-        ("", "PROFILE=payments BOOTSTRAP=own:x", "own:x"),
+        ("", "BOOTSTRAP=own:x CONFIG=HERE/client.properties", "own:x"),
         ("--bootstrap mine:x", "", "mine:x"),
         ("--bootstrap mine:x", "CONFIG=HERE/client.properties", "mine:x"),
-        # A profile that is typed is asked in the place of the environment.
-        ("--profile payments", "BOOTSTRAP=own:x", "payments:x"),
-        ("--profile payments", "CONFIG=there-is-none.properties", "payments:x"),
-        ("--profile payments --bootstrap mine:x", "BOOTSTRAP=own:x", "mine:x"),
-        # Its properties stand beside it.
-        ("--profile login", "BOOTSTRAP=own:x", "login:x"),
         # A file that is typed is of the cluster that it names: not its login at the
-        # address that a shell exports, or a profile has.
+        # address that a shell exports.
         ("--config HERE/client.properties", "", "login:x"),
         ("--config HERE/client.properties", "BOOTSTRAP=own:x", "login:x"),
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
@@ -349,68 +321,17 @@ colour = "red"
 def test_where_the_cluster_is(
     tmp_path: Path, typed: str, exported: str, address: str
 ) -> None:
-    """What is typed, else the environment, else the default profile."""
+    """What is typed, else the environment."""
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     (tmp_path / "no-address.properties").write_text("client.id=x\n")
     arguments, environment = (
         several.replace("HERE", str(tmp_path)).split() for several in (typed, exported)
     )
-    ended = profiled(
-        tmp_path, *arguments, **dict(one.split("=") for one in environment)
-    )
+    variables = dict(one.split("=") for one in environment)
+    exports = {f"SAFECONSUMER_{name}": one for name, one in variables.items()}
+    ended = run("history", *arguments, **exports)
     assert ended.exit_code == Status.USAGE
     assert f"'{address}' is not HOST:PORT" in ended.stderr
-
-
-def profiled(folder: Path, *arguments: str, **environment: str) -> Result:
-    """Run a command where there are profiles."""
-    file = folder / "profiles.toml"
-    file.write_text(PROFILES)
-    variables = {f"SAFECONSUMER_{name}": one for name, one in environment.items()}
-    return run("history", *arguments, SAFECONSUMER_PROFILES=str(file), **variables)
-
-
-@each(
-    ("profile", "said"),
-    [
-        ("none", "there are: default, login, odd, payments"),
-        ("odd", "'colour' is not a setting of a profile"),
-    ],
-)
-def test_a_profile_that_cannot_be(tmp_path: Path, profile: str, said: str) -> None:
-    ended = profiled(tmp_path, "--profile", profile)
-    assert ended.exit_code == Status.USAGE
-    assert said in " ".join(ended.stderr.split())
-
-
-def test_a_named_profiles_owner_and_prefix_count(tmp_path: Path) -> None:
-    """Both, not one of them beside what a shell exports for another cluster."""
-    given: dict[str, object] = {}
-
-    @click.command()
-    @owner_option
-    @connection_options
-    def command(owner: str, connect: Connect) -> None:
-        given.update(owner=owner, topics=connect.control().topics)
-
-    file = tmp_path / "profiles.toml"
-    file.write_text(
-        '[staging]\nbootstrap = "s:1"\nowner = "robot"\ntopic-prefix = "stag_"\n'
-    )
-    ended = CliRunner().invoke(
-        command,
-        ["--profile", "staging"],
-        env={
-            "SAFECONSUMER_PROFILES": str(file),
-            "SAFECONSUMER_OWNER": "alice",
-            "SAFECONSUMER_TOPIC_PREFIX": "prod_",
-        },
-    )
-    assert ended.exit_code == Status.DONE, ended.output
-    assert given == {
-        "owner": "robot",
-        "topics": ("stag_holds_ops", "stag_holds_group"),
-    }
 
 
 def test_a_prefix_names_the_control_topics() -> None:

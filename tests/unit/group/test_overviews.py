@@ -1,4 +1,4 @@
-"""What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
+"""What ``status``, ``doctor`` and pages say of members, from one picture."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.output import Output
 from safeconsumer.group import findings, preview, verdicts, wire
-from safeconsumer.group.backlog import Backlog, Pace, backlog_of
 from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -25,7 +24,6 @@ from tests.harness.group.lab import ControlLab
 from tests.harness.listing import each
 from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 
-NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
 
@@ -53,7 +51,7 @@ def found(seen: Picture) -> list[tuple[str, str]]:
 
 
 def status(seen: Picture) -> list[str]:
-    return group_text.status_lines(view_of(seen), NO_BACKLOG)
+    return group_text.status_lines(view_of(seen))
 
 
 # ---------------------------------------------------------------- groups
@@ -433,34 +431,17 @@ def test_a_report_tells_the_skew() -> None:
     assert decoded.skew is None
 
 
-# ---------------------------------------------------------------- watching
-
-
-def test_what_is_held_is_not_caught_up() -> None:
-    """A million held records counted in the estimate of what falls by 100 a second."""
-    waits = Backlog(
-        lags={ZERO: 1_000_000, ONE: 500},
-        since={ZERO: 10},
-        held=frozenset({ZERO}),
-        pace=100.0,
-    )
-    (line,) = waits.lines()
-    assert line == (
-        "lag 1,000,500, 10 written since the hold, 500 of it are not held, falling by "
-        "100/s: caught up in 5s"
-    )
-    all_held = evolve(waits, held=frozenset({ZERO, ONE}))
-    assert all_held.catch_up is None
+# ---------------------------------------------------------------- what waits
 
 
 def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
     """The broker of one partition is down."""
     seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
-    waits = backlog_of(seen, {ZERO: 3}, Pace())
-    assert waits.lines() == ["lag unknown: t:1 cannot be asked"]
-    assert set(waits.document().values()) == {None}
-    known = backlog_of(evolve(seen, lags={ZERO: 5, ONE: 1}), {ZERO: 3, ONE: 0})
-    assert known.lines() == ["lag 6, 3 written since the hold"]
+    assert status(seen)[-1] == "lag unknown: t:1 cannot be asked"
+    assert status_document(view_of(seen))["whole_lag"] is None
+    known = evolve(seen, lags={ZERO: 5, ONE: 1})
+    assert status(known)[-1] == "lag 6"
+    assert status_document(view_of(known))["whole_lag"] == 6
 
 
 # ---------------------------------------------------------------- placing

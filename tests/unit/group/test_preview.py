@@ -1,7 +1,6 @@
 """What placing and lifting would do, from one picture: unknown is said."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -63,7 +62,7 @@ def standing(scope: str, owner: str = "alice", for_: float | None = None) -> Sta
 
 
 def placed(*texts: str, picture: Picture = PICTURE, **changed: Any) -> Placing:  # noqa: ANN401 - as typed
-    given = {"owner": "alice", "reason": "x", "for_": None, "until": None, **changed}
+    given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     wish = wish_of(texts=texts, **{"group": picture.group, **given})
     return placing(picture, wish, skew=30.0)
 
@@ -225,16 +224,6 @@ def test_another_hold_that_is_over_is_no_obstacle() -> None:
     unknown = placed("orders:0", picture=evolve(PICTURE, standing=(own,), now=None))
     assert [consent for consent, _ in against(unknown)] == [Consent.REPLACE]
     assert unknown.todo(is_replacing=False) == ()
-
-
-def test_until_is_a_moment() -> None:
-    """However many seconds were left when it was said first."""
-    until = datetime.fromtimestamp(NOW + 3600, UTC).isoformat()
-    own = evolve(standing("orders:0", for_=3600.7), at=NOW)
-    picture = evolve(PICTURE, standing=(own,), now=NOW + 900)
-    assert placed("orders:0", picture=picture, until=until).unchanged == (own,)
-    later = datetime.fromtimestamp(NOW + 3660, UTC).isoformat()
-    assert placed("orders:0", picture=picture, until=later).replaces == (own,)
 
 
 def test_lifting_one_of_two() -> None:

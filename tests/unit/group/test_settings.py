@@ -15,7 +15,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.group import patterns, topics
+from safeconsumer.group import patterns, report_wire, topics
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.listing import each
 
@@ -187,3 +187,13 @@ def test_settings_that_cannot_be_known_are_no_fault() -> None:
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()
     assert "DescribeConfigs" in topics.advice(facts)[0]
+
+
+def test_a_status_topic_has_room_for_the_longest_report() -> None:
+    """It was judged by the longest hold, which is an eighth of that."""
+    most = report_wire.MAX_REPORT_BYTES
+    facts = topics.Facts("t", 1, {"max.message.bytes": str(most)})
+    (fault,) = topics.status_faults(facts)
+    assert fault == f"t: max.message.bytes={most}: longer reports cannot be written"
+    made = topics.Facts("t", 1, topics.STATUS_SETTINGS)
+    assert topics.status_faults(made) == topics.shortcomings(facts) == ()

@@ -16,12 +16,6 @@ from tests.harness.listing import each
 CLEAR = "\x1b[2J"
 
 
-def test_a_pattern_of_ten_megabytes_is_not_compiled() -> None:
-    """It is refused for its length; compiling it took 17 s."""
-    with pytest.raises(ScopeSyntaxError, match="1 to 4096 characters"):
-        scopes.parse("re:" + "a" * 10_000_000)
-
-
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
 def test_a_pattern_that_is_not_unicode_is_refused(text: str) -> None:
     """It could not be written anywhere; bytes of a shell that are no UTF-8 become such."""

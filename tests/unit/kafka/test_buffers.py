@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 from kafka.consumer.fetcher import CompletedFetch
-from kafka.consumer.subscription_state import SubscriptionState
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.buffers import (
@@ -145,23 +144,18 @@ def _drain(subscription: LedgerSubscription, end: int) -> None:
     state.position = OffsetAndMetadata(end, "", -1)
 
 
-def _delivered(subscription: SubscriptionState) -> int | None:
-    position = subscription.delivered_position(A)
-    return None if position is None else int(position.offset)
-
-
 def test_delivered_is_what_was_there_before_a_drain(
     subscription: LedgerSubscription,
 ) -> None:
     """However many batches it takes."""
     for end in (5, 10):
         _drain(subscription, end)
-        assert _delivered(subscription) == 0
+        assert subscription.delivered_position(A) == 0
         assert subscription.all_consumed_offsets()[A].offset == 0
     subscription.undelivered.are_returned = True
-    assert _delivered(subscription) == 10
-    subscription.undelivered.settle()
-    assert _delivered(subscription) == 10
+    assert subscription.delivered_position(A) == 10
+    subscription.undelivered.recover()
+    assert subscription.delivered_position(A) == 10
 
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
@@ -172,14 +166,14 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     assert assignment[A].move_back() is None
     _drain(subscription, 9)
     subscription.request_offset_reset(A)
-    subscription.undelivered.settle()
-    assert _delivered(subscription) is None
+    subscription.undelivered.recover()
+    assert subscription.delivered_position(A) is None
     subscription.seek(A, 2)
     _drain(subscription, 9)
     subscription.assign_from_user([B])
     subscription.assign_from_user([A])
     assert assignment[A].move_back() is None
-    assert _delivered(subscription) is None
+    assert subscription.delivered_position(A) is None
 
 
 class Aggregator:

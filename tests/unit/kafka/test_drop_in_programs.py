@@ -45,9 +45,19 @@ class Lazy(SafeConsumer):
         return {tp: iter(records) for tp, records in found.items()}
 
 
-def test_a_poll_of_the_applications_own_feeds_iteration() -> None:
+class Forgetful(SafeConsumer):
+    """Passes on what it knows of, and not that positions are moved record by record."""
+
+    def poll(self, timeout_ms: float = 0, max_records: Any = None, **_: Any) -> Any:
+        return super().poll(timeout_ms, max_records)
+
+
+@pytest.mark.parametrize("kind", [Lazy, Forgetful])
+def test_a_poll_of_the_applications_own_feeds_iteration(
+    kind: type[SafeConsumer],
+) -> None:
     """Upstream's iteration calls it, too."""
-    with offline(Lazy, consumer_timeout_ms=100, log=False) as consumer:
+    with offline(kind, consumer_timeout_ms=100, log=False) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))
         got = [record.offset for record in consumer]

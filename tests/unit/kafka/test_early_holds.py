@@ -66,10 +66,10 @@ def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
 
 @each("target", [AUDIT, "audit"])
 def test_subscribe_checks_early_holds(safe: Maker, target: object) -> None:
-    """It refuses, naming the hold, and changes nothing."""
+    """It refuses, naming the hold and what lifts it, and changes nothing."""
     consumer = safe(group_id="g")
     consumer.pause(target, "orders")  # type: ignore[arg-type]  # one of the two
-    with pytest.raises(NotConsumedError, match="audit"):
+    with pytest.raises(NotConsumedError, match=r"lift it with resume\('audit"):
         consumer.subscribe(["orders"])
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2

@@ -228,16 +228,6 @@ def test_blocks_nest(consumer: SafeConsumer) -> None:
     assert consumer.paused() == set()
 
 
-class BlockError(Exception):
-    """Raised inside a block."""
-
-
-def test_a_block_lifts_when_it_raises(consumer: SafeConsumer) -> None:
-    with pytest.raises(BlockError), consumer.held(A):
-        raise BlockError
-    assert consumer.holds() == ()
-
-
 def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
     """It may be lifted early by that name."""
     with consumer.held(A, owner="ops", for_=60):
@@ -321,15 +311,3 @@ def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) ->
     consumer.pause(A, "orders:0", for_=100)
     (placed,) = told.of(HoldsPlaced)
     assert len(placed.holds) == len(consumer.holds()) == 1
-
-
-def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
-    """Of whatever owner."""
-    consumer = safe()
-    consumer.pause("payments", owner="ops")
-    with pytest.raises(
-        NotConsumedError, match=re.escape("resume('payments', owner='ops')")
-    ):
-        consumer.subscribe(["orders"])
-    consumer.resume("payments", owner="ops")
-    consumer.subscribe(["orders"])

@@ -1,4 +1,4 @@
-"""Each part works when it was adopted, and all of them are or none is."""
+"""Parts of a consumer that work alone, as upstream's do."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,12 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.offline import offline, silent_broker
 
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+A = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -24,22 +23,6 @@ def client() -> Iterator[KafkaNetClient]:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
         client.close()
-
-
-def test_adopting_twice_changes_nothing_more() -> None:
-    """Data that is parked stays parked, holds hold."""
-    with offline(SafeConsumer) as consumer:
-        assigned(consumer, A)
-        consumer.pause(A)
-        answer(consumer, A, 0, batch(0, 2))
-        consumer.poll(0)
-        parked = consumer._fetcher.parked_bytes()
-        assert parked
-        adopt(consumer, consumer._safe_ledger, 1000)
-        assert consumer._fetcher.parked_bytes() == parked
-        assert consumer.paused() == {A}
-        consumer.resume(A)
-        assert offsets(consumer.poll(0)) == {0: [0, 1]}
 
 
 def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:

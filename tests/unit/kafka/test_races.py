@@ -16,6 +16,7 @@ from kafka.errors import OffsetOutOfRangeError
 from kafka.future import Future
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.buffers import Stamped
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import TimeLimitError
@@ -233,6 +234,21 @@ def test_a_reset_behind_records_of_one_drain_waits(
     assert (state.position.offset, state.awaiting_reset) == (5, False)
     assert consumer.poll(0) == {}
     assert (state.position, state.awaiting_reset) == (None, True)
+
+
+def test_an_answer_is_of_the_reset_that_asked(consumer: SafeConsumer) -> None:
+    """1. A start is asked for. 2. Seeks. 3. It is asked for again. 4. The first answer."""
+    answered = consumer._fetcher._reset_offset_if_needed
+    state = consumer._subscription.assignment[A]
+    asked = []
+    for _ in range(2):
+        consumer.seek(A, 3)
+        consumer.seek_to_beginning(A)
+        asked.append(Stamped.of(state.reset_strategy, state))
+    answered(A, asked[0], 5)
+    assert (state.position, state.awaiting_reset) == (None, True)
+    answered(A, asked[1], 7)
+    assert consumer.position(A) == 7
 
 
 def test_what_is_deserialized_already_is_dropped_and_comes_again(

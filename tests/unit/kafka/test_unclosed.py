@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.net.compat import KafkaNetClient
 
 from safeconsumer._kafka.decoding.receiving import adopt_manager
-from safeconsumer._kafka.fixes.unclosed import ClosingClient
+from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
 
 _BOUND = 20.0
 
@@ -160,3 +161,14 @@ def test_a_refused_connection_is_closed_at_once(
         client.close()
     assert all(isinstance(one.exception, KafkaConnectionError) for one in futures)
     assert numbers == [-1, -1, -1]
+
+
+def test_a_second_broker_is_one_that_is_connected_if_there_is_one() -> None:
+    """Where two of several are away, the first choice and another that nobody has tried."""
+    manager: Any = ClosingManager.__new__(ClosingManager)
+    brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
+    manager.cluster = SimpleNamespace(brokers=lambda: brokers)
+    manager._conns = {3: object()}
+    assert [manager._other_than(one) for one in (1, 3)] == [3, 1]
+    manager._conns = {}
+    assert manager._other_than(1) == 2

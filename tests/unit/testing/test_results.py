@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.brokers import markers, merge_results
-from tests.harness.brokers.choice import Choice, Kind
+from tests.harness.brokers.choice import Kind
 from tests.harness.brokers.results import ResultsFile
 
 pytest_plugins = ["pytester"]
@@ -26,16 +26,16 @@ def test_embedded(kafka_broker): pass
 
 
 class Chosen:
-    """A plugin that does what the suite's conftest does, for a choice made up."""
+    """A plugin that does what the suite's conftest does, for any kind."""
 
     def __init__(self, kind: Kind) -> None:
-        self._choice = Choice(kind, "made up")
+        self._kind = kind
 
     def pytest_configure(self, config: pytest.Config) -> None:
         markers.register(config)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        markers.apply(items, self._choice)
+        markers.apply(items, self._kind)
 
 
 def write(path: Path, **outcomes: str) -> str:

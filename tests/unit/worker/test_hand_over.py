@@ -70,27 +70,6 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
     assert len(set(resting.got)) == 1
 
 
-def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """W5: handlers that wait run side by side."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset)
-    desk.epoch.pace = 1.0
-    resting = Resting(desk, 3)
-    together = threading.Barrier(3, timeout=20)
-
-    def meet(task: Any, seconds: float) -> Any:  # noqa: ANN401
-        together.wait()
-        return done(task, seconds)
-
-    done = calls.all_done
-    monkeypatch.setattr(calls, "all_done", meet)
-    desk.admit(3)
-    wait_for(lambda: not desk.held.records, "the work")
-    desk.schedule.queue.end()
-    for thread in resting.threads:
-        thread.join(10)
-    assert len(set(resting.got)) == 3
-
-
 @pytest.mark.contract("W1")
 def test_kept_lanes_are_bounded_and_make_room() -> None:
     """W1: keys that never come again neither add up nor keep out those that do."""

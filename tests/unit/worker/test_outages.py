@@ -11,7 +11,7 @@ import pytest
 from safeconsumer import Breaker, Pause, Retry, RetryLater
 from safeconsumer.errors import HoldSettingError, WorkerSettingError
 from safeconsumer.holds.hold import BREAKER, OUTAGE
-from safeconsumer.holds.scope import Everything, Partition, Topic
+from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import all_done, batch_failed
@@ -24,11 +24,6 @@ EACH_ORDER = pytest.mark.parametrize("order", Order)
 DOWN = ConnectionError("down")
 BREAKS = Breaker(on=(ConnectionError,), failures=2, first=10.0, factor=3.0)
 _RETRY = Retry(attempts=5, first=0.0, jitter=False)
-SCOPES = {
-    "partition": Partition(*TP),
-    "topic": Topic(TP.topic),
-    "all": Everything(),
-}
 
 
 def claim(desk: Desk) -> Task:
@@ -51,27 +46,6 @@ def owners(desk: Desk) -> set[str]:
 
 
 # ------------------------------------------------------------ pauses
-
-
-@EACH_ORDER
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
-    """Nothing begins until it expires; then its record comes first, at the same attempt."""
-    desk = Desk(order, records=6)
-    first = fail(desk, Pause(60.0, scope, "the bank is down"))
-    (hold,) = desk.ledger.view().holds
-    assert (hold.scope, hold.owner) == (SCOPES[scope], OUTAGE)
-    assert hold.reason == "the bank is down"
-    desk.admit(3)
-    desk.pass_time(59.9)
-    assert desk.work() == []
-    desk.clock.now += 0.1
-    task = claim(desk)
-    assert record_at(task.chunk, task.indexes[0]).offset == first
-    assert (task.attempt, desk.epoch.failed) == (1, {})
-    desk.schedule.complete([all_done(task, 0.0)])
-    desk.work()
-    assert not desk.held.records
 
 
 def test_a_pause_uses_up_no_attempt() -> None:
@@ -104,17 +78,6 @@ def test_what_is_told_of_a_pause() -> None:
         seconds=60.0,
         reason="why",
     )
-
-
-def test_who_lifts_the_hold_ends_the_pause() -> None:
-    """And one who lifts another hold does not."""
-    desk = Desk(Order.KEY, records=3)
-    fail(desk, Pause(60.0, "all"))
-    desk.pause("ops")
-    desk.resume("ops")
-    assert desk.work() == []
-    desk.resume(OUTAGE)
-    assert desk.work() == [0, 1, 2]
 
 
 def test_a_pause_never_shortens_another() -> None:
@@ -358,28 +321,6 @@ def test_it_holds_the_topic_and_says_why() -> None:
     assert line.endswith("; a record tries in 10.0 s")
     desk.pass_time(9.9)
     assert desk.work() == []
-
-
-@EACH_ORDER
-def test_one_record_tries_and_the_others_wait_for_it(order: Order) -> None:
-    """The one that failed last; when it succeeds all goes on."""
-    desk = broken(order, retry=_RETRY)
-    desk.pass_time(10.0)
-    task = claim(desk)
-    tried = record_at(task.chunk, task.indexes[0]).offset
-    assert tried == (0 if order is Order.PARTITION else 1)
-    assert len(task.indexes) == 1
-    assert desk.schedule.queue.claim() == []
-    assert not owners(desk)
-    desk.schedule.complete([all_done(task, 0.0)])
-    closed = desk.events[-1]
-    assert closed == worker_events.BreakerClosed(
-        topic="orders", tries=0, seconds=10.0, is_lifted=False
-    )
-    assert len(desk.work()) >= 4
-    desk.pass_time(5.0)
-    desk.work()
-    assert (desk.held.records, desk.schedule.outages.broken()) == (0, [])
 
 
 def test_a_try_in_vain_holds_the_topic_for_longer() -> None:

@@ -1,4 +1,4 @@
-"""A virtual environment for each client, made once per user, and what is started in it."""
+"""Virtual environments with another kafka-python, made once per user."""
 
 import hashlib
 import subprocess
@@ -7,31 +7,16 @@ import tempfile
 import venv
 from pathlib import Path
 
-from safeconsumer.testing.cases.process import Launch
 from tests.harness.brokers.jars import cache_folder
-from tests.harness.conformance.clients import Client
 
-_ROOT = Path(__file__).parents[3]
 _TIMEOUT = 300.0
 
 
-def launch_of(client: Client) -> Launch:
-    """Return how a process with this client is started."""
-    return Launch(
-        python=python_of(client),
-        adapter=client.adapter,
-        arguments=client.arguments,
-        path=(str(_ROOT),),
-    )
-
-
-def python_of(client: Client) -> Path:
-    """Return the interpreter that has the client; the first call installs it with pip."""
-    if client.needs is None:
-        return Path(sys.executable)
-    folder = _folder(client.needs)
+def python_of(requirement: str) -> Path:
+    """Return the interpreter that has it; the first call installs it with pip."""
+    folder = _folder(requirement)
     if not folder.is_dir():
-        _make(folder, client.needs)
+        _make(folder, requirement)
     return folder / "bin" / "python"
 
 

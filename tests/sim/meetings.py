@@ -1,0 +1,426 @@
+"""
+Has two calls meet: at a place of the one, the other comes in and runs whole.
+
+It comes on another thread, in a signal handler on the same one, or it is what the rest of
+the world does meanwhile: brokers answer, time passes. Places are where Python gives way
+to other threads and to handlers.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from kafka import TopicPartition
+from kafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+import safeconsumer
+from safeconsumer import SafeConsumer
+from tests.harness.holds.lab import Told
+from tests.harness.signals import Places
+from tests.sim.idioms import DictatedEagerly
+from tests.sim.lab import GROUP, Lab
+from tests.sim.reading import Reader
+
+OURS = str(Path(safeconsumer.__file__).parent)
+OWNERS = ("app", "ops")
+_WAIT = 1.0  # virtual seconds until who waits for the other is left waiting
+
+
+class Meeting:
+    """
+    A member of a group that owns both partitions of a topic, and has read and committed all.
+
+    Attributes:
+        held: what the call that came in has left held, since it returned.
+        sought: where it has set the position of the first partition, if it has.
+        places: where the call may be stopped that is interrupted.
+    """
+
+    def __init__(self, lab: Lab, how: str = "poll") -> None:
+        self.lab = lab
+        self.tps = lab.topic("t", 2)
+        self.first, self.second = self.tps
+        self.assignor = DictatedEagerly()
+        self.assignor.wanted = self.tps
+        self.told = Told()
+        self.reader = Reader(
+            lab,
+            SafeConsumer,
+            "t",
+            how=how,
+            assignor=self.assignor,  # type: ignore[arg-type]  # upstream takes either
+            hooks=[self.told],
+        )
+        self.consumer: SafeConsumer = self.reader.consumer
+        self.count = 0  # records of each partition
+        self.held: set[TopicPartition] = set()
+        self.sought: int | None = None
+        self.is_handler = self.is_read = False
+        self._has_returned = self._was_there = False
+        mine = lab.world.task
+        self.places = Places((OURS,), lambda: lab.world.task is mine)
+        self._watch()
+        self.reader.owns(self.tps)
+
+    def _watch(self) -> None:
+        """Note at each last check of a poll whether the other had returned by then."""
+        fetcher: Any = self.consumer._fetcher
+        put_back_quiet = fetcher.put_back_quiet
+
+        def checked(records: Any) -> Any:  # noqa: ANN401 - upstream's
+            self._was_there = self._has_returned
+            return put_back_quiet(records)
+
+        fetcher.put_back_quiet = checked
+        for part in (self.consumer._subscription, self.consumer._coordinator):
+            part._lock = _Watched(part._lock, self)
+
+    def write(self) -> None:
+        """Append two records to each partition, and let them arrive."""
+        for tp in self.tps:
+            self.lab.append(tp, 2, first=self.count)
+        self.count += 2
+        self.lab.sleep(0.01)
+
+    def meet(self, a: "Call", b: "Call", at: int, mode: str) -> bool:
+        """Let one come in at a place of another, judge; return whether it has the place."""
+        self._begin(a, b)
+        self.is_read = a in READS.values()
+        first, since = self.count - 2, len(self.reader.log)
+        come, over = self._coming(b, mode)
+        has_come = self.places.reach(at, lambda: self._run(a, b.disturbs), come)
+        if not has_come:
+            come()
+        over()
+        from_a = self.reader.log[since:]
+        if self.reader.how == "poll" and has_come and self._was_there:
+            came = [one for one in from_a if TopicPartition(*one[:2]) in self.held]
+            assert came == [], f"P1: {self.held} was held"
+        seen = len(self.reader.log)
+        self._read_on()
+        for tp in self.tps:
+            parts = self.reader.offsets(tp, since), self.reader.offsets(tp, seen)
+            self._judge(tp, first, *parts, repeats=a.repeats or b.repeats)
+        return has_come
+
+    def _begin(self, a: "Call", b: "Call") -> None:
+        self.held, self.sought = set(), None
+        self._has_returned = self._was_there = False
+        for one in (a, b):
+            one.prepare(self)
+        self.told.events.clear()
+        self._before = self._keys()
+        self.write()
+
+    def _run(
+        self, one: "Call", disturbed: tuple[type[Exception], ...] = ()
+    ) -> Collection[TopicPartition] | None:
+        with suppress(*one.may_raise, *disturbed):
+            return one.run(self)
+        return None
+
+    def _coming(
+        self, b: "Call", mode: str
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what has the other come in, and what waits for its end."""
+        if mode == "thread":
+            thread = threading.Thread(target=self._come, args=(b,))
+
+            def start() -> None:
+                thread.start()
+                thread.join(_WAIT)
+
+            return start, thread.join
+
+        def come() -> None:
+            self.is_handler = mode == "handler"
+            self._come(b)
+            self.is_handler = False
+
+        return come, lambda: None
+
+    def _come(self, b: "Call") -> None:
+        self.held = set(self._run(b) or ())
+        self._has_returned = True
+
+    def _keys(self) -> set[tuple[str, str]]:
+        return {(str(one.scope), one.owner) for one in self.consumer.holds()}
+
+    def _replay(self) -> None:
+        """P14: who goes by the events knows what is held."""
+        now, told = self._keys(), set(self._before)
+        for event in self.told.events:
+            keys = {(str(h.scope), h.owner) for h in getattr(event, "holds", ())}
+            if event.name == "hold_placed":
+                told |= keys
+            elif event.name in {"hold_removed", "hold_expired", "hold_ended"}:
+                told -= keys
+        assert told == now, f"P14: by the events {told}"
+
+    def _read_on(self) -> None:
+        """Read what may come, lift everything, and read until all is committed."""
+        still: set[TopicPartition] = set()
+        for hold in self.consumer.holds():
+            still |= {tp for tp in self.tps if hold.scope.covers(tp)}
+        before = len(self.reader.log)
+        self.reader.poll(0.2)
+        self._replay()
+        came = {TopicPartition(*one[:2]) for one in self.reader.log[before:]}
+        assert not came & still, f"P1: of {still} something came afterwards"
+        assert self.held <= still or not self.is_read, f"P3: {self.held} was held"
+        for tp in self.tps:
+            most = max(self.reader.offsets(tp), default=-1) + 1
+            assert (self.lab.committed(tp) or 0) <= most, "P8: committed, not delivered"
+        self.consumer.resume()
+        for owner in OWNERS:
+            self.consumer.resume_all(owner)
+        if not self.consumer.subscription():
+            self.consumer.subscribe(["t"])
+        self.reader.until(self._is_at_the_end, 60)
+
+    def _is_at_the_end(self) -> bool:
+        last = [self.count - 1]
+        if not all(self.reader.offsets(tp)[-1:] == last for tp in self.tps):
+            return False
+        with suppress(*_COMMITS):  # it has no membership: it joins once more
+            self.consumer.commit()
+        return all(self.lab.committed(tp) == self.count for tp in self.tps)
+
+    def _judge(
+        self,
+        tp: TopicPartition,
+        first: int,
+        all_of_it: list[int],
+        later: list[int],
+        *,
+        repeats: bool,
+    ) -> None:
+        """P8: each record came once and in order, from where reading was to go on."""
+        from_a = all_of_it[: len(all_of_it) - len(later)]
+        goes_on = {first + len(from_a)}
+        allowed: list[list[int]] = []
+        if repeats:  # another ownership begins at what is committed
+            went_on = range(first + len(from_a), self.count)
+            allowed += [
+                [*went_on[:end], *range(first, self.count)]
+                for end in range(len(went_on) + 1)
+            ]
+        if self.sought is not None and tp == self.first:
+            goes_on = {self.sought, max([self.sought, *(one + 1 for one in from_a)])}
+            if from_a[:1] != [self.sought]:
+                goes_on = {self.sought}
+        told = f"P8: {tp.partition}: {from_a}, then {later}"
+        allowed += [[*range(one, self.count)] for one in goes_on]
+        assert later in allowed, told
+
+
+class _Watched:
+    """One of upstream's locks, which a signal handler must not take (P12)."""
+
+    def __init__(self, lock: Any, meeting: Meeting) -> None:  # noqa: ANN401 - either kind
+        self._lock, self._meeting = lock, meeting
+
+    def __enter__(self) -> None:
+        assert not self._meeting.is_handler, "P12: a handler takes a lock"
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the lock's
+        return getattr(self._lock, name)
+
+
+Act = Callable[[Meeting], Collection[TopicPartition] | None]
+
+
+@frozen
+class Call:
+    """
+    A call, or something else that happens.
+
+    Attributes:
+        run: does it, and returns what it leaves held.
+        prepare: makes what it needs, before either begins.
+        may_raise: what it may raise.
+        disturbs: what the other may raise then.
+        repeats: it may begin an ownership, which begins at what is committed.
+        modes: how it may come in.
+    """
+
+    run: Act
+    prepare: Act = lambda _: None
+    may_raise: tuple[type[Exception], ...] = ()
+    disturbs: tuple[type[Exception], ...] = ()
+    repeats: bool = False
+    modes: tuple[str, ...] = ("thread",)
+
+
+# ------------------------------------------------------------ what is interrupted
+
+
+def _poll(it: Meeting) -> None:
+    it.reader.poll(0.1)
+
+
+def _step(it: Meeting) -> None:
+    it.reader.poll(0.1, limit=1)
+
+
+def _join(it: Meeting) -> None:
+    it.reader.poll(2)
+
+
+def _asked_to_join(it: Meeting) -> None:
+    it.consumer._coordinator.request_rejoin()
+
+
+def _one_away(it: Meeting) -> None:
+    it.assignor.wanted = [it.first]
+    _asked_to_join(it)
+    it.reader.owns([it.first])
+    it.assignor.wanted = it.tps
+    _asked_to_join(it)
+
+
+READS = {
+    "poll": Call(_poll),
+    "step": Call(_step),
+    "poll that joins": Call(_join, _asked_to_join, repeats=True),
+    "poll that gains": Call(_join, _one_away, repeats=True),
+}
+
+
+# ------------------------------------------------------------ what comes in
+
+
+def _pause(it: Meeting) -> list[TopicPartition]:
+    it.consumer.pause(it.first)
+    return [it.first]
+
+
+def _pause_both(it: Meeting) -> None:
+    it.consumer.pause(*it.tps)
+
+
+def _pause_resume(it: Meeting) -> None:
+    it.consumer.pause(it.first)
+    it.consumer.resume(it.first)
+
+
+def _pause_assigned(it: Meeting) -> list[TopicPartition]:
+    assigned = it.consumer.assignment()
+    it.consumer.pause(*assigned)
+    return it.tps if assigned else []
+
+
+def _resume_both(it: Meeting) -> None:
+    _is_free(it, it.consumer.resume(*it.tps))
+
+
+def _resume_assigned(it: Meeting) -> None:
+    _is_free(it, it.consumer.resume(*it.consumer.assignment()))
+
+
+def _is_free(it: Meeting, answer: tuple[object, ...]) -> None:
+    """P3, P10: what was answered to flow is not quiet."""
+    if it.is_read and not it.is_handler:  # in one it may be applied a moment later
+        assert answer == ()
+        assert it.consumer.paused() == set(), "P10: resume answered free"
+
+
+def _all_and_back(it: Meeting) -> None:
+    it.consumer.pause_all(owner="ops")
+    it.consumer.resume_all("ops")
+
+
+def _block(it: Meeting) -> None:
+    with it.consumer.held(it.first):
+        it.consumer.explain(it.first)
+
+
+def _ask(it: Meeting) -> None:
+    consumer = it.consumer
+    assert consumer.subscription() == {"t"}
+    assert consumer.paused() <= consumer.assignment()
+    assert (consumer.holds(), consumer.explain(it.first)) == ((), ())
+
+
+def _pause_seek(it: Meeting) -> list[TopicPartition]:
+    it.consumer.pause(it.first)
+    it.consumer.seek(it.first, it.count - 1)
+    it.sought = it.count - 1
+    return [it.first]
+
+
+def _commit(it: Meeting) -> None:
+    it.consumer.commit(timeout_ms=500)
+
+
+def _pause_commit(it: Meeting) -> list[TopicPartition]:
+    it.consumer.pause(*it.tps)
+    it.consumer.commit(timeout_ms=500)
+    return it.tps
+
+
+def _commit_async(it: Meeting) -> None:
+    it.consumer.commit_async()
+
+
+def _again(it: Meeting) -> None:
+    it.consumer.unsubscribe()
+    it.consumer.subscribe(["t"])
+
+
+def _answers_come(it: Meeting) -> None:
+    it.lab.sleep(1)
+
+
+def _hold_for_a_minute(it: Meeting) -> None:
+    it.consumer.pause(it.first, owner="ops", for_=60)
+
+
+def _a_minute_passes(it: Meeting) -> None:
+    it.lab.sleep(61)
+
+
+def _membership_is_lost(it: Meeting) -> None:
+    group = it.lab.cluster.groups.find(GROUP)
+    for member in list(group.members):
+        group.leave(member)
+    it.lab.sleep(4)  # a heartbeat says so
+
+
+def _told_to_join(it: Meeting) -> None:
+    _asked_to_join(it)
+    it.lab.sleep(1)
+
+
+_ANYWHERE = ("thread", "handler")
+_COMMITS = (CommitFailedError, KafkaError, IllegalStateError)
+
+HOLDS = {
+    "pause": Call(_pause, modes=_ANYWHERE),
+    "pause, resume": Call(_pause_resume, modes=_ANYWHERE),
+    "resume both": Call(_resume_both, _pause_both, modes=_ANYWHERE),
+    "pause(*assignment())": Call(_pause_assigned, modes=_ANYWHERE),
+    "resume(*assignment())": Call(_resume_assigned, _pause_assigned, modes=_ANYWHERE),
+    "pause_all, resume_all": Call(_all_and_back, modes=_ANYWHERE),
+    "held": Call(_block, modes=_ANYWHERE),
+}
+OTHERS = {
+    "questions": Call(_ask, modes=_ANYWHERE),
+    "pause, seek": Call(_pause_seek, may_raise=(IllegalStateError,)),
+    "commit": Call(_commit, may_raise=_COMMITS),
+    "pause, commit": Call(_pause_commit, may_raise=_COMMITS),
+    "commit_async": Call(_commit_async),
+    "unsubscribe, subscribe": Call(_again, disturbs=(IllegalStateError,), repeats=True),
+    "answers": Call(_answers_come, modes=("world",)),
+    "a minute": Call(_a_minute_passes, _hold_for_a_minute, modes=("world",)),
+    "a loss": Call(_membership_is_lost, repeats=True, modes=("world",)),
+    "told to join": Call(_told_to_join, repeats=True, modes=("world",)),
+}
+COMING = {**HOLDS, **OTHERS}

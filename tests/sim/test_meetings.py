@@ -1,0 +1,124 @@
+"""Two calls meet: at every place of the one the other comes in, and both do what they say."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.events.dispatch import Outbox
+from safeconsumer.holds.gates import Gates
+from safeconsumer.holds.plain import Named
+from tests.sim.lab import Lab, play
+from tests.sim.meetings import COMING, HOLDS, READS, Meeting
+from tests.sim.playing import simulated
+
+STEP = 29
+"""
+By day each pair has every 29th place, by night all of them.
+"""
+
+PAIRS = [
+    (a, b, mode)
+    for of_a, of_b in ((READS, COMING), (HOLDS, HOLDS))
+    for a in of_a
+    for b in of_b
+    for mode in of_b[b].modes
+]
+
+
+def every_place(lab: Lab, a: str, b: str, mode: str, step: int = STEP) -> int:
+    """Let one come in at each place of another; return how many it has."""
+    it = Meeting(lab, "iterate" if a == "step" else "poll")
+    for at in itertools.count(lab.world.seed % step, step):
+        try:
+            if not it.meet({**READS, **HOLDS}[a], COMING[b], at, mode):
+                return at
+        except BaseException as error:
+            error.add_note(f"{a} x {b} ({mode}) at {at}: {it.places.place}")
+            raise
+    raise AssertionError
+
+
+@pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
+@pytest.mark.parametrize(("a", "b", "mode"), PAIRS)
+@simulated(seeds=1, nightly=STEP)
+def test_two_calls_may_meet_anywhere(lab: Lab, a: str, b: str, mode: str) -> None:
+    """P12: whatever comes in between: what is held is quiet, the rest comes once."""
+    assert every_place(lab, a, b, mode) > 0
+
+
+# ------------------------------------------------------------ planted
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def a_commit_gets_ahead_of_delivery(patch: pytest.MonkeyPatch) -> None:
+    upstream = SubscriptionState.all_consumed_offsets
+    patch.setattr(LedgerSubscription, "all_consumed_offsets", upstream)
+
+
+def what_a_poll_may_put_back_outlives_a_seek(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OwnedPartitionState, "seek", TopicPartitionState.seek)
+
+
+def gates_wait_for_the_poll(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gates, "lifted", lambda gates, *_, **__: gates)
+
+
+def who_comes_takes_the_next_event(patch: pytest.MonkeyPatch) -> None:
+    def deliver(self: Outbox) -> bool:
+        delivered = False
+        while self.waiting:
+            event = self.waiting.popleft()
+            delivered = True
+            self._dispatcher.dispatch(event)
+        return delivered
+
+    patch.setattr(Outbox, "deliver", deliver)
+
+
+def nothing_is_checked_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PauseSafeFetcher, "put_back_quiet", lambda _, records: records)
+
+
+def a_pause_takes_upstreams_lock(patch: pytest.MonkeyPatch) -> None:
+    pause = SafeConsumer.pause
+
+    def locking(consumer: SafeConsumer, *targets: Any, **how: Any) -> None:  # noqa: ANN401 - as pause()
+        with consumer._subscription._lock:
+            pause(consumer, *targets, **how)
+
+    patch.setattr(SafeConsumer, "pause", locking)
+
+
+def no_pause_is_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Named, "whole", lambda *_, **__: [])
+
+
+PLANTED: dict[Plant, tuple[str, str, str, str]] = {
+    a_commit_gets_ahead_of_delivery: ("poll", "pause, commit", "thread", "P8"),
+    what_a_poll_may_put_back_outlives_a_seek: ("poll", "pause, seek", "thread", "P8"),
+    gates_wait_for_the_poll: ("poll that gains", "resume both", "thread", "P10"),
+    who_comes_takes_the_next_event: ("pause", "pause, resume", "thread", "P14"),
+    nothing_is_checked_at_the_end: ("poll", "pause", "thread", "P1"),
+    a_pause_takes_upstreams_lock: ("poll", "pause", "handler", "P12"),
+    no_pause_is_whole: ("poll that gains", "pause(*assignment())", "thread", "P3"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At some place of its pair, as a breach of the promise that it breaks."""
+    *pair, promise = PLANTED[plant]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=promise):
+        play(lambda lab: every_place(lab, *pair, step=1))
