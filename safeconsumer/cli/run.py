@@ -17,19 +17,11 @@ from safeconsumer.events.log import prepare
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import Report, Worker
-from safeconsumer.worker.settings import trace_all
 from safeconsumer.worker.tracebacks import shown
 
 
 @click.command(epilog=EPILOG)
 @click.argument("target", metavar="MODULE:NAME")
-@click.option(
-    "--trace",
-    "is_traced",
-    is_flag=True,
-    help="Trace as Worker(trace=True) does; opentelemetry-instrument -- safeconsumer "
-    "run says where spans go.",
-)
 @click.option(
     "--probes",
     "probes_at",
@@ -44,7 +36,6 @@ def run(
     /,
     target: str,
     *,
-    is_traced: bool,
     probes_at: tuple[str, int] | None,
 ) -> None:
     """
@@ -57,7 +48,6 @@ def run(
     second signal stops at once.
     """
     with explained(context), contextlib.ExitStack() as stack:
-        stack.callback(trace_all.reset, trace_all.set(is_traced))
         worker = worker_of(target, load(target))
         _log()
         _probe(stack, worker, probes_at)

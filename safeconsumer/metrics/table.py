@@ -41,8 +41,6 @@ _WORKER_OWNERS = (
     "worker:drain",
     "worker:floor",
     "worker:unreadable",
-    "worker:outage",
-    "worker:breaker",
 )
 MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")

@@ -233,8 +233,8 @@ def run_worker(options: RunOptions) -> WorkerRun:  # noqa: D417 - shown one by o
     Raises:
         WorkerSettingError: an option is impossible; or the records are missing or out
             of order; or an event loop runs here, and the handler is a coroutine.
-        EndlessRunError: the handler was called ``max_calls`` times, or ``key`` or
-            ``dead_letter`` failed more often.
+        EndlessRunError: the handler was called ``max_calls`` times, or ``dead_letter``
+            failed more often.
         BaseException: what is no ``Exception`` and came out of the handler.
     """
     bench = _Bench(options)
@@ -504,7 +504,7 @@ class _Bench:
             return
         ledger, queue = self.consumer.ledger, self._schedule.queue
         soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry(), next_letter)
-        if queue.ready and not queue.seconds_to_room():
+        if queue.ready:
             return
         self._waits += 1
         if self._waits > self._options.max_calls:

@@ -11,7 +11,7 @@ from safeconsumer.worker.dead_letters import DeadLetters, letters_of
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
-from safeconsumer.worker.lanes import KeyOf, Lanes, order_of
+from safeconsumer.worker.lanes import Lanes
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
 from safeconsumer.worker.queue import Policy, Queue
@@ -54,7 +54,7 @@ class Parts:
 def assembled(
     options: PumpOptions | WorkerOptions,
     client: ConsumerClient,
-    key: KeyOf,
+    lanes: Lanes,
     around: Surroundings,
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Parts:
@@ -85,7 +85,7 @@ def assembled(
     )
     queue = Queue(
         engine.held,
-        Lanes(order_of(options.order), key),
+        lanes,
         _policy(options, letters, {**policy, **around.policy}),
         clock,
         client.membership.ledger,
@@ -109,7 +109,6 @@ def _policy(
         on_exhausted=options.on_exhausted,
         post=None if letters is None else letters.post,
         max_ratio=getattr(limits, "max_ratio", None),
-        max_consecutive=getattr(limits, "max_consecutive", None),
         span=options.limits.span,
         **more,
     )
@@ -120,7 +119,6 @@ def policy_of(options: WorkerOptions) -> dict[str, Any]:
     return {
         "is_batch": options.is_batch,
         "within": options.batch_within,
-        "rate": options.rate,
         **cut(options.executor, options.batch, is_traced=options.trace is not False),
     }
 

@@ -115,7 +115,6 @@ class Batch:
             be deserialized is not among them: it has failed already.
         attempt: the number of this attempt, from 1; a record that failed before comes
             by itself.
-        assignment_epoch: grows each time this member gains the partition.
     """
 
     def __init__(
@@ -128,10 +127,8 @@ class Batch:
         self._dropped = dropped
         self._indexes = [index for index, _ in read]
         self.records: tuple[Any, ...] = tuple(record for _, record in read)
-        epoch = ticket.task.epoch
-        self.partition: TopicPartition = epoch.tp
+        self.partition: TopicPartition = ticket.task.epoch.tp
         self.attempt = ticket.task.attempt
-        self.assignment_epoch = epoch.number
 
     @property
     def is_revoked(self) -> bool:

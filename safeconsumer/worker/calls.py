@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeAlias
 
-from attrs import define, evolve, field
+from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.handlers import (
@@ -38,7 +38,6 @@ class Slot:
         task: the task it works on; None while it waits.
         index: the index of its current record.
         began: when it began with that record, in seconds on the monotonic clock.
-        ask: asks where the handler is, without waiting for the answer.
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
         name: its name, as text for people.
@@ -55,7 +54,6 @@ class Slot:
     goes_on: bool = False
     index: int = 0
     began: float = 0.0
-    ask: Callable[[], None] = field(default=lambda: None)
     stack: StackOf = field(default=lambda: None)
     told: tuple[Task, int] | None = None
 
@@ -67,7 +65,7 @@ def context_of(
 ) -> Context:
     """Make the context for a task's calls."""
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
+    return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state)
 
 
 def call_each(
@@ -111,7 +109,7 @@ def call_each(
     finally:
         slot.task = None
     return Outcome(
-        task=traced(task, context) if failed else task,
+        task=task,
         finished=indexes[:count],
         failed=failed,
         left=indexes[count + len(failed) :],
@@ -130,15 +128,10 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
         refuse_undone(contextvars.copy_context().run(handle, records, context))
     except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
-        return batch_failed(traced(task, context), blamed(error), seconds)
+        return batch_failed(task, blamed(error), seconds)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
-
-
-def traced(task: Task, context: Context) -> Task:
-    """Return a failed task with its attempt, if there is a span of it."""
-    return task if context.trace is None else evolve(task, trace=context.trace)
 
 
 def blamed(error: BaseException) -> BaseException:
@@ -299,10 +292,8 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 """How many records were finished, and what the next one, or the batch, raised."""
 
 
-About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
-"""
-The partition, the attempt, the number of the ownership, and the carrier of its trace.
-"""
+About: TypeAlias = tuple[TopicPartition, int, Mapping[str, str] | None]
+"""The partition, the attempt, and the carrier of its trace."""
 
 
 def call_in_process(  # noqa: PLR0913 - called by name
@@ -321,8 +312,8 @@ def call_in_process(  # noqa: PLR0913 - called by name
     ``begin`` is called with the number of finished records before each and at the end.
     """
     until = time.monotonic() + seconds
-    partition, attempt, epoch, carrier = about
-    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    partition, attempt, carrier = about
+    context = Context(partition, attempt, threading.Event(), _no_deadline, state)
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 

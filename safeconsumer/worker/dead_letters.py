@@ -9,11 +9,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 from kafka.errors import (
     InvalidRecordError,
     MessageSizeTooLargeError,
@@ -42,16 +42,11 @@ class Failure:
         error: the last exception of the handler.
         attempts: the number of attempts, as ``Context.attempt`` counts them.
         is_brief: whether the letter was too large before: write a shorter one.
-        trace: headers that carry the trace of the last attempt, instead of the record's
-            own headers of these names; None as a value means to leave that header out.
-            It is empty without ``Worker(trace=...)``, and if that attempt is not
-            sampled. The attempt's span is current while you are called.
     """
 
     error: BaseException
     attempts: int
     is_brief: bool = False
-    trace: Mapping[str, bytes | None] = field(factory=dict)
 
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
@@ -63,10 +58,8 @@ the result of a ``multiprocessing`` pool, stops the worker with a ``HandlersFail
 If it raises :class:`~safeconsumer.Reject`, the record can never be a letter.
 """
 
-# Seconds after which a future that has no result yet leads to an event.
-_SINK_SECONDS = 30.0
-# Seconds after which a blocking ``send`` leads to an event: a producer waits there for
-# the metadata of an unknown topic, up to its ``max_block_ms``.
+# Seconds after which a letter that its sink still has leads to an event: a producer may
+# wait in ``send`` for the metadata of an unknown topic, or for its acknowledgement.
 _SLOW_SECONDS = 5.0
 
 Acknowledged: TypeAlias = Callable[[Letter], None]
@@ -86,18 +79,16 @@ class _Post:
         letter: None once its ownership has ended, unless the sink has it.
         is_brief: whether it must be shorter.
         is_waiting: whether it failed, and waits for another try.
-        since: when it was last given to the sink.
+        since: when it was last given to the sink; None before that, and while it waits.
+        is_told: whether it was reported as slow since then.
     """
 
     letter: Letter | None
     tries: int = 0
     is_brief: bool = False
     is_waiting: bool = False
-    since: float = 0.0
-
-
-# Tells the thread to forget the letters of ended ownerships.
-_ENDED = object()
+    since: float | None = None
+    is_told: bool = False
 
 
 class DeadLetters:
@@ -108,7 +99,6 @@ class DeadLetters:
 
     Args:
         sink: the callable that takes the record.
-        timeout: seconds without an acknowledgement after which an event says so.
         retry: gives the waits between tries; the number of tries is not limited.
 
     Attributes:
@@ -123,31 +113,25 @@ class DeadLetters:
     def __init__(
         self,
         sink: Sink,
-        timeout: float,
         retry: Retry,
         emit: Callable[..., None],
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._sink = sink
         self._clock = clock or time.monotonic
-        self._timeout = min(timeout, threading.TIMEOUT_MAX)
         self._retry = retry
         self._emit = emit
-        # Posts, answers, _ENDED, and None at the end.
+        # Posts, answers, and None at the end.
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._posts: set[_Post] = set()
         self._lock = threading.Lock()  # of _posts; nothing is called under it
-        # These belong to the thread: letters not begun, those that wait for an answer,
-        # when they will have waited too long, and those that wait for another try.
+        # These belong to the thread: letters not begun, and those that wait for another
+        # try.
         self._new: deque[_Post] = deque()
-        self._awaited: dict[_Post, float] = {}
         self._again_at: list[tuple[float, int, _Post]] = []
         self._numbers = itertools.count()
-        self._closed = 0
-        self._is_ending = False  # the thread has been told that ownerships have ended
         self._is_over = False
         self._sending: _Post | None = None
-        self._told_slow: float | None = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
         self.broken: Callable[[BaseException], None] = _nothing
@@ -182,41 +166,25 @@ class DeadLetters:
                 for post in self._posts
             )
 
-    def turn(self, closed: int) -> None:
-        """
-        Check the state of the letters, on the polling thread.
-
-        Args:
-            closed: how many ownerships have ended; their letters are forgotten.
-        """
-        if closed != self._closed:
-            self._closed = closed
-            self._let_go()
-            if not self._is_ending:
-                self._is_ending = True
-                self._inbox.put(_ENDED)
-        self._tell_slow()
-
-    def _let_go(self) -> None:
-        # The thread may wait for a sink that never returns, while ownerships come and
-        # go, each with all the records that came with its letters.
+    def turn(self) -> None:
+        """Forget the letters of ended ownerships, and report slow ones. Polling thread."""
+        now = self._clock()
         with self._lock:
-            for post in [*self._posts]:
-                letter = post.letter
-                is_over = letter is None or letter.lane.epoch.is_closed
-                if is_over and post is not self._sending:
-                    self._posts.discard(post)
+            posts = [*self._posts]
+        for post in posts:
+            letter, since = post.letter, post.since
+            if letter is None or letter.lane.epoch.is_closed:
+                # Here, as the thread may wait for a sink that never returns: each has
+                # all the records that came with it.
+                if post is not self._sending:
+                    self._forget(post)
                     post.letter = None
-
-    def _tell_slow(self) -> None:
-        # Emits one event if the sink has worked on one letter for long.
-        post = self._sending
-        if post is None or self._told_slow == post.since:
-            return
-        seconds = self._clock() - post.since
-        if seconds >= _SLOW_SECONDS:
-            self._told_slow = post.since
-            self._tell_is_slow(post, seconds)
+            elif (
+                since is not None and not post.is_told and now - since >= _SLOW_SECONDS
+            ):
+                # If we sent it again, two might arrive: its producer gives it up, not we.
+                post.is_told = True
+                self._tell(worker_events.DeadLetterSlow, post, seconds=now - since)
 
     def stop(self) -> None:
         """
@@ -272,27 +240,14 @@ class DeadLetters:
             self._is_over = True
 
     def _hear(self, wait: float | None) -> None:
-        # All answers first: a letter whose answer is here is not late.
-        now = self._clock()
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait))
             for _ in range(self._inbox.qsize()):
                 self._take(self._inbox.get_nowait())
-        while not self._is_over and self._awaited:
-            post, until = next(iter(self._awaited.items()))
-            if until > now:
-                return
-            del self._awaited[post]
-            # If we sent it again, two might arrive: its producer gives it up, not we.
-            self._tell_is_slow(post, now - post.since)
-            self._awaited[post] = now + self._timeout
 
     def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
         if said is None:
             self._is_over = True
-        elif said is _ENDED:
-            self._is_ending = False
-            self._forget_closed()
         elif isinstance(said, _Post):
             self._new.append(said)
         else:
@@ -301,9 +256,9 @@ class DeadLetters:
     def _until_next(self) -> float | None:
         if self._new:
             return 0.0
-        due = [next(iter(self._awaited.values()))] if self._awaited else []
-        due += [self._again_at[0][0]] if self._again_at else []
-        return max(0.0, min(due) - self._clock()) if due else None
+        if not self._again_at:
+            return None
+        return max(0.0, self._again_at[0][0] - self._clock())
 
     def _try_one_again(self) -> None:
         # One at a time, so that others get their turn however slow the sink is.
@@ -314,17 +269,6 @@ class DeadLetters:
             if post in self._posts:
                 self._try(post)
 
-    def _forget_closed(self) -> None:
-        with self._lock:
-            posts = [*self._posts]
-        for post in posts:
-            letter = post.letter
-            if letter is None or letter.lane.epoch.is_closed:
-                self._forget(post)
-        again = [one for one in self._again_at if one[2] in self._posts]
-        heapq.heapify(again)
-        self._again_at = again
-
     def _try(self, post: _Post) -> None:
         letter = post.letter
         # If its partition was revoked, another member handles the record again; a
@@ -332,25 +276,17 @@ class DeadLetters:
         if letter is None or letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
-        self._awaited.pop(post, None)
         post.tries += 1
-        post.is_waiting = False
+        post.is_waiting = post.is_told = False
         failure = Failure(
             error=letter.error,
             attempts=letter.attempt,
             is_brief=post.is_brief,
-            trace={} if letter.trace is None else letter.trace.headers(),
         )
         post.since = self._clock()
         self._sending = post
-        in_trace = (
-            contextlib.nullcontext() if letter.trace is None else letter.trace.current()
-        )
         try:
-            with in_trace:
-                answer = self._sink(letter.record, failure)
-            # All wait equally long, so the first of them is due first.
-            self._awaited[post] = self._clock() + self._timeout
+            answer = self._sink(letter.record, failure)
             when_sent(answer, lambda error: self._inbox.put((post, error)))
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
             self._failed(post, error)
@@ -368,7 +304,6 @@ class DeadLetters:
             self._failed(post, error)
 
     def _forget(self, post: _Post) -> None:
-        self._awaited.pop(post, None)
         with self._lock:
             self._posts.discard(post)
 
@@ -388,8 +323,7 @@ class DeadLetters:
 
     def _again(self, post: _Post, error: BaseException) -> None:
         delay = max(0.01, self._retry.delay(post.tries, self.draw()))
-        post.is_waiting = True
-        self._awaited.pop(post, None)
+        post.is_waiting, post.since = True, None
         due = self._clock() + delay
         heapq.heappush(self._again_at, (due, next(self._numbers), post))
         self._tell(
@@ -399,9 +333,6 @@ class DeadLetters:
             delay=delay,
             error=shown(error),
         )
-
-    def _tell_is_slow(self, post: _Post, seconds: float) -> None:
-        self._tell(worker_events.DeadLetterSlow, post, seconds=seconds)
 
     def _tell(self, kind: Any, post: _Post, **fields: object) -> None:  # noqa: ANN401 - a class of event
         letter = post.letter
@@ -494,7 +425,7 @@ def letters_of(
         return None
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
-        return DeadLetters(sink, dead_letter.timeout, retry, emit, clock)
+        return DeadLetters(sink, retry, emit, clock)
     refuse_class(dead_letter, "dead_letter")
     if isinstance(dead_letter, str):
         message = (
@@ -509,7 +440,7 @@ def letters_of(
             f"function: give a plain one, which may return a future"
         )
         raise WorkerSettingError(why)
-    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit, clock)
+    return DeadLetters(dead_letter, retry, emit, clock)
 
 
 def _nothing(*_told: object) -> None:

@@ -15,7 +15,6 @@ from kafka.serializer.wrapper import DeserializeWrapper
 from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer.worker.calls import is_async, misfit, refuse_undone
 from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
-from safeconsumer.worker.lanes import KeyOf, record_key
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 
@@ -70,15 +69,6 @@ class Readers:
             value=_read(self.value, "value", record, headers),
             headers=headers,
         )
-
-    def key_of(self, key: KeyOf) -> KeyOf:
-        """Return a function that computes the key of a raw record."""
-        if key is not record_key:
-            return lambda record: key(self.read(record))
-        if self.key is None:
-            return key
-        only_key = Readers(self.key, None)
-        return lambda record: record_key(only_key.read(record))
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""

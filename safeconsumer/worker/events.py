@@ -322,7 +322,9 @@ class DeadLetterRefused(WorkerEvent):
 
 class DeadLetterSlow(WorkerEvent):
     """
-    A producer was given a dead letter and does not return, or acknowledge it.
+    A producer was given a dead letter 5 s ago and does not return, or acknowledge it.
+
+    It is said once for each time that the letter is sent.
 
     kafka-python's producer waits for ``max_block_ms`` for an unknown topic, and for
     ``delivery_timeout_ms`` for an acknowledgement.
@@ -350,7 +352,8 @@ class HandlerStalled(WorkerEvent):
         partition: the partition, such as ``orders:3``.
         offset: the record's offset; -1 if it has just ended.
         seconds: since the handler began.
-        stack: the handler's stack, innermost call last; None if it cannot be seen.
+        stack: the handler's stack, innermost call last; None if it cannot be seen, as
+            in another process.
     """
 
     __match_args__ = ("partition", "offset", "seconds")

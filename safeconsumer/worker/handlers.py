@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from attrs import define, field
+from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -147,7 +147,7 @@ class RecordFailedError(SafeConsumerError):
 
 class DeadLetterLimitError(SafeConsumerError):
     """
-    Too many records failed for good: ``max_ratio`` or ``max_consecutive`` is exceeded.
+    Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
 
     Nothing was committed past the record that exceeded it.
     """
@@ -196,22 +196,17 @@ class Context:
         attempt: the number of this attempt, from 1. A delay or a pause that a handler
             asked for, an outage that a breaker knows, and an error of a whole batch are
             not counted.
-        assignment_epoch: grows each time this member gains the partition.
         revoked: an event, set once the partition is being taken away: records done from
             then on may be handled again by another member. Never set in the process
             executor.
         state: the value of the worker's ``lifespan`` here; None without one.
-        trace: the attempt's trace, for the worker itself. A handler asks OpenTelemetry:
-            ``opentelemetry.trace.get_current_span()``.
     """
 
     partition: TopicPartition
     attempt: int
-    assignment_epoch: int
     revoked: threading.Event
     _deadline: Callable[[], float | None]
     state: Any = None
-    trace: Any = field(default=None, init=False)
 
     @property
     def deadline(self) -> float | None:
@@ -221,17 +216,6 @@ class Context:
         It is None while the worker is not draining, and always in another process.
         """
         return self._deadline()
-
-    @property
-    def log(self) -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
-        """A structlog logger with topic, partition and attempt bound."""
-        import structlog  # noqa: PLC0415 - up to 7 MB, not used by all
-
-        return structlog.get_logger("safeconsumer.worker").bind(
-            topic=self.partition.topic,
-            partition=self.partition.partition,
-            attempt=self.attempt,
-        )
 
     def __repr__(self) -> str:
         return (

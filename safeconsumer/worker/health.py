@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -87,11 +86,10 @@ class Stats:
             records tries or is about to. A topic that has gone to other members counts
             until its hold ends.
         paused: the worker's owners that hold something now.
-        pause_seconds: for each of the worker's owners, for how long it has held
-            something.
+        pause_seconds: for each of the worker's owners but ``worker:outage`` and
+            ``worker:breaker``, for how long it has held something.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
-        drain_seconds: seconds spent waiting for running handlers.
         poll_gap: the longest time between two polls, in seconds, without drains.
         last_poll_at: when the loop last turned, in seconds since the epoch; None if it
             has not begun, or has ended as requested and not by an error.
@@ -126,7 +124,6 @@ class Stats:
     paused: tuple[str, ...]
     pause_seconds: Mapping[str, float]
     handler_seconds: Histogram
-    drain_seconds: float
     poll_gap: float
     last_poll_at: float | None
     alarms: Mapping[str, int]
@@ -191,9 +188,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         breaker_opened=schedule.outages.opened,
         breaker_open=len(stopped),
         paused=tuple(_paused(engine, schedule)),
-        pause_seconds={**brakes.pause_seconds, **schedule.outages.seconds},
+        pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
-        drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
         last_poll_at=last_poll_at,
         alarms=dict(alarms),
@@ -203,10 +199,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
 
 def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    ledger = schedule.queue.ledger
-    if ledger is not None:
-        there = {hold.owner for hold in ledger.peek().holds}
-        yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
+    there = {hold.owner for hold in schedule.queue.ledger.peek().holds}
+    yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
 # A loop that has not polled for two poll times and this many seconds is stuck.
@@ -277,9 +271,7 @@ def examine(
             f"all room is taken by {engine.held.records:,} records, and none was "
             f"completed for {now - since:.1f} s"
         )
-    late = list(stalled(slots, age, now))
-    ask(late)
-    for slot, task, index, seconds in late:
+    for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
         if is_at(slot, task, index):
             reasons.append(
@@ -295,10 +287,9 @@ def examine(
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 
-Stalled: TypeAlias = tuple[Slot, Task, int, float]
-
-
-def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
+def stalled(
+    slots: Sequence[Slot], age: float, now: float
+) -> Iterator[tuple[Slot, Task, int, float]]:
     """Yield the slots whose handler has worked on one record for too long, and on which."""
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
@@ -312,12 +303,6 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
 def is_at(slot: Slot, task: Task, index: int) -> bool:
     """Tell whether a slot is at a record: others go on at any moment."""
     return slot.task is task and slot.index == index
-
-
-def ask(late: Sequence[Stalled]) -> None:
-    """Ask all of them where their handler is, before the first answer is waited for."""
-    for slot, *_ in late:
-        slot.ask()
 
 
 def at_work(
@@ -351,13 +336,9 @@ def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
     """Emit an event for each new stall."""
-    late = [
-        one
-        for one in stalled(slots, age, time.monotonic())
-        if one[0].told != (one[1], one[2])
-    ]
-    ask(late)
-    for slot, task, index, seconds in late:
+    for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
+        if slot.told == (task, index):
+            continue
         slot.told = (task, index)
         tp = task.epoch.tp
         record, stack = task.chunk.records[index], slot.stack()

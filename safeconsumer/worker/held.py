@@ -8,9 +8,8 @@ the events it is about to emit. Four things are done without it:
 
 - marking a record complete: one byte of its chunk, by the thread that has the record;
 - reading one number or one reference, where a moment's delay changes nothing;
-- looking lanes up by their keys, which only the polling thread does: comparing keys is
-  the user's code, too;
-- calling foreign code: a key, a handler, a hook, the consumer. Never under the lock.
+- looking lanes up by their keys, and forgetting them, which only the polling thread does;
+- calling foreign code: a handler, a hook, the consumer. Never under the lock.
 
 The lock is innermost: nothing that takes another one is called under it, except for
 waking threads that wait for work. Only the polling thread opens, fills and closes

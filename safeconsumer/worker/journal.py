@@ -149,5 +149,4 @@ def _offsets(task: Task, indexes: Indexes) -> Sequence[int]:
 def _named(lane: Lane) -> str | None:
     if lane.is_shared or lane in lane.epoch.apart:  # nothing waits for its records
         return None
-    # Keys of the user's own classes may look alike without being equal.
     return repr(lane.key) if lane.is_light else f"lane {id(lane)}"

@@ -9,9 +9,8 @@ tasks of it are out.
 
 import enum
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from sys import getsizeof
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import Chunk, record_at
@@ -19,12 +18,10 @@ from safeconsumer.worker.progress import Chunk, record_at
 if TYPE_CHECKING:
     from safeconsumer.worker.partition import Epoch
 
-KeyOf: TypeAlias = Callable[[Any], object]
 Indexes: TypeAlias = Sequence[int]
 
-# Types of keys whose empty lanes may be kept, and the most bytes of such a key.
-_PLAIN = frozenset({bytes, str, int, type(None)})
-_LIGHT = 128
+# The most bytes of a key whose empty lane may be kept.
+_LIGHT = 95
 
 
 class Order(enum.Enum):
@@ -62,14 +59,14 @@ class LaneState(enum.Enum):
     state     what it waits for                          who moves it on
     ========= ========================================== ==========================
     IDLE      records: it has none                       ``Schedule.admit``
-    READY     its turn; meanwhile a hold, a breaker or   ``Queue.claim``
-              the limit of its topic may set aside its
-              partition, with all lanes that are ready
+    READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
+              may set aside its partition, with all
+              lanes that are ready
     FILLING   more records for a batch                   ``Queue.look_again``
     AHEAD     the watermark: its first record is         ``Queue.look_again``
               ``Limits.span`` beyond it
-    FOLLOWING a task of an ownership that has ended,     ``Queue.is_over`` of that
-              with records of its key                    task
+    FOLLOWING a task of an ownership that has ended,     ``Queue.came_back`` of
+              with records of its key                    that task
     RUNNING   its task                                   ``Schedule.complete``
     FAILED    its first record's next time; or the       ``Queue.turn``; or
               answer to its dead letter; or for ever,    ``letter_acknowledged``
@@ -105,7 +102,7 @@ class Lane:
     def __init__(self, epoch: "Epoch", key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
         self.epoch = epoch
         self.key = key
-        self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
+        self.is_light = not isinstance(key, bytes) or len(key) <= _LIGHT
         self.is_shared = is_shared
         # Few records, and a lane for each key: an empty deque would take 624 bytes.
         self.runs: list[tuple[Chunk, Indexes]] = []
@@ -177,33 +174,7 @@ class Lane:
         return len(indexes)
 
 
-def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
-    """Return a record's own key; a key that cannot be hashed, as text."""
-    key = record.key
-    if type(key) is bytes or getattr(key, "__hash__", None):
-        return key
-    return repr(key)
-
-
-def shared_out(key: KeyOf, lanes: int) -> KeyOf:
-    """
-    Return a key by which the keys of a partition share so many lanes.
-
-    For batches: a key of its own has too few records for one. As text or bytes a key is
-    in the same lane in every run.
-    """
-
-    def lane_of(record: Any) -> object:  # noqa: ANN401 - a record
-        one = key(record)
-        if isinstance(one, str):
-            one = one.encode(errors="surrogatepass")
-        return (zlib.crc32(one) if isinstance(one, bytes) else hash(one)) % lanes
-
-    return lane_of
-
-
 Sorted: TypeAlias = list[tuple[Lane, Indexes]]
-Unkeyed: TypeAlias = tuple[int, BaseException]
 _IDLE = LaneState.IDLE  # enum members are slow to look up
 
 
@@ -213,49 +184,36 @@ class Lanes:
 
     Args:
         order: which records belong together.
-        key: returns a record's key, for order by key; any hashable value.
+        shared: how many lanes the keys of a partition share, so that batches by key
+            have several records; None: each key has a lane of its own.
     """
 
-    def __init__(self, order: Order, key: KeyOf) -> None:
+    def __init__(self, order: Order, shared: int | None = None) -> None:
         self.order = order
-        self._key = key
+        self._shared = shared
 
-    def sort(
-        self, epoch: "Epoch", chunk: Chunk, first: int
-    ) -> tuple[Sorted, Unkeyed | None]:
-        """
-        Find the lanes of a chunk's records, from index ``first`` on.
-
-        It ends at a record whose key cannot be computed; those behind may be of its
-        lane. Keys are the user's code: for the polling thread, under no lock.
-
-        Returns:
-            Each lane with its records; and the index and the error of that record.
-        """
+    def sort(self, epoch: "Epoch", chunk: Chunk) -> Sorted:
+        """Return the lanes of a chunk's records, each with its records."""
         if self.order is not Order.KEY:
             is_shared = self.order is Order.UNORDERED
             lane = epoch.lanes.get(None) or self._open(epoch, None, is_shared)
-            return [(lane, range(first, len(chunk.records)))], None
-        key_of, is_own = self._key, self._key is record_key
+            return [(lane, range(len(chunk.records)))]
         groups: dict[object, list[int]] = {}
         found: Sorted = []
-        index, lanes = first, epoch.lanes
-        try:
-            for index, record in enumerate(chunk.records[first:], first):
-                # In line, since nearly every key is the record's own: a call takes a
-                # third of this.
-                key = record.key if is_own else None  # type: ignore[union-attr]  # queued
-                if type(key) is not bytes:
-                    key = key_of(record)
-                if key in groups:
-                    groups[key].append(index)
-                    continue
-                lane = lanes.get(key) or self._open(epoch, key)
-                groups[key] = indexes = [index]
-                found.append((lane, indexes))
-        except BaseException as error:  # noqa: BLE001 - any error is this record's
-            return found, (index, error)
-        return found, None
+        lanes, shared = epoch.lanes, self._shared
+        for index, record in enumerate(chunk.records):
+            key: object = record.key  # type: ignore[union-attr]  # queued
+            if type(key) is not bytes and key is not None:  # not of a broker
+                key = repr(key).encode("utf-8", "replace")
+            if shared is not None:  # in the same lane in every run
+                key = zlib.crc32(key or b"") % shared
+            if key in groups:
+                groups[key].append(index)
+                continue
+            lane = lanes.get(key) or self._open(epoch, key)
+            groups[key] = indexes = [index]
+            found.append((lane, indexes))
+        return found
 
     def _open(self, epoch: "Epoch", key: object, is_shared: bool = False) -> Lane:  # noqa: FBT001, FBT002 - by position it is quicker
         lane = epoch.lanes[key] = Lane(epoch, key, is_shared)

@@ -44,7 +44,6 @@ class Commits:
     is_behind: bool = False
     _under_way: object | None = None
     _sent_at: float = 0.0
-    _done_before: int = 0
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -98,7 +97,6 @@ class Commits:
             return
         marks, epochs = self._new_marks()
         self._due = self._clock() + self._setting.every
-        self._done_before = self._held.done
         if not marks:
             self._refused = None
             return
@@ -165,9 +163,6 @@ class Commits:
 
     def is_due(self) -> bool:
         """Tell whether the next commit is due."""
-        limit = self._setting.records
-        if limit is not None and self._held.done - self._done_before >= limit:
-            return True
         return self._clock() >= self._due
 
     def lag(self) -> int:
@@ -268,7 +263,6 @@ class Departures:
         in_flight: counts the dead letters on their way, of all epochs or of some.
         outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up.
-        seconds: how many seconds were spent waiting.
     """
 
     _group: Membership
@@ -281,7 +275,6 @@ class Departures:
     in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
     outlived: Callable[[], int] = lambda: 0
     dropped: int = 0
-    seconds: float = 0.0
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
@@ -431,11 +424,9 @@ class Departures:
         waiting = self._waiting
         if waiting is None:
             return
-        seconds = self._clock() - waiting.began
-        self.seconds += seconds
         self._emit(
             worker_events.WorkDrained,
-            seconds=seconds,
+            seconds=self._clock() - waiting.began,
             running=self.running(),
             reason=waiting.reason,
         )

@@ -30,9 +30,7 @@ def written(
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     """Return value and headers of the letter about a record that failed in a group."""
-    own = [one for one in record.headers or () if one[0] not in failure.trace]
-    own += [one for one in failure.trace.items() if one[1] is not None]
-    value, headers = _fitting(record, own)
+    value, headers = _fitting(record)
     headers += [
         (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
         for name, text in _told(record, failure, group).items()
@@ -42,11 +40,10 @@ def written(
 
 def _fitting(
     record: Any,  # noqa: ANN401 - upstream's
-    had: Headers,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     # Kafka has null headers, and records with neither key nor value; kafka-python's
     # producer (3.0.12) accepts neither.
-    value = record.value
+    value, had = record.value, record.headers or ()
     headers = [(name, b"" if one is None else one) for name, one in had]
     null = [name for name, one in had if one is None]
     if null:

@@ -21,12 +21,11 @@ from safeconsumer._checks import not_negative, positive, positive_int
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.executors import ExecutorName, check_kind
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import Handle, HandleBatch
-from safeconsumer.worker.lanes import Order, order_of, record_key
+from safeconsumer.worker.lanes import Order, order_of
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -37,9 +36,7 @@ from safeconsumer.worker.settings import (
     Tracing,
     check_callable,
     refuse_class,
-    traced,
 )
-from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 _Self = TypeVar("_Self")
@@ -143,17 +140,6 @@ def is_an_executor(_self: object, _attribute: object, value: object) -> None:
         _refuse(f"executor is 'thread', 'process' or 'asyncio', not {value!r}")
 
 
-def _makes_keys(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
-    check_callable(value, "key", "record")
-    if is_async(value) or is_generator(value):
-        _refuse(
-            f"key must return the key of a record, and {shown(value)} does not: make "
-            f"it a plain function"
-        )
-    if value is not record_key and order_of(self.order) is not Order.KEY:
-        _refuse(f"key is for order='key', and is not used with order={self.order!r}")
-
-
 def _has_batches(self: Any, _attribute: object, value: object) -> None:  # noqa: ANN401 - below
     if value and self.batch is None:
         _refuse("batch_within needs batch: without it no record waits for others")
@@ -249,17 +235,13 @@ class Handling(Options):
     """The options of whatever calls handlers."""
 
     order: OrderName = field(default="partition", validator=_is_an_order)
-    key: Callable[[Any], object] = field(default=record_key, validator=_makes_keys)
     executor: ExecutorName = field(default="thread", validator=is_an_executor)
     concurrency: int = field(default=8, validator=positive_int)
     batch: int | None = field(default=None, validator=optional(positive_int))
     batch_within: float = field(default=0.0, validator=[not_negative, _has_batches])
-    rate: float | None = field(default=None, validator=optional(positive))
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
-    trace: bool | Tracing = field(
-        default=None, converter=traced, validator=_is_a(bool, Tracing)
-    )
+    trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
 
     @property
     def is_batch(self) -> bool:

@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 from attrs import define, evolve, field
 
-from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
-from safeconsumer.holds.view import Holds
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Trip
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
@@ -44,27 +43,15 @@ class Outages:
     Attributes:
         pauses: how often a handler asked for a pause.
         opened: how often a breaker has opened and its hold was placed.
-        seconds: for each owner, for how many seconds it held something, as of the last
-            count.
     """
 
     _queue: Queue
     _tell: Callable[..., None]
-    _place: PlaceHold | None
+    _place: PlaceHold
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
-    seconds: dict[str, float] = field(factory=lambda: {OUTAGE: 0.0, BREAKER: 0.0})
     _in_a_row: dict[str, int] = field(factory=dict)
-    _seen: Holds | None = None
-    _until: dict[str, float] = field(factory=dict)
-    _counted_at: float = 0.0
-    _has_placed: bool = False
-
-    @property
-    def has_holds(self) -> bool:
-        """Whether there is a consumer to place holds in; without one, lanes wait."""
-        return self._place is not None
 
     # ------------------------------------------------------------ results
 
@@ -99,7 +86,7 @@ class Outages:
         # Returns the error that the record has failed with, if the pause is not
         # allowed.
         pause = checked_pause(error)
-        if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
+        if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
@@ -112,20 +99,17 @@ class Outages:
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
-            self._has_placed = True
         except Exception as wrong:  # noqa: BLE001 - it is the record's failure
             wrong.__cause__ = pause
             return wrong
         return pause
 
     def _held_for(self, scope: Scope) -> float:
-        ledger = self._queue.ledger
-        standing = () if ledger is None else ledger.view().holds.of(scope)
         now = self._queue.clock()
         return max(
             (
                 math.inf if hold.deadline is None else hold.deadline - now
-                for hold in standing
+                for hold in self._queue.ledger.view().holds.of(scope)
                 if hold.owner == OUTAGE
             ),
             default=0.0,
@@ -198,12 +182,10 @@ class Outages:
 
     def _hold(self, topic: str, trip: Trip) -> bool:
         # Nothing of the topic begins meanwhile, nor before it is known to be held.
-        assert self._place is not None  # noqa: S101 - a worker has a consumer
         refused: BaseException | None = None
         try:
             seconds = max(0.001, trip.until - self._queue.clock())
             self._place(Topic(topic), BREAKER, trip.reason, seconds)
-            self._has_placed = True
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
@@ -236,8 +218,7 @@ class Outages:
         if trip is None:
             return None
         if trip.is_lifted or (trip.is_placed and now < trip.until):
-            ledger = self._queue.ledger
-            there = () if ledger is None else ledger.peek().holds.of(Topic(topic))
+            there = self._queue.ledger.peek().holds.of(Topic(topic))
             if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
                 self._close(topic, trip, is_lifted=True)
                 return None
@@ -270,22 +251,6 @@ class Outages:
                 trip.task = None
             self._queue.release(topic)
 
-    def count(self) -> None:
-        """
-        Add up how long holds have lasted since the last call.
-
-        It is for the polling thread only.
-        """
-        if not self._has_placed or self._queue.ledger is None:
-            return  # nearly always
-        now = self._queue.clock()
-        for owner, until in self._until.items():
-            self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
-        self._counted_at = now
-        state = self._queue.ledger.peek().holds
-        if state is not self._seen:
-            self._seen, self._until = state, _lasting(state)
-
     def stopped(self) -> dict[str, Trip]:
         """
         Return the topics that a breaker has stopped. The lock is held.
@@ -314,16 +279,6 @@ class Outages:
             if now < trip.until:
                 then = f"a record tries in {trip.until - now:.1f} s"
             yield f"{topic}: stopped by a breaker: {trip.reason}; {then}"
-
-
-def _lasting(state: Holds) -> dict[str, float]:
-    # When, in epoch seconds, the last hold of each owner expires.
-    until: dict[str, float] = {}
-    for hold in state:
-        if hold.owner in OUTAGES:
-            ends = math.inf if hold.deadline is None else hold.deadline
-            until[hold.owner] = max(ends, until.get(hold.owner, ends))
-    return until
 
 
 def checked_pause(error: BaseException) -> BaseException:

@@ -1,7 +1,6 @@
 """Keeps what a worker holds of one partition within one ownership: an epoch."""
 
 import heapq
-import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,15 +51,13 @@ class Epoch:
         running: how many of them a handler is working on.
         pace: seconds that a record has taken lately.
         moved_at: when a record was last completed, or the first record came.
-        lanes: lanes by key. For the polling thread only: keys are the user's code.
+        lanes: lanes by key. For the polling thread only.
         apart: lanes with a single record that has failed, out of a shared lane.
         ready: the lanes that may be handed out, in their order.
         ahead: a heap of the lanes whose first record is beyond the span, by its
             ordinal.
         allowed: the first ordinal that must not be started yet.
         failed: by offset, records that have failed, or may have.
-        unsorted: chunks, each with its first record, that are in no lane yet.
-        unkeyed: the lane of the record before them, whose key could not be computed.
         left_behind: lanes of earlier ownerships whose tasks were out when it began.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
@@ -86,8 +83,6 @@ class Epoch:
     ahead: list[tuple[int, Lane]] = field(factory=list)
     allowed: int = 0
     failed: dict[int, Failed] = field(factory=dict)
-    unsorted: deque[tuple[Chunk, int]] = field(factory=deque)
-    unkeyed: Lane | None = None
     left_behind: Sequence[Lane] = ()
     revoked: threading.Event = field(factory=threading.Event)
     is_closed: bool = False
@@ -139,7 +134,6 @@ class Epoch:
         self.revoked.set()
         for lane in self.all_lanes():
             lane.runs.clear()
-        self.unsorted.clear()
         self.ahead.clear()
 
     def let_go(self) -> None:
@@ -151,7 +145,7 @@ class Epoch:
         self.apart.clear()
         self.ready.clear()
         self.failed.clear()
-        self.left_behind, self.unkeyed = (), None
+        self.left_behind = ()
 
     def unbegun(self, together: int) -> dict[Chunk, int]:
         """
@@ -169,9 +163,6 @@ class Epoch:
             for chunk, indexes in lane.runs:
                 queued[chunk].update(indexes[kept:])
                 kept = max(0, kept - len(indexes))
-        if self.unkeyed is None:  # otherwise the rest of the first waits for it
-            for chunk, first in self.unsorted:
-                queued[chunk].update(range(first, len(chunk.done)))
         return {chunk: self._end_of(chunk, some) for chunk, some in queued.items()}
 
     def _end_of(self, chunk: Chunk, unbegun: set[int]) -> int:
@@ -192,8 +183,6 @@ class Epoch:
                 lane.state = LaneState.IDLE
         self.ahead = [one for one in self.ahead if one[1].runs]
         heapq.heapify(self.ahead)
-        left = [one for one in self.unsorted if one[1] < ends.get(one[0], math.inf)]
-        self.unsorted = deque(left)
 
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"

@@ -18,7 +18,7 @@ from safeconsumer.worker.batches import Batch, HandOut, Ticket
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import commits_alone
-from safeconsumer.worker.lanes import record_key
+from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
 from safeconsumer.worker.options import PumpOptions, taking
 from safeconsumer.worker.partition import Epoch
@@ -81,7 +81,8 @@ class Pump:
         self._options = options
         refuse_circle(client.membership.consumed.has, options.dead_letter)
         cut = {"is_batch": True, "quantum": client.most}
-        parts = assembled(options, client, record_key, Surroundings(), **cut)
+        lanes = Lanes(order_of(options.order))
+        parts = assembled(options, client, lanes, Surroundings(), **cut)
         self._engine, self._letters = parts.engine, parts.letters
         self._schedule, self._emit = parts.schedule, parts.emit
         self._readers = Readers(*client.membership.deserializers())
@@ -248,7 +249,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.turn(self._engine.held.closed)
+                self._letters.turn()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # every poll may raise it from now on

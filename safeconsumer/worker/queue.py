@@ -19,8 +19,7 @@ from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.tasks import Letter, Outcome, Task
-from safeconsumer.worker.throttle import Rate
+from safeconsumer.worker.tasks import Letter, Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -39,25 +38,20 @@ class Policy:
         post: takes a letter without waiting; None without dead letters.
         quantum: the most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
-        rate: the most records that may begin per second; None for no limit.
     """
 
     retry: Retry
     on_exhausted: OnExhausted = "stop"
     post: Callable[[Letter], None] | None = None
     max_ratio: float | None = None
-    max_consecutive: int | None = None
     span: int = 50_000
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS
     is_batch: bool = False
     within: float = 0.0
-    rate: float | None = None
     draw: Callable[[], float] = field(default=random.random)
 
 
-# Seconds between two wake-ups for a rate: not one for each record of thousands.
-_TICK = 0.01
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
 # Seconds. Records that take less are not worth another thread: they compute, and two
@@ -76,7 +70,7 @@ class Queue:
 
     Attributes:
         ready: the lanes that may be handed out.
-        ledger: the consumer's holds; None: there are none.
+        ledger: the consumer's holds.
         tripped: the topics that a breaker has stopped.
     """
 
@@ -86,7 +80,7 @@ class Queue:
         lanes: Lanes,
         policy: Policy,
         clock: Callable[[], float],
-        ledger: PauseLedger | None,
+        ledger: PauseLedger,
     ) -> None:
         self.held = held
         self.lanes = lanes
@@ -107,14 +101,12 @@ class Queue:
         self._coming = 0
         self._seen: View | None = None
         self._on_ready: Callable[[], None] | None = None
-        self._most = policy.quantum
-        self._rate = None if policy.rate is None else Rate(policy.rate, clock())
 
     # ------------------------------------------------------------ what others hold
 
     def look(self) -> None:
         """Obey the holds of this moment. Any thread, under no lock of ours."""
-        if self.ledger is not None and self.ledger.view() is not self._seen:
+        if self.ledger.view() is not self._seen:
             self.obey()
 
     def obey(self) -> None:
@@ -124,8 +116,6 @@ class Queue:
         In a signal handler that has interrupted the owner of the lock, it is done with
         the next claim.
         """
-        if self.ledger is None:
-            return
         if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._seen = None
             return
@@ -217,21 +207,14 @@ class Queue:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is LaneState.FAILED:
-                    self._wake(lane)
+                    self.make_ready(lane)
             for epoch in {lane.epoch for lane in self._filling}:
                 self._look_at_batches(epoch)
             due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
             soon = min(due, default=math.inf) - now
             if self.ready:
-                wait = self.seconds_to_room()
-                if wait > 0:
-                    return min(soon, max(wait, _TICK))
                 self.notify()
             return soon
-
-    def seconds_to_room(self) -> float:
-        """Return the seconds until the rate lets a record begin; 0 if it does now."""
-        return 0.0 if self._rate is None else self._rate.wait(self.clock())
 
     def _forget_closed(self) -> None:
         # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
@@ -248,16 +231,6 @@ class Queue:
             if not lane.epoch.is_closed
         }
         self.ready.drop_closed()
-
-    def _wake(self, lane: Lane) -> None:
-        epoch = lane.epoch
-        if lane is not epoch.unkeyed:
-            self.make_ready(lane)
-            return
-        # Its key is computed again, by the sorting that follows.
-        self.let_go(lane)
-        for chunk, (index,) in lane.runs:
-            epoch.unsorted[0] = (chunk, index)
 
     def sleep(self, lane: Lane, delay: float) -> None:
         """Make a lane ready again after so many seconds."""
@@ -286,7 +259,7 @@ class Queue:
 
     def _claim(self) -> list[Task]:
         ready = self.ready
-        if self._is_halted or (self._rate is not None and not self._has_room()):
+        if self._is_halted:
             return []
         while ready:
             epoch = ready.first
@@ -296,8 +269,6 @@ class Queue:
             else:
                 ready.set_aside(epoch)
             if task is not None:
-                if self._rate is not None:
-                    self._rate.take(len(task.indexes), self.clock())
                 self.wake_one()
                 return [task]
         return []
@@ -428,33 +399,17 @@ class Queue:
 
     # ------------------------------------------------------------ how many at a time
 
-    def _has_room(self) -> bool:
-        assert self._rate is not None  # noqa: S101 - asked by whoever calls this
-        self._most = min(self.policy.quantum, self._rate.room(self.clock()))
-        return self._most > 0
-
     def _size(self, lane: Lane) -> int:
         if lane.is_shared:
             return self._shared_size(lane.epoch)
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self._most, max(1, int(self.policy.lane_seconds / pace)))
+        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
 
     def _shared_size(self, epoch: Epoch) -> int:
         pace = max(epoch.pace, 1e-9)
-        return min(self._most, max(1, int(SHARED_SECONDS / pace)))
+        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
 
     # ------------------------------------------------------------ tasks come back
-
-    def is_over(self, outcome: Outcome) -> None:
-        """Note that a task has come back, also of an ownership that has ended."""
-        epoch = outcome.task.epoch
-        if self._rate is not None:
-            # A batch has begun whole, whatever comes again of it.
-            has_begun = outcome.failed or outcome.finished
-            if not (self.policy.is_batch and has_begun):
-                self._rate.give_back(len(outcome.left))
-        if epoch.is_closed:
-            self._came_back(outcome.task)
 
     def _is_following(self, lane: Lane) -> bool:
         # A handler of an earlier ownership may still work on its key, or partition.
@@ -466,7 +421,8 @@ class Queue:
         self._followers[old] = lane
         return True
 
-    def _came_back(self, task: Task) -> None:
+    def came_back(self, task: Task) -> None:
+        """Note that a task of an ownership that has ended is over."""
         self.held.came_back(task.lanes)
         for old in task.lanes:
             lane = self._followers.pop(old, None)
@@ -515,8 +471,6 @@ class Queue:
             return
         if lane in epoch.apart:
             epoch.apart.discard(lane)
-            if lane is epoch.unkeyed:
-                epoch.unkeyed = None
         elif not lane.is_light or len(epoch.lanes) > self.room_of_lanes():
             self._empty.append(lane)
 
@@ -528,7 +482,7 @@ class Queue:
         """
         Forget empty lanes that take memory, and all of a partition that has too many.
 
-        For the polling thread, under no lock: it compares keys.
+        For the polling thread.
         """
         # Otherwise lanes of keys that come no more would keep out those of keys that
         # do.

@@ -25,7 +25,6 @@ from safeconsumer.worker.outages import (
     Barred,
     Outages,
     PlaceHold,
-    checked_pause,
     scope_of,
 )
 from safeconsumer.worker.partition import Epoch
@@ -61,7 +60,7 @@ class Schedule:
         self,
         queue: Queue,
         emit: Callable[..., None],
-        place: PlaceHold | None = None,
+        place: PlaceHold,
         breaker: Breaker | None = None,
     ) -> None:
         self.queue = queue
@@ -83,10 +82,12 @@ class Schedule:
 
     def admit(self, epoch: Epoch, chunk: Chunk) -> None:
         """Queue a chunk. For the polling thread only."""
-        with self._held.lock:
-            epoch.unsorted.append((chunk, 0))
         self.queue.obey_for(epoch)
-        self._sort(epoch)
+        found = self._lanes.sort(epoch, chunk)
+        with self._held.lock:
+            self.queue.make_all_ready(self._lanes.queue(chunk, found))
+            self.queue.look_again(epoch)
+            self.queue.wake_one()
 
     def turn(self) -> float:
         """
@@ -96,13 +97,9 @@ class Schedule:
         """
         self.queue.look()
         self.queue.clear_lanes()
-        self.outages.count()
         soon = self.queue.turn()
         if self.queue.tripped:
             self._look_at_breakers()
-        for epoch in self._held.epochs.values():
-            if epoch.unsorted:
-                self._sort(epoch)
         return soon
 
     def _look_at_breakers(self) -> None:
@@ -110,34 +107,6 @@ class Schedule:
             self.outages.turn()
             told = self._taken()
         self._tell_all(told)
-
-    def _sort(self, epoch: Epoch) -> None:
-        # Records behind one without a key wait for it: they may be of its lane.
-        while epoch.unsorted and epoch.unkeyed is None:
-            chunk, first = epoch.unsorted[0]
-            found, unkeyed = self._lanes.sort(epoch, chunk, first)
-            wrong = None if unkeyed is None else checked_pause(unkeyed[1])
-            with self._held.lock:
-                epoch.unsorted.popleft()
-                self.queue.make_all_ready(self._lanes.queue(chunk, found))
-                if unkeyed is not None and wrong is not None:
-                    self._fail_unkeyed(epoch, chunk, unkeyed[0], wrong)
-                self.queue.look_again(epoch)
-                self.queue.wake_one()
-                told = self._taken()
-            self._tell_all(told)
-
-    def _fail_unkeyed(
-        self, epoch: Epoch, chunk: Chunk, index: int, error: BaseException
-    ) -> None:
-        epoch.unsorted.appendleft((chunk, index + 1))
-        lane = epoch.unkeyed = Lane(epoch, None)
-        epoch.apart.add(lane)
-        known = epoch.failed.get(record_at(chunk, index).offset)
-        attempt = 1 if known is None else known.count + 1
-        self._fail(lane, Task(lane, chunk, [index], attempt), index, error)
-        if lane.state is LaneState.IDLE:
-            self._next(lane)
 
     # ------------------------------------------------------------ results
 
@@ -156,7 +125,7 @@ class Schedule:
             )
         self._tell_all(told)
         self._held.tell_low()
-        if is_quiet and self.queue.ledger is not None:
+        if is_quiet:
             self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
@@ -166,8 +135,8 @@ class Schedule:
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
-        self.queue.is_over(outcome)
         if epoch.is_closed:
+            self.queue.came_back(task)
             self._held.outlived[epoch.tp] -= len(task.indexes)
             return
         epoch.running -= len(task.indexes)
@@ -390,8 +359,7 @@ class Schedule:
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
         # Its hold exists by now, and keeps the record from beginning.
-        has_hold = self.outages.has_holds and lane is not lane.epoch.unkeyed
-        if pause.scope == "key" or not has_hold:
+        if pause.scope == "key":
             self.queue.sleep(lane, max(0.0, pause.for_ - late))
         else:
             self.queue.put_first(lane)
@@ -453,13 +421,11 @@ class Schedule:
             record=record,
             attempt=task.attempt,
             error=error,
-            trace=task.trace,
         )
         self._dispose(letter, then)
 
     def _exceeds(self) -> str | None:
-        policy = self._policy
-        return self.failing.exceeds(policy.max_ratio, policy.max_consecutive)
+        return self.failing.exceeds(self._policy.max_ratio)
 
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
@@ -595,7 +561,7 @@ def _by_lane(outcome: Outcome) -> Iterator[Outcome]:
     task = outcome.task
     for lane, indexes in task.bundle:
         yield Outcome(
-            task=Task(lane, task.chunk, indexes, trace=task.trace),
+            task=Task(lane, task.chunk, indexes),
             failed=[(index, failed[index]) for index in indexes if index in failed],
             left=[index for index in indexes if index in left],
         )

@@ -93,25 +93,21 @@ class Failing:
     Attributes:
         seen: records that ended, in success or failure.
         dead: records that failed for good.
-        in_a_row: records that failed for good since the last success.
     """
 
     seen: float = 0
     dead: float = 0
-    in_a_row: int = 0
 
     def succeeded(self, count: int) -> "Failing":
         """Count records that are done."""
-        return _recent(evolve(self, seen=self.seen + count, in_a_row=0))
+        return _recent(evolve(self, seen=self.seen + count))
 
     def failed(self) -> "Failing":
         """Count one record that failed for good."""
-        return _recent(Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1))
+        return _recent(Failing(self.seen + 1, self.dead + 1))
 
-    def exceeds(self, max_ratio: float | None, max_in_a_row: int | None) -> str | None:
-        """Describe the limit that is exceeded; None if none is."""
-        if max_in_a_row is not None and self.in_a_row > max_in_a_row:
-            return f"{self.in_a_row} records in a row failed for good"
+    def exceeds(self, max_ratio: float | None) -> str | None:
+        """Describe how the ratio is exceeded; None if it is not."""
         if (
             max_ratio is not None
             and self.seen >= _RATIO_SAMPLE

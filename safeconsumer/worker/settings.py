@@ -4,7 +4,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from attrs import field, frozen
@@ -14,7 +13,6 @@ from safeconsumer._checks import (
     is_number,
     not_negative,
     positive,
-    positive_int,
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
@@ -32,7 +30,6 @@ def _share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401
 
 
 _share_or_none: Any = optional(_share)
-_count_or_none: Any = optional(positive_int)
 
 
 @frozen(kw_only=True)
@@ -42,7 +39,6 @@ class Commit:
 
     Args:
         every: seconds between two commits.
-        records: commit earlier once this many records were finished; None for no limit.
         timeout: seconds that a commit may take at the end; before a rebalance no more
             than 1 s of them.
 
@@ -51,7 +47,6 @@ class Commit:
     """
 
     every: float = field(default=5.0, validator=positive)
-    records: int | None = field(default=None, validator=_count_or_none)
     timeout: float = field(default=5.0, validator=positive)
 
 
@@ -111,15 +106,6 @@ class Tracing:
             )
 
 
-trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
-"""Whether workers that are made now make spans, too, if they are given no ``trace``."""
-
-
-def traced(value: bool | Tracing | None) -> bool | Tracing:  # noqa: FBT001 - an option's value
-    """Return a worker's ``trace``; what ``trace_all`` says, if it was given none."""
-    return trace_all.get() if value is None else value
-
-
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -130,7 +116,9 @@ class DeadLetter:
     Says where records go that failed for good; one is complete once acknowledged there.
 
     A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; its record blocks its lane meanwhile. For a record that can never be
+    never dropped; its record blocks its lane meanwhile. It is tried again only once its
+    producer has given it up, as KafkaProducer does after ``delivery_timeout_ms``:
+    otherwise both might arrive. For a record that can never be
     written, such as one larger than the producer's ``max_request_size``, the policy
     ``on_exhausted`` applies.
 
@@ -143,12 +131,6 @@ class DeadLetter:
             the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
             share of the last 100 to 1,000 records failed for good; None for no limit.
-        max_consecutive: stop it once more than this many records in a row failed for
-            good; None for no limit.
-        timeout: seconds without an acknowledgement after which an event reports it,
-            again and again. A letter is sent again only once its producer has given it
-            up, as KafkaProducer does after ``delivery_timeout_ms``: otherwise both
-            might arrive.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -157,10 +139,6 @@ class DeadLetter:
     producer: Any = field()
     topic: str = field()
     max_ratio: float | None = field(default=0.1, kw_only=True, validator=_share_or_none)
-    max_consecutive: int | None = field(
-        default=100, kw_only=True, validator=_count_or_none
-    )
-    timeout: float = field(default=30.0, kw_only=True, validator=positive)
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:

@@ -25,7 +25,6 @@ class Task:
             ``indexes`` are all of theirs, and ``lane`` is the first.
         places: where its records are, if a batch has records of several chunks:
             ``chunk`` consists of copies then, and ``indexes`` are all of it.
-        trace: the attempt that failed, if spans are made; see ``tracing``.
     """
 
     lane: Lane
@@ -35,7 +34,6 @@ class Task:
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
     places: Sequence[Place] = ()
-    trace: Any = None
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -103,7 +101,6 @@ class Letter:
     Attributes:
         error: the handler's exception.
         refused: why it cannot be a dead letter, if that is known by now.
-        trace: its last attempt, if spans are made; see ``tracing``.
     """
 
     lane: Lane
@@ -113,4 +110,3 @@ class Letter:
     attempt: int
     error: BaseException
     refused: BaseException | None = None
-    trace: Any = None

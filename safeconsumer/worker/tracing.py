@@ -7,7 +7,7 @@ written out here, since the packages that define them are pinned to single versi
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -87,34 +87,6 @@ class Attempt:
             self.span.end()
         except Exception as wrong:  # noqa: BLE001 - from a span processor
             self.failed(wrong)
-
-    def current(self) -> AbstractContextManager[object]:
-        """Return a context manager in which the span is current, without its baggage."""
-        return trace.use_span(
-            self.span, record_exception=False, set_status_on_exception=False
-        )
-
-    def headers(self) -> dict[str, bytes | None]:
-        """
-        Return the headers that replace a record's own headers in its dead letter.
-
-        None as a value means to leave that header out. Baggage stays as the record has
-        it. The result is empty if no span was made, as without an SDK, or if it is not
-        sampled: then only the sender's trace can be found.
-        """
-        here = self.span.get_span_context()
-        if not (here.is_valid and here.trace_flags.sampled):
-            return {}
-        said: dict[str, str] = {}
-        try:
-            propagate.inject(said, trace.set_span_in_context(self.span))
-            names = propagate.get_global_textmap().fields - {"baggage"}
-            return {
-                name: said[name].encode() if name in said else None for name in names
-            }
-        except Exception as error:  # noqa: BLE001 - a propagator failed: the headers stay
-            self.failed(error)
-            return {}
 
     def carrier(self) -> dict[str, str]:
         """Return the writable part of the context, for :func:`within` in another process."""
@@ -230,9 +202,7 @@ class Tracer:
         """Return the handler with a span around each of its calls in this process."""
 
         def begun(given: Any, context: Context) -> Attempt:  # noqa: ANN401 - records
-            attempt = self.begin(given, context.partition, context.attempt)
-            context.trace = attempt
-            return attempt
+            return self.begin(given, context.partition, context.attempt)
 
         def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
             with begun(given, context):

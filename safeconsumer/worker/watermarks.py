@@ -4,7 +4,7 @@ import math
 
 from attrs import field, frozen
 
-from safeconsumer._checks import positive, positive_int, share_of_one
+from safeconsumer._checks import positive, positive_int
 
 MIB = 1024 * 1024
 
@@ -23,12 +23,11 @@ class Limits:
         age: seconds after which one running handler, a record that failed for good,
             refused commits, or all room taken while nothing is completed make the
             worker unhealthy.
-        low: where polling goes on again, as a part of the limits: 0 or more, less than
-            1.
 
-    Partitions that have records share the room evenly, and one share stays free for the
-    next. What a partition has beyond its share while its records wait, or are held, is
-    given up for one that has no record to work on, and is fetched again later.
+    Polling goes on again once half of the room is free. Partitions that have records
+    share the room evenly, and one share stays free for the next. What a partition has
+    beyond its share while its records wait, or are held, is given up for one that has
+    no record to work on, and is fetched again later.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -38,7 +37,6 @@ class Limits:
     bytes: int = field(default=64 * MIB, validator=positive_int)
     span: int = field(default=50_000, validator=positive_int)
     age: float = field(default=60.0, validator=positive)
-    low: float = field(default=0.5, validator=share_of_one)
 
 
 @frozen
@@ -72,9 +70,7 @@ class Marks:
 def marks(limits: Limits, parts: int = 1) -> Marks:
     """Return the marks for everything held together, or for one of so many parts."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
-    return Marks(
-        high, Load(int(high.records * limits.low), int(high.bytes * limits.low))
-    )
+    return Marks(high, Load(high.records // 2, high.bytes // 2))
 
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:

@@ -27,7 +27,7 @@ from safeconsumer.worker.executors.base import LONGEST
 from safeconsumer.worker.handlers import Handler, commits_alone
 from safeconsumer.worker.health import Report, Stats, snapshot
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import shared_out
+from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.settings import refuse_circle
 from safeconsumer.worker.tracebacks import shown
@@ -64,12 +64,8 @@ class Worker:
             failure. See :class:`RetryLater`, :class:`Pause`, :class:`Reject`,
             :class:`StopWorker`, :class:`BatchFailure`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
-            one after the other, retries included; with ``unordered`` in any order.
-        key: a function that returns a record's key; by default the record's own. It is
-            called once per record on the thread that polls, so it must be quick. Its
-            exception is a failure of the record, as if the handler had raised it: tried
-            again, then a dead letter, skipped, or the end. Meanwhile the records behind
-            it in its partition wait, since they may have the same key.
+            one after the other, retries included; with ``unordered`` in any order. A
+            key is the record's, as the bytes that came.
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
@@ -79,8 +75,6 @@ class Worker:
             records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer.
-        rate: the most records per second that handlers begin, retries included; a batch
-            begins as one and is paid for afterwards. None for no limit.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -109,9 +103,9 @@ class Worker:
             consumer has ``log=False``. Its exceptions are counted in
             :attr:`hook_failures`.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
-            True, or a :class:`Tracing`. The span is the current one in the handler, and
-            dead letters carry it; with a handler in another process only its context is
-            current, and without ``batch`` records go there one by one.
+            True, or a :class:`Tracing`. The span is the current one in the handler;
+            with a handler in another process only its context is current, and without
+            ``batch`` records go there one by one.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -132,14 +126,12 @@ class Worker:
         self._client, self._clock = client, around.clock
         refuse_circle(client.membership.consumed.has, options.dead_letter)
         called: Handler = options.handle
-        key = options.key
         readers = Readers(*client.membership.deserializers())
         if readers:
             called = readers.before(called, is_batch=options.is_batch)
-            key = readers.key_of(key)
-        if options.is_batch:
-            key = shared_out(key, options.concurrency)
-        parts = assembled(options, client, key, around, **policy_of(options))
+        shared = options.concurrency if options.is_batch else None
+        lanes = Lanes(order_of(options.order), shared)
+        parts = assembled(options, client, lanes, around, **policy_of(options))
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
@@ -424,7 +416,7 @@ class Worker:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
         if self._letters is not None:
-            self._letters.turn(self._engine.held.closed)
+            self._letters.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:

@@ -21,7 +21,6 @@ from safeconsumer.worker.calls import (
     broken,
     context_of,
     refuse_undone,
-    traced,
 )
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
@@ -280,7 +279,7 @@ class Coroutines:
             if self._is_over:
                 raise
             seconds = time.monotonic() - slot.began
-            return batch_failed(traced(task, context), blamed(error), seconds)
+            return batch_failed(task, blamed(error), seconds)
         finally:
             await self._clear_cancelling()
         return all_done(task, time.monotonic() - slot.began)
@@ -317,7 +316,7 @@ class Coroutines:
             failing = time.monotonic() - now
             forget_cancelling(ours)
         return Outcome(
-            task=traced(task, context) if failed else task,
+            task=task,
             finished=indexes[:count],
             failed=failed,
             left=indexes[count + len(failed) :],

@@ -14,7 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 from multiprocessing.sharedctypes import RawArray
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import (
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 # Seconds for a process to end after it was killed or has closed its pipe.
 _GONE_SECONDS = 1.0
-# Seconds to wait for a stack; the polling thread may be the one that asks.
-_LOOK_SECONDS = 0.25
 # Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
 # may also be for the worker, which notices it when its loop turns.
 _TOLD_SECONDS = 1.0
@@ -61,11 +59,7 @@ _STARTS = 3
 class _Child:
     process: Any
     pipe: Connection
-    questions: Connection
     progress: Any
-    looking: threading.Lock = field(factory=threading.Lock)
-    is_asked: bool = False
-    asked_at: float = 0.0
 
     def receive(self) -> Any:  # noqa: ANN401 - whatever it says
         """
@@ -80,10 +74,10 @@ class _Child:
         return self.pipe.recv()
 
     def last_word(self) -> LifespanError | None:
-        """Return why it could not leave its lifespan, if it has said so."""
-        with self.looking, contextlib.suppress(EOFError, OSError):
-            while self.questions.poll(0):
-                said = self.questions.recv()
+        """Return why it could not leave its lifespan, once it has ended."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.pipe.poll(0):
+                said = self.pipe.recv()
                 if isinstance(said, LifespanError):
                     return said
         return None
@@ -92,36 +86,11 @@ class _Child:
         """Let it end, unless it is in a handler."""
         with contextlib.suppress(OSError):
             self.pipe.close()  # a waiting process then ends
-            self.questions.close()
 
     def kill(self) -> None:
         """Kill it, and wait until it has ended."""
         self.process.kill()
         self.process.join(_GONE_SECONDS)
-
-    def ask(self) -> None:
-        """Ask it where its handler is; it answers later."""
-        with self.looking, contextlib.suppress(EOFError, OSError):
-            if self.is_asked and self.questions.poll(0):
-                self.questions.recv()  # a late answer to an earlier question
-                self.is_asked = False
-            self._ask()
-
-    def _ask(self) -> None:
-        if not self.is_asked:
-            self.questions.send(None)
-            self.is_asked, self.asked_at = True, time.monotonic()
-
-    def stack(self) -> str | None:
-        """Return the stack of its handler; None if it does not answer soon."""
-        with self.looking, contextlib.suppress(EOFError, OSError):
-            self._ask()
-            left = self.asked_at + _LOOK_SECONDS - time.monotonic()
-            if self.questions.poll(max(0.0, left)):
-                self.is_asked = False
-                said: str = self.questions.recv()
-                return said
-        return None
 
     @property
     def finished(self) -> int:
@@ -139,8 +108,8 @@ class _Child:
 
 
 def _about(task: Task, attempt: "Attempt | None") -> About:
-    epoch, carrier = task.epoch, None if attempt is None else attempt.carrier()
-    return epoch.tp, task.attempt, epoch.number, carrier
+    carrier = None if attempt is None else attempt.carrier()
+    return task.epoch.tp, task.attempt, carrier
 
 
 class NotBegunError(Exception):
@@ -203,29 +172,25 @@ class Processes(Threads):
         super().stop(seconds)
         busy = {id(slot) for slot in self.slots if slot.task is not None}
         for place, child in children:
-            with contextlib.suppress(OSError):
-                child.pipe.close()  # a waiting process then ends
             if place in busy:
                 child.process.kill()
-        for _, child in children:
+                continue
+            with contextlib.suppress(OSError):
+                child.pipe.send(None)  # it leaves its lifespan, and ends
+        for place, child in children:
             child.process.join(max(0.0, until - time.monotonic()))
             if child.process.exitcode is None:
                 child.process.kill()
-            if (error := child.last_word()) is not None:
+            error = None if place in busy else child.last_word()
+            if error is not None:
                 self._schedule.fail(error)
             child.close()
         # A process that is being started is killed by the thread that starts it.
         if self._starting.acquire(timeout=max(0.0, until - time.monotonic())):
             self._starting.release()
 
-    def _stack_of(self, slot: Slot) -> StackOf:
-        slot.ask = functools.partial(self._ask_where, slot)
-        return functools.partial(self._look, slot)
-
-    def _ask_where(self, slot: Slot) -> None:
-        child = self._children.get(id(slot))
-        if child is not None:
-            child.ask()
+    def _stack_of(self, _slot: Slot) -> StackOf:
+        return lambda: None  # that of the thread here would say nothing
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         records = [task.chunk.records[index] for index in task.indexes]
@@ -250,7 +215,6 @@ class Processes(Threads):
         last = min(now - began, max(0.0, now - slot.began))
         if attempt is not None:
             attempt.end(answer[1])
-            task = task if answer[1] is None else evolve(task, trace=attempt)
         return outcome_of(
             task,
             answer,
@@ -265,10 +229,6 @@ class Processes(Threads):
             return None
         given = records if self._calls.is_batch else records[0]
         return self._calls.trace.begin(given, task.epoch.tp, task.attempt)
-
-    def _look(self, slot: Slot) -> str | None:
-        child = self._children.get(id(slot))
-        return None if child is None else child.stack()
 
     # ------------------------------------------------------------ asking
 
@@ -381,16 +341,15 @@ class Processes(Threads):
 
     def _start_child(self, slot: Slot) -> _Child:
         ours, theirs = self._context.Pipe()
-        asking, asked = self._context.Pipe()
         progress = RawArray("d", 2)
         process = self._context.Process(
             target=serve,
-            args=(theirs, asked, progress),
+            args=(theirs, progress),
             name="safeconsumer-worker",
             daemon=True,
         )
-        child = _Child(process, ours, asking, progress)
-        with theirs, asked, self._starting:
+        child = _Child(process, ours, progress)
+        with theirs, self._starting:
             if self._recalled.is_set():
                 raise NotBegunError
             self._begin(process)
@@ -464,12 +423,10 @@ class Processes(Threads):
                 f"record; its stderr says why: the handler must be importable "
                 f"there, and a script needs if __name__ == '__main__':"
             )
-        stack = child.stack()
         child.kill()
-        where = "in its imports" if stack is None else f"at\n{stack}"
         return HandlersFailError(
-            f"a process was not ready within {limit:g} s, and was killed: it was "
-            f"{where}; a longer Limits.age gives imports and lifespan more time"
+            f"a process was not ready within {limit:g} s, and was killed: it was in its "
+            f"imports or entered the lifespan; a longer Limits.age gives them more time"
         )
 
     def _has_spoken(self, child: _Child, until: float) -> bool:

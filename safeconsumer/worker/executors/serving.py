@@ -4,12 +4,10 @@ import contextlib
 import os
 import pickle
 import signal
-import threading
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from safeconsumer.worker import tracebacks
 from safeconsumer.worker.calls import call_in_process
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter, not_left
 from safeconsumer.worker.executors.travel import sendable
@@ -20,14 +18,11 @@ from safeconsumer.worker.handlers import Handler, LifespanError
 FINISHED, BEGAN = 0, 1
 
 
-def serve(pipe: Connection, questions: Connection, progress: Any) -> None:  # noqa: ANN401 - a shared array
-    """Work in a child process until the pipe is closed; answer where the handler is."""
+def serve(pipe: Connection, progress: Any) -> None:  # noqa: ANN401 - a shared array
+    """Work in a child process until it is asked to end, or its pipe is closed."""
     _leave_signals_to_the_worker()
-    for ours in (pipe, questions):  # open in a fork, it would hide that this one died
-        os.register_at_fork(after_in_child=ours.close)
-    threading.Thread(
-        target=_tell_stack, args=(questions, threading.get_ident()), daemon=True
-    ).start()
+    # Open in a fork, it would hide that this one died.
+    os.register_at_fork(after_in_child=pipe.close)
     try:
         pipe.send(None)  # it listens
         work = pipe.recv_bytes()
@@ -38,7 +33,7 @@ def serve(pipe: Connection, questions: Connection, progress: Any) -> None:  # no
         _serve(pipe, progress, handle, is_batch, seconds, lifespan)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            questions.send(sendable((0, not_left(error)))[1])
+            pipe.send(sendable((0, not_left(error)))[1])
         raise
 
 
@@ -62,8 +57,8 @@ def _serve(  # noqa: PLR0913, PLR0917 - passed by position
             return
         with contextlib.suppress(EOFError, ConnectionError):
             pipe.send(None)  # it is ready
-            while True:
-                records, about = pipe.recv()
+            while (question := pipe.recv()) is not None:
+                records, about = question
                 answer = call_in_process(
                     handle,
                     records,
@@ -96,10 +91,3 @@ def _leave_signals_to_the_worker() -> None:
 
 def _pass_by(*_signal: object) -> None:
     """Do nothing."""
-
-
-def _tell_stack(questions: Connection, thread: int) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            questions.recv()
-            questions.send(tracebacks.of_thread(thread))

@@ -23,7 +23,6 @@ from safeconsumer import (
 )
 from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.executors import processes
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
     AsyncRecording,
@@ -100,31 +99,30 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
     run: Run,
     executor: Any,  # noqa: ANN401
     recording: Recording,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the handler itself stands, in whatever thread, process or coroutine it is."""
-    monkeypatch.setattr(processes, "_LOOK_SECONDS", 10.0)
+    """Where the handler itself stands, in whatever thread or coroutine it is."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})
     running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
-    sleep = "await asyncio.sleep" if executor == "asyncio" else "time.sleep"
-    found: list[str] = []
+    place = f"{lab.topic}:0 offset 0: its handler has run for"
+    at = {
+        "thread": "time.sleep(seconds)",
+        "asyncio": "await asyncio.sleep(seconds)",
+        "process": place,  # nobody sees into it
+    }[executor]
 
     def is_named() -> bool:
         reasons = running.worker.healthy().reasons
-        found[:] = [one for one in reasons if f"{sleep}(seconds)" in one]
-        return bool(found)
+        return any(place in one and at in one for one in reasons)
 
-    wait_for(is_named, f"it to be found at {sleep}")
-    (reason,) = found
-    assert f"{lab.topic}:0 offset 0" in reason
-    wait_for(
-        lambda: any(
-            type(event) is worker_events.HandlerStalled and event.stack
-            for event in running.events
-        ),
-        "its event",
-    )
+    wait_for(is_named, f"it to be found at {at}")
+
+    def told() -> list[Any]:
+        events = running.events
+        return [one for one in events if type(one) is worker_events.HandlerStalled]
+
+    wait_for(told, "its event")
+    assert bool(told()[0].stack) is (executor != "process")
     (recording.folder / "go").touch()
 
 

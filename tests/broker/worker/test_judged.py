@@ -111,7 +111,7 @@ def test_workers_that_come_and_go_are_clean(
     count = journals.produce(values)
     options: dict[str, Any] = {
         "protocol": protocol,
-        "limits": Limits(records=40, low=0.5),
+        "limits": Limits(records=40),
         "commit": Commit(every=0.1),
         "drain": Drain(revoke=0.2),
         "on_exhausted": "skip",

@@ -27,7 +27,7 @@ from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.lanes import Order
 from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import Bench, bench
+from tests.harness.worker.bench import OTHER, Bench, bench
 from tests.harness.worker.fake_client import FakeRecord
 from tests.harness.worker.lab import Lab
 
@@ -337,20 +337,22 @@ EXIT = """
 import sys
 import time
 from pathlib import Path
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":
     tell = lambda *_, **__: None
-    lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
-    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, None)
-    schedule = Schedule(queue, tell)
+    lanes, policy = Lanes(Order.PARTITION), Policy(retry=Retry())
+    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
+    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, ledger)
+    schedule = Schedule(queue, tell, tell)
     handle = Recording(Path())
     calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
     processes = choose("process", schedule, calls, 1)
@@ -419,8 +421,8 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None
         with bench("process", handler, count=1, **QUICK_ONCE) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            epoch = made.held.open(("other", 0), 1, 0, 0)
-            records: Any = [LargeRecord("other", 0, offset) for offset in (2, 3)]
+            epoch = made.held.open(OTHER, 1, 0, 0)
+            records: Any = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
             made.schedule.admit(epoch, made.held.admit(epoch, records))
             made.wait(lambda: not made.held.records, "all to be done or given up")
             assert not failed(made)

@@ -15,12 +15,10 @@ import pytest
 from kafka import TopicPartition
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
-from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
@@ -57,9 +55,9 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 class Spans:
     """What was recorded, by a provider of our own."""
 
-    def __init__(self, sampler: Sampler | None = None) -> None:
+    def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(sampler=sampler)
+        self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     @property
@@ -463,11 +461,6 @@ def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: A
     return [value.decode() for key, value in letter.headers if key == name]
 
 
-def as_header(span: ReadableSpan) -> str:
-    here = span.context
-    return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
-
-
 def buried(
     lab: Lab,
     *,
@@ -488,67 +481,23 @@ def buried(
 
 
 @pytest.mark.any_broker
-def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: str) -> None:
-    """Once, instead of its record's own context, whose state goes with it."""
-    how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
-    _, letter = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
-    assert contexts_of(letter) == [as_header(spans.all[-1])]
-    assert contexts_of(letter, "tracestate") == []
-    assert contexts_of(letter, "baggage") == ["a=b"]
-    assert contexts_of(letter, "own") == ["x"]
-
-
-def reject_the_first(_records: object, _context: object) -> None:
-    """Fail one record of a batch for good."""
-    raise BatchFailure({0: Reject("no")})
-
-
-@pytest.mark.parametrize("how", ["batch", "not sampled", "no sdk", "untraced"])
-def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
-    """The batch's if it is recorded; otherwise its record's own, whole."""
-    spans = Spans(ParentBased(ALWAYS_OFF) if how == "not sampled" else None)
-    settings: dict[str, Any] = {
-        "batch": {"trace": spans.tracing(), "batch": 5, "handle": reject_the_first},
-        "not sampled": {"trace": spans.tracing()},
-        "no sdk": {"trace": True},
-        "untraced": {},
-    }[how]
-    _, letter = buried(lab, **settings)
-    is_batch = how == "batch"
-    assert contexts_of(letter) == [as_header(spans.all[-1]) if is_batch else SENT]
-    assert contexts_of(letter, "tracestate") == ([] if is_batch else ["vendor=1"])
-    assert contexts_of(letter, "baggage") == ["a=b"]
-
-
-def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
-    """As headers, with the span current, and without baggage that a send could not write."""
-    seen: list[Any] = []
-
-    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
-        here = trace.get_current_span().get_span_context()
-        seen.append((dict(failure.trace), here.span_id, dict(baggage.get_all())))
-
-    handled(lab, spans, obey, "bad", dead_letter=sink, headers=FULL)
-    carried = {"traceparent": as_header(spans.one).encode(), "tracestate": None}
-    assert seen == [(carried, spans.one.context.span_id, {})]
-
-
-def test_an_instrumented_producer_adds_its_send_to_the_attempts_trace(
-    lab: Lab, spans: Spans
+@pytest.mark.parametrize("has_sdk", [True, False])
+def test_a_letter_keeps_its_records_context(
+    lab: Lab,
+    spans: Spans,
+    has_sdk: bool,  # noqa: FBT001
 ) -> None:
-    """A child of the attempt, behind it: whichever header is read, the trace is the same."""
-    instrumentor = KafkaInstrumentor()
-    instrumentor.instrument(tracer_provider=spans.provider)
-    try:
-        _, letter = buried(lab, trace=spans.tracing())
-    finally:
-        instrumentor.uninstrument()
-    attempt, sent = spans.all[-2:]
-    assert sent.name.endswith(" send")
-    assert sent.parent is not None
-    assert sent.parent.span_id == attempt.context.span_id
-    assert contexts_of(letter) == [as_header(attempt), as_header(sent)]
+    """Whole: the span of an attempt is found by where the letter says it comes from."""
+    _, letter = buried(lab, trace=spans.tracing() if has_sdk else True)
+    assert contexts_of(letter) == [SENT]
+    assert contexts_of(letter, "tracestate") == ["vendor=1"]
     assert contexts_of(letter, "baggage") == ["a=b"]
+    place = dict(letter.headers)
+    for span in spans.all:
+        said = span.attributes or {}
+        assert place["dead-letter-topic"].decode() == said["messaging.destination.name"]
+        assert int(place["dead-letter-offset"]) == said["messaging.kafka.offset"]
+    assert len(spans.all) == has_sdk
 
 
 # ------------------------------------------------------------ off, and out of order
@@ -594,16 +543,15 @@ def propagating(house: TextMapPropagator) -> Iterator[None]:
         propagate.set_global_textmap(before)
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
 def test_a_context_that_cannot_be_written_is_no_records_fault(
-    lab: Lab, spans: Spans, place: str
+    lab: Lab, spans: Spans
 ) -> None:
     """Its handler is called, once; its letter keeps the record's headers."""
     with propagating(House()):
-        worker, letter = buried(lab, trace=spans.tracing(), executor=place)
+        worker, letter = buried(lab, trace=spans.tracing(), executor="process")
     assert spans.one.status.status_code is StatusCode.ERROR
     assert contexts_of(letter) == [SENT]
-    assert worker.hook_failures["trace"] == (2 if place == "process" else 1)
+    assert worker.hook_failures["trace"] == 1
 
 
 def test_off_nothing_of_opentelemetry_is_imported() -> None:

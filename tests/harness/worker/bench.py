@@ -11,11 +11,12 @@ from typing import Any
 from attrs import define, field
 from kafka.structs import TopicPartition
 
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key, shared_out
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tasks import Outcome
@@ -23,7 +24,12 @@ from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
 
 TP = TopicPartition("orders", 0)
+OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
+
+
+def _hold_nothing(*_hold: object) -> None:
+    raise NotImplementedError
 
 
 class TellingSchedule(Schedule):
@@ -35,7 +41,7 @@ class TellingSchedule(Schedule):
     """
 
     def __init__(self, queue: Queue, emit: Callable[..., None]) -> None:
-        super().__init__(queue, emit)
+        super().__init__(queue, emit, _hold_nothing)
         self._counting = threading.Lock()
         self.under_way = 0
 
@@ -116,9 +122,11 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
 
-    lanes = Lanes(order, record_key if batch is None else shared_out(record_key, count))
+    lanes = Lanes(order, None if batch is None else count)
+    ledger = PauseLedger((), clock=time.monotonic, wall=time.time)
+    ledger.assign([TP, OTHER])
     schedule = TellingSchedule(
-        Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
+        Queue(held, lanes, Policy(**settings), time.monotonic, ledger), emit
     )
     calls = Calls(
         handle=handle,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
@@ -10,7 +11,7 @@ from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Breaker, Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Policy, Queue
@@ -21,14 +22,26 @@ from tests.harness.worker.fake_client import Clock, FakeRecord
 TP = TopicPartition("orders", 0)
 
 
+@frozen(kw_only=True)
+class KeyedRecord(FakeRecord):
+    """A record with a key of its own."""
+
+    given: bytes
+
+    @property
+    def key(self) -> bytes:
+        return self.given
+
+
 class Desk:
     """A schedule for one partition, and the clock it looks at."""
 
     def __init__(
         self,
         order: Order,
-        key: Callable[[Any], object] = record_key,
+        key: Callable[[FakeRecord], object] | None = None,
         breaker: Breaker | None = None,
+        lanes: int | None = None,
         records: int = 0,
         **policy: Any,  # noqa: ANN401 - the policy's own
     ) -> None:
@@ -42,7 +55,7 @@ class Desk:
         self.schedule = Schedule(
             Queue(
                 self.held,
-                Lanes(order, key),
+                Lanes(order, lanes),
                 Policy(**settings),
                 self.clock,
                 self.ledger,
@@ -53,6 +66,7 @@ class Desk:
         )
         self.ledger.lookers.append(self.schedule.queue.obey)
         self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
+        self.key = key
         self._next = 0
         if records:
             self.admit(records)
@@ -66,11 +80,18 @@ class Desk:
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def admit(self, count: int) -> Chunk:
-        records = [FakeRecord(*TP, self._next + n) for n in range(count)]
+        records = [self._record(self._next + n) for n in range(count)]
         self._next += count
         chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
         self.schedule.admit(self.epoch, chunk)
         return chunk
+
+    def _record(self, offset: int) -> FakeRecord:
+        record = FakeRecord(*TP, offset)
+        if self.key is None:
+            return record
+        key = self.key(record)
+        return KeyedRecord(*TP, offset, given=str(key).encode())
 
     @property
     def failures(self) -> dict[int, int]:

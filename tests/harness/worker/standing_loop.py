@@ -5,7 +5,7 @@ from typing import Any
 from kafka import TopicPartition
 
 from safeconsumer.worker import Commit, Drain, Limits, Retry
-from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
@@ -50,12 +50,13 @@ class Loop:
         self.schedule = Schedule(
             Queue(
                 self.engine.held,
-                Lanes(order, record_key),
+                Lanes(order),
                 Policy(**{"retry": Retry(), **policy}),
                 self.clock,
                 self.client.ledger,
             ),
             lambda *_kind, **_fields: None,
+            self.client.pause,
         )
         self.engine.begin(self.schedule)
         self.client.rebalance(*(owned or EVERY[:1]))

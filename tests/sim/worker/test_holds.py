@@ -12,7 +12,6 @@ from safeconsumer import (
     Drain,
     Pause,
     Retry,
-    RetryLater,
     SafeConsumerError,
     StopWorker,
     events,
@@ -467,46 +466,6 @@ def test_a_limit_ends_a_wait_early(lab: Lab, why: str) -> None:
         other.owns(1)
         assert 2.8 <= lab.now - at < 4
     lab.until(lambda: committed(lab) == [3, 3])
-
-
-@pytest.mark.contract("W1")
-@in_both
-@simulated(seeds=1)
-def test_a_worker_keeps_to_its_rate(lab: Lab, executor: str) -> None:
-    """Ten begin in a second, retries too."""
-    for tp in (*lab.topic("t", 4), *lab.topic("u", 4)):
-        put(lab, tp, *["slow"] * 5)
-    handler = Handler(lab, slow=0.5)
-    run = Working(
-        lab,
-        handler,
-        "t",
-        "u",
-        executor=executor,
-        rate=10.0,
-        concurrency=8,
-    )
-    run.done(40)
-    begins = sorted(c.began for c in handler.calls)
-    for first, eleventh in zip(begins, begins[11:], strict=False):
-        assert eleventh - first >= 0.98
-    assert 3.8 <= begins[-1] - begins[0] <= 6
-    run.stop()
-
-
-@simulated(seeds=1)
-def test_a_rate_is_kept_by_batches_that_come_again(lab: Lab) -> None:
-    """A batch begins as one and is paid for afterwards; one that comes again is another."""
-    filled(lab, 1, *[""] * 20)
-    begun: list[int] = []
-
-    def handle(records: list[Any], _context: Any) -> None:
-        begun.append(len(records))
-        raise RetryLater(0.1)
-
-    Working(lab, handle, batch=10, rate=10.0)
-    lab.sleep(5)
-    assert 20 < sum(begun) <= 70
 
 
 @pytest.mark.contract("W8")

@@ -26,7 +26,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
     """W1, W9: with handlers that stand still it stops at its limit, by a hold of its own."""
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
-    limits = Limits(records=40, low=0.5)
+    limits = Limits(records=40)
     run = Working(lab, handler, executor=executor, limits=limits, settings=SMALL)
     stats, consumer = run.worker.stats, run.consumer
     lab.until(lambda: BACKPRESSURE in stats().paused)

@@ -16,14 +16,12 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import PartitionStarted
 from safeconsumer.worker import Report
-from safeconsumer.worker.settings import trace_all
 from tests.harness.kafka.offline import silent_broker
 from tests.harness.listing import each
 
 PROGRAM = """
 from kafka.errors import KafkaTimeoutError
 from safeconsumer import Retry, SafeConsumer, Worker
-from safeconsumer.worker.settings import trace_all
 
 given = []
 
@@ -47,11 +45,6 @@ def away():
 
 def leave():
     raise SystemExit(0)
-
-def quiet():
-    made = own(trace=False)
-    given[:] = [(made._options.trace, trace_all.get())]
-    return made
 
 async def later():
     return own()
@@ -154,13 +147,6 @@ def test_a_target_that_cannot_be(typed: Typed, target: str, said: str) -> None:
 def test_a_program_whose_broker_is_away(typed: Typed) -> None:
     """Status 3: it is worth another try."""
     assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
-
-
-def test_what_the_program_says_of_traces_stands(typed: Typed) -> None:
-    """``--trace`` is for workers that say nothing."""
-    assert typed("shop:quiet", "--trace").exit_code == Status.DONE
-    assert sys.modules["shop"].given == [(False, True)]
-    assert trace_all.get() is False
 
 
 @each(

@@ -249,7 +249,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     assert_type(worker.hook_failures, Mapping[str, int])
     assert_type(worker.stats(), Stats)
     Worker(consumer, handle_async, executor="asyncio")
-    Worker(consumer, handle, batch=9, batch_within=0.5, rate=1.0)
+    Worker(consumer, handle, batch=9, batch_within=0.5)
     Worker(consumer, handle, trace=True)
     Worker(consumer, handle, trace=Tracing(parent=True))
     Worker(consumer, handle, trace="yes")  # type: ignore[arg-type]  # no such setting

@@ -25,7 +25,6 @@ from safeconsumer.worker import (
     Reject,
     Retry,
     RetryLater,
-    health,
 )
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import processes
@@ -419,56 +418,6 @@ def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
         1,
         2,
     ]
-
-
-@frozen
-class Frozen:
-    """A handler whose process answers no question; one says where it stands."""
-
-    folder: Path
-
-    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
-        (self.folder / str(record.offset)).write_text(str(os.getpid()))
-        time.sleep(600)
-
-    def pid(self, offset: int) -> int:
-        path = self.folder / str(offset)
-        wait_for(lambda: path.exists() and path.read_text(), "it to begin")
-        return int(path.read_text())
-
-
-@pytest.mark.nightly  # each look waits for five seconds that really pass
-def test_processes_that_cannot_answer_are_told_without_a_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever asks may be the poll loop, or somebody who asks whether it turns."""
-    monkeypatch.setattr(processes, "_LOOK_SECONDS", 5.0)
-    handle = Frozen(tmp_path)
-    with bench("process", handle, count=5, order=Order.UNORDERED, quantum=1) as made:
-        made.admit(5)
-        pids = [handle.pid(offset) for offset in range(5)]
-        for pid in pids[:-1]:
-            os.kill(pid, signal.SIGSTOP)
-            state = Path(f"/proc/{pid}/stat")
-            wait_for(lambda state=state: ") T " in state.read_text(), "it to stop")
-        told: list[Any] = []
-
-        def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401
-            told.append(kind(**fields))
-
-        health.tell_stalls(made.runner.slots, 0.0, emit)
-        stacks = [one.stack for one in told]
-        assert stacks.count(None) == 4
-        assert any("time.sleep(600)" in one for one in stacks if one is not None)
-        for pid in pids[:-1]:
-            os.kill(pid, signal.SIGCONT)
-        late = list(health.stalled(made.runner.slots, 0.0, time.monotonic()))
-
-        def all_say() -> bool:
-            health.ask(late)
-            return all("time.sleep(600)" in str(slot.stack()) for slot, _, _ in late)
-
-        wait_for(all_say, "all to answer again")
 
 
 @frozen

@@ -23,7 +23,7 @@ from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import KeyOf, Order
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tasks import Letter, Outcome, Task
 from tests.harness.signals import Places
 from tests.harness.worker.desk import TP, Desk
@@ -88,8 +88,14 @@ def _outcome(task: Task, error: Exception | None) -> Outcome:
 def scene(order: Order) -> Scene:
     """Have a first attempt and a second one out, a letter, a retry that is due, and more."""
     letters: list[Letter] = []
-    key: KeyOf = lambda record: record.offset % 6  # noqa: E731 - shorter so
-    desk = Desk(order, key, BREAKS, post=letters.append, quantum=1, span=15)
+    desk = Desk(
+        order,
+        lambda record: record.offset % 6,
+        BREAKS,
+        post=letters.append,
+        quantum=1,
+        span=15,
+    )
     made = Scene(desk, letters)
     desk.admit(6)
     for error in (PLANTED, PLANTED, REJECTED):

@@ -65,26 +65,6 @@ def test_a_pause_uses_up_no_attempt() -> None:
     assert desk.schedule.outages.pauses == 5
 
 
-def test_for_how_long_something_is_held_is_counted() -> None:
-    """By owner, as long as any hold of it stands, whoever lifts it."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1, records=6)
-    seconds = desk.schedule.outages.seconds
-    desk.pass_time(5.0)
-    assert seconds == {OUTAGE: 0.0, BREAKER: 0.0}
-    fail(desk, Pause(60.0, "partition"))
-    desk.pass_time(0.0)
-    desk.pass_time(70.0)  # a turn that is late counts no more than there was
-    assert seconds == {OUTAGE: 60.0, BREAKER: 0.0}
-    fail(desk, DOWN)
-    fail(desk, DOWN)
-    desk.pass_time(0.0)
-    desk.pass_time(4.0)
-    desk.ledger.remove([(Topic(TP.topic), BREAKER)])
-    desk.pass_time(0.0)
-    desk.pass_time(9.0)
-    assert seconds == {OUTAGE: 60.0, BREAKER: 4.0}
-
-
 def test_what_is_told_of_a_pause() -> None:
     """One event, with the handler's words."""
     desk = Desk(Order.PARTITION, records=1)
@@ -219,25 +199,6 @@ def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
     assert desk.work() == [1, 2]
 
 
-def test_a_key_that_pauses_lets_what_stands_behind_it_wait() -> None:
-    """There is nothing to hold: all of it may be of that key."""
-    is_down = [True]
-
-    def key(record: Any) -> object:  # noqa: ANN401
-        if is_down[0] and record.offset == 1:
-            raise Pause(60.0)
-        return record.key
-
-    desk = Desk(Order.KEY, key, records=3)
-    assert desk.work() == [0]
-    is_down[0] = False
-    desk.pass_time(59.9)
-    assert desk.work() == []
-    desk.pass_time(0.1)
-    assert desk.work() == [1, 2]
-    assert desk.told == [worker_events.WorkPaused]
-
-
 # ------------------------------------------------------------ pauses of batches
 
 
@@ -309,24 +270,14 @@ def test_an_impossible_pause_is_refused_where_it_is_made(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
-@pytest.mark.parametrize("place", ["handler", "key"])
 def test_a_pause_made_impossible_later_is_the_records_failure(
     scope: Any,  # noqa: ANN401 - a name
-    place: str,
 ) -> None:
     """It ends no thread, and the record is tried again."""
     spoiled = Pause(60.0, scope)
     spoiled.for_ = "soon"  # type: ignore[assignment]  # on purpose
-    raised: list[Exception] = [spoiled] if place == "key" else []
-
-    def key(record: Any) -> object:  # noqa: ANN401
-        if raised:
-            raise raised.pop()
-        return record.key
-
-    desk = Desk(Order.KEY, key, records=2)
-    if place == "handler":
-        fail(desk, spoiled)
+    desk = Desk(Order.KEY, records=2)
+    fail(desk, spoiled)
     assert desk.told == [worker_events.RecordRetried]
     assert not owners(desk)
     desk.work()

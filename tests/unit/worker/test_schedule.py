@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.errors import (
-    RecordFailedError,
-)
 from safeconsumer.worker import (
     BatchFailure,
     Reject,
@@ -17,7 +14,6 @@ from safeconsumer.worker import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import (
     Slot,
     all_done,
@@ -25,82 +21,10 @@ from safeconsumer.worker.calls import (
     call_each,
     context_of,
 )
-from safeconsumer.worker.lanes import Order, shared_out
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Letter, Outcome
 from tests.harness.worker.desk import TP, Desk
-
-
-class Failing:
-    """Tells keys, but for one record, until it is mended."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset: int | None = offset
-
-    def __call__(self, record: Any) -> object:  # noqa: ANN401
-        if record.offset == self.offset:
-            message = "planted"
-            raise ValueError(message)
-        return record.key
-
-
-def test_what_stands_behind_a_record_without_a_key_waits_for_it() -> None:
-    """W3: it may be of the same key; later chunks too. What stands before it does not."""
-    key = Failing(offset=2)
-    desk = Desk(Order.KEY, key, records=4)
-    desk.admit(2)
-    assert desk.work() == [0, 1]
-    key.offset = None
-    desk.pass_time(0.9)
-    assert desk.work() == []
-    desk.pass_time(0.1)
-    assert desk.work() == [2, 3, 4, 5]
-
-
-def test_a_key_that_fails_costs_an_attempt() -> None:
-    """W7: attempts of key and handler together are those of the policy."""
-    key = Failing(offset=0)
-    desk = Desk(Order.KEY, key, records=1)
-    key.offset = None
-    desk.pass_time(1.0)
-    (task,) = desk.schedule.queue.claim()
-    assert task.attempt == 2
-    desk.schedule.complete([Outcome(task=task, failed=[(0, ValueError())])])
-    desk.pass_time(2.0)
-    (task,) = desk.schedule.queue.claim()
-    assert task.attempt == 3
-    desk.schedule.complete([Outcome(task=task, failed=[(0, ValueError())])])
-    assert isinstance(desk.schedule.fatal, RecordFailedError)
-
-
-@pytest.mark.parametrize("then", ["skip", "dead letter"])
-def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
-    """W7: once its record was passed over, or its letter acknowledged."""
-    letters: list[Letter] = []
-    post = letters.append if then == "dead letter" else None
-    desk = Desk(Order.KEY, Failing(offset=1), on_exhausted="skip", post=post, records=3)
-    assert desk.work() == [0]
-    desk.pass_time(1.0)
-    assert desk.work() == []
-    desk.pass_time(2.0)
-    assert len(letters) == (post is not None)
-    for letter in letters:
-        assert desk.work() == []
-        desk.schedule.letter_acknowledged(letter)
-    desk.pass_time(0.0)
-    assert desk.work() == [2]
-    assert not desk.held.records
-
-
-def test_a_revoked_partition_asks_for_no_key_again() -> None:
-    """W6: neither while it departs, nor once it is closed."""
-    desk = Desk(Order.KEY, Failing(offset=0), records=2)
-    desk.schedule.queue.drop_queued([desk.epoch])
-    desk.pass_time(5.0)
-    desk.held.close(desk.epoch)
-    desk.pass_time(5.0)
-    assert desk.told == [worker_events.RecordRetried]
-    assert (desk.work(), desk.held.records) == ([], 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -267,8 +191,14 @@ def _sizes(desk: Desk) -> list[list[int]]:
 
 def test_keys_share_the_lanes_of_batches() -> None:
     """W3: a batch has several keys, the records of one are in order and never overlap."""
-    key = shared_out(lambda record: record.offset % 4, 2)
-    desk = Desk(Order.KEY, key, is_batch=True, quantum=5, records=6)
+    desk = Desk(
+        Order.KEY,
+        key=lambda record: "adbe"[record.offset % 4],
+        lanes=2,
+        is_batch=True,
+        quantum=5,
+        records=6,
+    )
     first, second = (desk.schedule.queue.claim()[0] for _ in range(2))
     assert [list(one.indexes) for one in (first, second)] == [[0, 2, 4], [1, 3, 5]]
     desk.admit(6)
@@ -281,10 +211,8 @@ def test_keys_share_the_lanes_of_batches() -> None:
 
 def test_a_key_has_the_same_lane_in_every_process() -> None:
     """What a run has put together another one does, too."""
-    keys = b"a", "a", b"b", "c", ("d", 1), None
-    lane_of = shared_out(lambda key: key, 8)
-    assert [lane_of(key) for key in keys[:4]] == [3, 3, 1, 7]
-    assert all(0 <= lane_of(key) < 8 for key in keys)
+    desk = Desk(Order.KEY, key=lambda record: "abc"[record.offset], lanes=8, records=3)
+    assert [*desk.epoch.lanes] == [3, 1, 7]
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -498,7 +426,7 @@ def test_only_lanes_within_the_span_are_woken() -> None:
     desk.schedule.complete([all_done(out[5], 0.0)])
     assert not desk.schedule.queue.ready
     desk.schedule.complete([all_done(out[0], 0.0)])
-    assert [lane.key for lane in desk.schedule.queue.ready] == [10]
+    assert [lane.key for lane in desk.schedule.queue.ready] == [b"10"]
     desk.schedule.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
     assert len(desk.work()) == 990
 

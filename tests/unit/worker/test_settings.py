@@ -22,10 +22,6 @@ def handle(_record: object, _context: object) -> None:
     """Do nothing."""
 
 
-async def key_async(_record: object) -> int:
-    return 1
-
-
 async def handle_async(_record: object, _context: object) -> None:
     """Do nothing."""
 
@@ -99,11 +95,6 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"handle": YieldingHandler}, "the class YieldingHandler"),
         ({}, {"handle": only_one}, "called with .record, context."),
         ({}, {"handle": Handling.work}, "called with .record, context."),
-        ({}, {"key": "id"}, "key must be callable"),
-        ({}, {"key": handle, "order": "key"}, "called with .record."),
-        ({}, {"key": key_async, "order": "key"}, "plain function"),
-        ({}, {"key": only_one}, "order='key'"),
-        ({}, {"key": only_one, "order": "unordered"}, "order='key'"),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
         ({}, {"executor": "fork"}, "executor is .thread."),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
@@ -123,8 +114,6 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"batch": 0}, "batch"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
         ({}, {"batch": 2, "batch_within": -1}, "0 or more"),
-        ({}, {"rate": 0}, "above 0"),
-        ({}, {"rate": True}, "above 0"),
         *(
             ({}, {"handler_timeout": seconds}, "handler_timeout must be")
             for seconds in (0, -1, NAN, float("inf"), True, "1")
@@ -167,7 +156,6 @@ def test_what_is_impossible_is_refused(
         {"handle": functools.partial(injected, 1)},
         {"handle": Mock()},
         {"handle": print},
-        {"key": str, "order": "key"},
         {"dead_letter": letter},
         {"dead_letter": Mock()},
     ],
@@ -202,12 +190,10 @@ def test_a_pump_refuses_the_same(
     ("kind", "settings"),
     [
         (Commit, {"every": 0}),
-        (Commit, {"records": 0}),
         (Drain, {"revoke": -1}),
         (Limits, {"records": 0}),
         (Limits, {"bytes": -1}),
         (Limits, {"span": 1.5}),
-        (Limits, {"low": 1}),
         (Limits, {"age": float("inf")}),
         (Retry, {"attempts": 0}),
         (Retry, {"factor": 0.5}),
