@@ -264,7 +264,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     async def serve() -> None:
         assert_type(await served.serve(signals=(15,)), Report)
 
-    Worker(consumer, handle, order="key", key=str)
+    Worker(consumer, handle, order="key")
     Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
