@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from kafka import TopicPartition
 from prometheus_client import CollectorRegistry, start_http_server
 
 from safeconsumer import Worker, metrics
+from safeconsumer.console.figures import Figures
 from safeconsumer.testing._ports import free_port
 from tests.broker.metrics.test_monitoring import filled
 from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.harness import (
-    TOKEN,
     console,
     until_complete,
     until_level,
@@ -93,10 +93,10 @@ def keep_for_an_hour(team: Team) -> None:
     team.produce(5)
 
 
-def served_by(closing: ExitStack, sources: Sequence[object]) -> int:
+def served_by(closing: ExitStack, collector: Any) -> int:  # noqa: ANN401 - of two rooms
     """Have prometheus-client answer for them; return the port."""
     registry = CollectorRegistry()
-    registry.register(metrics.Collector(*sources))
+    registry.register(collector)
     server, _ = start_http_server(0, "127.0.0.1", registry)
     closing.callback(server.server_close)
     closing.callback(server.shutdown)
@@ -124,13 +124,12 @@ def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 -
         running = Running(Worker(consumer, lambda *_: None))
         closing.callback(running.end)
         running.wait_done(1)
-        shown = [served_by(closing, one) for one in (members, [running.worker])]
-        allowed = {"authorization": {"credentials": TOKEN}}
-        yield {
-            "console": {**at(served.port), **allowed},
-            "members": at(shown[0]),
-            "worker": at(shown[1]),
+        collectors = {
+            "console": Figures(served.state),
+            "members": metrics.Collector(*members),
+            "worker": metrics.Collector(running.worker),
         }
+        yield {name: at(served_by(closing, one)) for name, one in collectors.items()}
 
 
 @pytest.mark.embedded_broker
