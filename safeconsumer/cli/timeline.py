@@ -118,6 +118,7 @@ def _kind_of(output: Path) -> str:
 def _page() -> Any:  # noqa: ANN401 - a module of an extra
     # Asked for before the journals are read, which may take minutes.
     try:
+        import_module("vl_convert")
         return import_module("safeconsumer.audit.timeline.page")
     except ModuleNotFoundError as error:
         if error.name != "vl_convert":
