@@ -1,45 +1,46 @@
-"""``seek()`` in a signal handler, in the middle of a poll on the same thread."""
+"""``seek()`` in a signal handler, at each place of a read on the same thread."""
 
-from typing import Any
+import itertools
 
 import pytest
 
 from safeconsumer import SafeConsumer
+from tests.harness.signals import Places
 from tests.sim.lab import Lab
+from tests.sim.meddling import both_steps
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
+from tests.sim.test_interrupts import OURS, THEIRS
+
+__all__ = ["both_steps"]  # a fixture
 
 
 @pytest.mark.contract("P8")
-@simulated()
-@pytest.mark.parametrize("is_noted", [False, True])
-def test_where_a_handler_seeks_reading_goes_on(lab: Lab, is_noted: bool) -> None:  # noqa: FBT001 - a parameter
-    """
-    P8: a drain compares the position with the batch's, and moves it some calls later.
-
-    A handler comes in between on the same thread, for which the lock is no obstacle.
-    """
+@pytest.mark.usefixtures("both_steps")
+@pytest.mark.parametrize("how", ["poll", "iterate"])
+@simulated(seeds=1)
+def test_where_a_handler_seeks_reading_goes_on(lab: Lab, how: str) -> None:
+    """P8: the lock is no obstacle there; what was taken before is not gone on from."""
     (tp,) = lab.topic("t", 1, records=10)
-    reader = Reader(lab, SafeConsumer, tps=[tp])
+    reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     consumer = reader.consumer
-    undelivered = consumer._subscription.undelivered
-    usual, sought = undelivered.note, list[int]()
-
-    def note(*about: Any) -> None:  # noqa: ANN401 - as upstream's
-        if is_noted:
-            usual(*about)
-        if not sought:
-            sought.append(7)
-            consumer.seek(tp, 7)
-        if not is_noted:
-            usual(*about)
-
-    undelivered.note = note
-    while not sought:
-        reader.poll(limit=3)
-    assert consumer.position(tp) == 7
-    reader.log.clear()
-    for _ in range(10):
-        reader.poll(limit=3)
-    assert [record.offset for record in reader.log] == [7, 8, 9]
-    assert consumer.position(tp) == 10
+    reader.take(1)
+    mine = lab.world.task
+    places = Places((OURS, THEIRS), lambda: lab.world.task is mine)
+    for at in itertools.count():
+        consumer.seek(tp, 0)
+        consumer.poll(0)
+        lab.sleep(0.5)
+        if not places.reach(
+            at,
+            lambda: reader.poll(1, limit=1 if how == "iterate" else 3),
+            lambda: consumer.seek(tp, 7),
+        ):
+            break
+        after = consumer.position(tp)
+        assert after >= 7, places.place
+        reader.log.clear()
+        while consumer.position(tp) < 10:
+            reader.poll(1, limit=50)
+        assert reader.offsets(tp) == [*range(after, 10)], places.place
+    assert at > 100

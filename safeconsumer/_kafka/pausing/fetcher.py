@@ -94,6 +94,11 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
+        # Of what a drain took: whose it is, and the position that an iteration of it goes
+        # on from. A seek, in a signal handler too, sets another one.
+        self.drained_from: dict[
+            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
+        ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
@@ -225,6 +230,7 @@ class PauseSafeFetcher(Fetcher):
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
         later: list[CompletedFetch] = []
+        self.drained_from.clear()
         source: tuple[TopicPartition, int]
         is_refused = False
         self._unpark_answers()
@@ -341,6 +347,7 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
+                self.drained_from[tp] = state, end if update_offsets else position
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:

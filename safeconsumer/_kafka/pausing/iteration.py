@@ -229,19 +229,22 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _taken(self, batches: Drained) -> Iterator[Steps]:
-        # What was sought since its drain is over: the seek stands. An application's own
-        # poll() may return what another drain took, or more.
+        # States and positions as the drain left them: a later seek is not undone. An
+        # application's own poll() may return what another drain took, or more.
+        drained_from = self._consumer._fetcher.drained_from
         subscription = self._consumer._subscription
-        assignment, taken = subscription.assignment, subscription.undelivered.taken
+        assignment = subscription.assignment
         for tp, found in batches.items():
-            with subscription._lock:
-                state = taken.get(tp, assignment.get(tp))
-                is_sought = tp in taken and state.before is None
-                position = None if state is None or is_sought else state.position
-            if position is not None:
-                yield self._steps(
-                    subscription.ledger, assignment, tp, state, position, list(found)
-                )
+            state = assignment.get(tp)
+            if tp in drained_from:
+                state, position = drained_from[tp]
+            elif state is not None and state.position is not None:
+                position = state.position
+            else:
+                continue
+            yield self._steps(
+                subscription.ledger, assignment, tp, state, position, list(found)
+            )
 
     def _poll(self) -> Drained:
         consumer = self._consumer
