@@ -1,7 +1,7 @@
 """
 Defines the delivery journal: what one process did, in JSON lines.
 
-This is version 2. The first line, ``{"journal": 2, "member": ..., "group": ..., "at":
+This is version 3. The first line, ``{"journal": 3, "member": ..., "group": ..., "at":
 ...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
 seconds since the epoch on a clock that never goes back, ``e``, the event, and its
 fields. A partition is written ``topic:number``, a time as seconds since the epoch. What
@@ -76,7 +76,7 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 ``n``: ``part`` and ``after`` of the next one.
 """
 
-VERSION = 2
+VERSION = 3
 
 # The reasons why a hold that nobody elsewhere lifted is over.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
