@@ -258,6 +258,8 @@ class Processes(Threads):
             if self._is_late(slot, child):
                 return self._end_late(slot, child)
             answer: Answer = child.receive()
+            if isinstance(answer, LifespanError):
+                raise EOFError from answer  # it was ending when it was asked
             slot.began = child.began
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)

@@ -96,10 +96,10 @@ def test_what_cannot_be_drawn_is_said(
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
-    (folder / "x.journal").write_text('{"journal": 3}\n')
+    (folder / "x.journal").write_text('{"journal": 2}\n')
     done = run(folder, "-o", tmp_path / "out.svg")
     assert done.exit_code == 2
-    assert "version 3" in done.output
+    assert "version 2" in done.output
     picture = (tmp_path / "out.svg").read_text("utf-8")
     assert "not complete: journals are missing or broken" in picture
     (folder / "x.journal").unlink()

@@ -1,6 +1,7 @@
 """What each executor does about the odd things that handlers, and what runs them, do."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -10,7 +11,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +362,35 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
     assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
+
+
+@contextlib.contextmanager
+def cannot_be_left() -> Iterator[None]:
+    yield
+    raise ConnectionError(FROM_OUTSIDE)
+
+
+def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why it could not leave its lifespan is no answer; the record had not begun."""
+    handle = NotesItsAttempt(tmp_path)
+    asked: list[object] = []
+
+    class EndsTheFirst(ForkingPickler):
+        @classmethod
+        def dumps(cls, obj: object, protocol: int | None = None) -> memoryview:
+            asked.append(obj)
+            return super().dumps(None if len(asked) == 1 else obj, protocol)
+
+    monkeypatch.setattr(processes, "ForkingPickler", EndsTheFirst)
+    how = {"count": 1, "lifespan": cannot_be_left, **ONCE}
+    with bench("process", handle, **how) as made:
+        made.finish(2)
+        assert exhausted(made) == []
+        died = [one for one in made.events if one.name == "worker_process_died"]
+        assert [one.records for one in died] == [0]
+    assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1]]
 
 
 def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> None:
