@@ -280,7 +280,7 @@ def _rows(said: Mapping[str, str]) -> str:
 
 _REST = """# REST
 
-What `safeconsumer console` serves under `/api/v1`. `GET` takes its values in the query, `POST` as a JSON object; a value that is not listed is refused. What cannot be done is answered with `application/problem+json`, which says why. A hold is the same document as in the commands' `-o json`. With `--read-only` there is no `POST`. Outside `/api/v1`, `/live` answers while the console runs and needs no token, and `/metrics` is for Prometheus. Everything else has a command with `-o json`: `status`, `wait`, `history`, `doctor`, and `pause --dry-run`.
+What `safeconsumer console` serves under `/api/v1`. `GET` takes its values in the query, `POST` as a JSON object; a value that is not listed is refused. What cannot be done is answered with `application/problem+json`, which says why. A hold is the same document as in the commands' `-o json`. With `--read-only` there is no `POST`. Outside `/api/v1`, `/live` answers while the console runs and needs no token. Everything else has a command with `-o json`: `status`, `history`, `doctor`, and `pause --dry-run`.
 
 | call | needs | takes | what it does |
 |---|---|---|---|

@@ -24,7 +24,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Spark's own Kafka source, with one question added: which offsets may a batch end at?
  *
- * <p>The question goes to the decider of the session (design/0040). Nothing here knows what a hold
+ * <p>The question goes to the decider of the session (design/spark.md). Nothing here knows what a hold
  * is; it knows that nothing moves without an answer that says so.
  */
 public final class SafeKafkaProvider implements SessionConfigSupport, DataSourceRegister {
