@@ -19,6 +19,19 @@ COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
 SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 
 
+@simulated(seeds=1)
+def test_a_thread_that_begins_wakes_the_next(lab: Lab) -> None:
+    """All that may run at once begins at once, not one with each turn."""
+    keys = [f"k{number}" for number in range(8)]
+    filled(lab, 1, *["slow"] * 8, keys=keys)
+    handler = Handler(lab, slow=2.0)
+    run = Working(lab, handler, concurrency=8, order="key")
+    run.done(8)
+    began = [call.began for call in handler.calls]
+    assert max(began) - min(began) < 0.2
+    run.stop()
+
+
 @pytest.mark.contract("W1", "W9")
 @in_both
 @simulated(seeds=1)

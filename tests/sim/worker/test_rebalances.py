@@ -145,6 +145,44 @@ def test_a_drain_that_ends_with_the_membership_is_reported(lab: Lab) -> None:
     run.worker.stop(drain=False)
 
 
+@pytest.mark.contract("W2", "W6")
+@simulated(seeds=1)
+def test_a_worker_goes_on_after_a_drain_that_lost_its_membership(lab: Lab) -> None:
+    """W2: what the drain had stopped begins again with the next assignment."""
+    first, second = filled(lab, 2, "slow", "", "", "")
+    drain = Drain(revoke=30.0)
+    run = Working(lab, Handler(lab, slow=20), settings=how(), drain=drain)
+    lab.until(lambda: run.worker.stats().running == 2)
+    other = Working(lab, Handler(lab), name="b", settings=how())
+    lab.until(lambda: run.worker._engine.departures.deadline)
+    expel(lab)
+    lab.until(lambda: run.worker._engine.departures.deadline is None)
+    other.stop()
+    for tp in (first, second):
+        put(lab, tp, *["x"] * 3)
+    lab.until(lambda: committed(lab) == [7, 7])
+    run.stop()
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_a_cooperative_revocation_waits_a_second(lab: Lab) -> None:
+    """W6: the group has assigned already; who gets the partition does not wait longer."""
+    filled(lab, 2, "slow", "", "")
+    run = Working(
+        lab,
+        Handler(lab, slow=60),
+        settings=how("cooperative"),
+        drain=Drain(revoke=30.0),
+    )
+    lab.until(lambda: run.worker.stats().running == 2)
+    other = Working(lab, Handler(lab), name="b", settings=how("cooperative"))
+    (drained,) = lab.until(lambda: run.told(events.WorkDrained))
+    assert (drained.reason, drained.seconds < 2) == ("revoked", True)
+    for one in (run, other):
+        one.worker.stop(drain=False)
+
+
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
 def test_a_join_that_is_wanted_no_more_ends_the_drain(lab: Lab) -> None:

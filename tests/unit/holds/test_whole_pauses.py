@@ -552,3 +552,10 @@ def test_a_resume_of_what_was_paused_is_no_news(steps: list[Step]) -> None:
     lab = LedgerLab()
     play(lab, [join(A, B), EVERYTHING])
     assert _removed(lab, steps) == [("debug", [])]
+
+
+def test_the_pause_that_ends_first_ends_the_whole_one() -> None:
+    """Also where it was the last that was named."""
+    lab = LedgerLab()
+    play(lab, [BOTH, some(A), ("some for 1 s", B), ("2 s",)])
+    assert lab.quiet() == {A}
