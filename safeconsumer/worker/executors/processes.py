@@ -257,15 +257,15 @@ class Processes(Threads):
             child.pipe.send_bytes(sent)
             if self._is_late(slot, child):
                 return self._end_late(slot, child)
-            answer: Answer = child.receive()
-            if isinstance(answer, LifespanError):
-                raise EOFError from answer  # it was ending when it was asked
+            answer: Answer | LifespanError = child.receive()
             slot.began = child.began
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)
         except BaseException:  # else its answer would count for the next question
             self._forget(slot, child)
             raise
+        if isinstance(answer, LifespanError):  # it was leaving when it was asked
+            return self._bury(slot, child, len(question[0]), answer)
         return answer
 
     def _forget(self, slot: Slot, child: _Child) -> None:
