@@ -389,7 +389,7 @@ def compatibility_page() -> str:
 
 
 _EXTRA = re.compile(r"""(.+?) ?; (?:\((.+)\) and )?extra == ['"]([\w-]+)['"]""")
-_OUR_OWN = frozenset({"ci", "coverage", "docs", "fuzz", "lint", "mutation", "test"})
+_OUR_OWN = frozenset({"ci", "docs", "lint", "test"})
 
 
 def _extras(requirements: list[str]) -> Iterator[str]:

@@ -248,7 +248,7 @@ def _rehearse(replaying: Replay) -> None:
     for letter in replaying.chosen():
         click.echo(f"{letter.found.place}  to  {letter.target}")
     count = replaying.selected - replaying.left
-    click.echo(f"would send {count}, leave {replaying.left}")
+    click.echo(f"would send {count}; {replaying.left} could not be")
 
 
 def _replay(replaying: Replay) -> None:
@@ -256,7 +256,7 @@ def _replay(replaying: Replay) -> None:
         with _stopping(replaying):
             replaying.run()
     finally:
-        click.echo(f"{replaying.sent} sent back, {replaying.left} left")
+        click.echo(f"{replaying.sent} sent back, {replaying.left} could not be")
 
 
 def _conclude(context: click.Context, replaying: Replay, how: str) -> None:

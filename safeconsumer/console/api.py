@@ -107,7 +107,7 @@ async def pause(request: Request) -> Response:
     Place holds; answer once all replicas have acknowledged each of them.
 
     What must be agreed to first is answered with 409: send the `agreement` of its
-    `preview` as `agreed`. A repeated call changes nothing.
+    `preview` as `agreed`. Repeated while its holds stand, it changes nothing.
     """
     return await _changed(request, _pause)
 

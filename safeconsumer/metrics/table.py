@@ -148,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
         "hold_changes_total",
         "consumer",
         "Holds placed or changed, removed, expired, and ended with the assignment; a "
-        "worker's own holds are not counted, see worker_pause_seconds_total.",
+        "worker's own holds are not counted.",
         labels=(Label("kind", WISHES), Label("change", CHANGES)),
     ),
     Metric(

@@ -44,7 +44,7 @@ def lost(text: str) -> Iterator[str]:
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name
-    rooms = "unit|broker|system|harness|bench"
+    rooms = "unit|sim|broker|system|harness|bench"
     for name in re.findall(rf"`((?:{rooms})/[\w/]+)(?:\.py)?(?:::\w+)?`", text):
         if not any((ROOT / "tests").glob(f"{name}*")):
             yield f"tests/{name}"

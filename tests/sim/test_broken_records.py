@@ -130,3 +130,15 @@ def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab: Lab) -> N
     assert (raised.value.partition, raised.value.offset) == (p0, 3)
     lab.append(p0, first=3)
     reader.reads(p0, [3])
+
+
+@simulated(seeds=1)
+def test_a_seek_past_an_error_that_waits_ends_it(lab: Lab) -> None:
+    """What came before the record was returned first; the error is about its position."""
+    (p0,) = lab.topic("t", records=3)
+    poison(lab, p0)
+    lab.append(p0, 3, first=4)
+    reader = Reader(lab, SafeConsumer, tps=[p0], value_deserializer=Picky())
+    reader.reads(p0, range(3))
+    reader.consumer.seek(p0, 5)
+    reader.reads(p0, [5, 6])

@@ -189,7 +189,7 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
     post.put(None, b"tombstone", headers=[])
     ended = post.run("replay")
     assert ended.exit_code == Status.DONE, ended.output
-    assert ended.stdout == "2 sent back, 0 left\n"
+    assert ended.stdout == "2 sent back, 0 could not be\n"
     there = post.back()
     # With a new time: retention would delete an old record at once.
     assert all(one.timestamp > 1_700_000_000_000 for one in there)
@@ -207,17 +207,17 @@ def test_a_run_goes_on_where_the_last_one_stopped(post: Post) -> None:
     """By the group's offsets, which are a plain consumer's; unless it is to begin anew."""
     for n in range(3):
         post.put(b"%d" % n)
-    assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 left\n"
+    assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 could not be\n"
     assert post.committed() == 2
     ended = post.run("replay")
     assert ended.stderr == (
         f"safeconsumer: goes on after 2 records, where the group {post.group} stands; "
         "--again begins with the first\n"
     )
-    assert (ended.stdout, post.committed()) == ("1 sent back, 0 left\n", 3)
+    assert (ended.stdout, post.committed()) == ("1 sent back, 0 could not be\n", 3)
     assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
     ended = post.run("replay", "--again", "--limit=1")
-    assert (ended.stdout, post.committed()) == ("1 sent back, 0 left\n", 1)
+    assert (ended.stdout, post.committed()) == ("1 sent back, 0 could not be\n", 1)
     assert ended.stderr == (
         f"safeconsumer: the group {post.group} begins anew: the next run goes on where "
         "this one stops, without --again\n"
@@ -244,7 +244,7 @@ def test_what_goes_on_after_an_interrupt(
     assert ended.exit_code == Status.INTERRUPTED
     assert ended.stderr.endswith(f"interrupted; run it {how} to go on\n")
     monkeypatch.setattr(Replay, "_post", send)
-    assert post.run("replay").stdout == "2 sent back, 0 left\n"
+    assert post.run("replay").stdout == "2 sent back, 0 could not be\n"
 
 
 @pytest.mark.any_broker
@@ -258,7 +258,7 @@ def test_runs_with_filters_have_groups_of_their_own(post: Post) -> None:
     assert post.run("replay", "--error=KeyError").stdout[0] == "2"
     assert post.committed() is None
     assert sorted(one.value for one in post.back()) == [b"1", b"2", b"3"]
-    assert post.run("replay").stdout == "4 sent back, 0 left\n"
+    assert post.run("replay").stdout == "4 sent back, 0 could not be\n"
     assert sorted(map(replayed_from, post.back())) == sorted(
         f"{post.dead}:0@{n}" for n in (0, 1, 1, 2, 2, 3, 3)
     )
@@ -270,12 +270,12 @@ def test_one_letter_by_its_name(post: Post) -> None:
     post.put(b"1")
     for _ in range(2):
         ended = post.run("replay", topic=f"{post.dead}:0@1")
-        assert (ended.exit_code, ended.stdout) == (0, "1 sent back, 0 left\n")
+        assert (ended.exit_code, ended.stdout) == (0, "1 sent back, 0 could not be\n")
     assert [one.value for one in post.back()] == [b"1", b"1"]
     ended = post.run("replay", topic=f"{post.dead}:0@2")
     assert ended.exit_code == Status.FAILED
     assert f"there is no record at {post.dead}:0@2" in ended.stderr
-    assert post.run("replay").stdout == "2 sent back, 0 left\n"
+    assert post.run("replay").stdout == "2 sent back, 0 could not be\n"
 
 
 @pytest.mark.any_broker
@@ -283,7 +283,7 @@ def test_offsets_that_the_topic_does_not_have(post: Post) -> None:
     """Whatever set them: a run begins at the first letter, as a plain consumer does."""
     post.put()
     post.commit(50)
-    assert post.run("replay").stdout == "1 sent back, 0 left\n"
+    assert post.run("replay").stdout == "1 sent back, 0 could not be\n"
     assert post.committed() == 1
 
 
@@ -298,7 +298,7 @@ def test_a_dry_run_changes_nothing(post: Post) -> None:
         assert ended.stdout.splitlines() == [
             f"{post.dead}:0@0  to  {post.topic}:1",
             f"{post.dead}:0@1  to  {post.topic}:by its key",
-            "would send 2, leave 1",
+            "would send 2; 1 could not be",
         ]
     assert (post.back(), post.committed()) == ([], None)
 
@@ -316,7 +316,7 @@ def test_what_cannot_go_back_is_named_and_passed(post: Post) -> None:
     post.put(None, None)
     ended = post.run("replay")
     assert ended.exit_code == Status.FAILED
-    assert ended.stdout == "1 sent back, 7 left\n"
+    assert ended.stdout == "1 sent back, 7 could not be\n"
     start = f"safeconsumer: left {post.dead}:0@"
     assert ended.stderr.splitlines() == [
         f"{start}0: not a letter: the record has no header dead-letter-topic",
@@ -327,7 +327,7 @@ def test_what_cannot_go_back_is_named_and_passed(post: Post) -> None:
         f"{start}6: its topic __safeconsumer_holds_ops is internal",
         f"{start}7: its key and value are null, which kafka-python cannot write",
     ]
-    assert post.run("replay").stdout == "0 sent back, 0 left\n"
+    assert post.run("replay").stdout == "0 sent back, 0 could not be\n"
     post.broker.create_topic(gone, 1)
     post.run("replay", topic=f"{post.dead}:0@1")
     assert [one.value for one in post.back(gone)] == [b"1"]
@@ -383,7 +383,7 @@ def test_a_producer_that_fails(
     assert ended.stdout.startswith(f"{sent} sent back, ")
     passed = 3 if status == Status.FAILED else 1
     assert post.committed() == passed
-    assert post.run("replay").stdout == f"{3 - passed} sent back, 0 left\n"
+    assert post.run("replay").stdout == f"{3 - passed} sent back, 0 could not be\n"
 
 
 @pytest.mark.parametrize("is_last", [True, False])
@@ -402,7 +402,10 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
     with meddled(press):
         ended = post.run("replay")
     sent, status = (3, Status.DONE) if is_last else (2, Status.INTERRUPTED)
-    assert (ended.exit_code, ended.stdout) == (status, f"{sent} sent back, 0 left\n")
+    assert (ended.exit_code, ended.stdout) == (
+        status,
+        f"{sent} sent back, 0 could not be\n",
+    )
     assert post.committed() == sent
 
 

@@ -27,6 +27,6 @@ def test_a_replay_that_is_killed_in_the_middle_of_a_window(post: Post) -> None:
         post.run("replay")
     assert post.committed() == 100
     ended = post.run("replay")
-    assert ended.stdout == "4 sent back, 0 left\n", ended.output
+    assert ended.stdout == "4 sent back, 0 could not be\n", ended.output
     twice = Counter(map(replayed_from, post.back()))
     assert twice == Counter(f"{post.dead}:0@{n}" for n in (*range(104), 100, 101))
