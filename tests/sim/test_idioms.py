@@ -149,7 +149,6 @@ def played(
     kind: type[KafkaConsumer],
     name: str,
     assignor: type,
-    other: Other | None = None,
 ) -> str:
     """Play one program with one client in one situation; return the verdict's letters."""
     if program.is_ours_only and kind is KafkaConsumer:
@@ -158,7 +157,7 @@ def played(
         if lab.cluster.topics.get(topic) is not None:
             lab.cluster.delete_topic(topic)
         lab.topic(topic, count)
-    return Stage(lab, program, kind, assignor(), other).play(SITUATIONS[name])
+    return Stage(lab, program, kind, assignor()).play(SITUATIONS[name])
 
 
 GAMES = [
@@ -195,18 +194,6 @@ LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
 # meet one each.
 LOOKING = ("TheRest", "UnlessPaused")
 
-LEAKING = {
-    "TheRest-one-while it is busy",
-    "TheRest-one-later",
-    "TheRest-topic-while it is busy",
-    "TheRest-gate-while it is busy",
-    "UnlessPaused-one-while it is busy",
-    "UnlessPaused-one-later",
-}
-_LEAKS = pytest.mark.xfail(
-    strict=True, reason="paused() names what somebody else holds, and a gate"
-)
-
 MEETINGS = [
     pytest.param(
         program,
@@ -214,10 +201,7 @@ MEETINGS = [
         when,
         situation,
         id=f"{program}-{what}-{when}-{situation}",
-        marks=[
-            *([] if is_by_day else [pytest.mark.nightly]),
-            *([_LEAKS] if is_by_day and f"{program}-{what}-{when}" in LEAKING else []),
-        ],
+        marks=[] if is_by_day else pytest.mark.nightly,
     )
     for row, program in enumerate(PROGRAMS)
     for column, what in enumerate(("one", "topic", "gate"))
@@ -230,18 +214,19 @@ MEETINGS = [
 ]
 
 
+@pytest.mark.contract("P3", "P7")
 @pytest.mark.parametrize(("program", "what", "when", "situation"), MEETINGS)
 @simulated(seeds=1)
 def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
     lab: Lab, program: str, what: str, when: str, situation: str
 ) -> None:
     """Nothing goes wrong that does not without it, until it is lifted and after that."""
+    lab.topic("a", 4)
+    lab.topic("b", 1)
     other = Other(what, LIFTED[when])
-    found = played(
-        lab, PROGRAMS[program], SafeConsumer, situation, DictatedEagerly, other
-    )
+    stage = Stage(lab, PROGRAMS[program], SafeConsumer, DictatedEagerly(), other)
     _, alone = expected(program, "eager", situation).split("/")
-    assert set(found) <= {*alone, "."}
+    assert set(stage.play(SITUATIONS[situation])) <= {*alone, "."}
 
 
 def test_what_is_right_on_kafka_python_is_right_here() -> None:
