@@ -160,17 +160,28 @@ def played(
     return Stage(lab, program, kind, assignor()).play(SITUATIONS[name])
 
 
+# They look at what is paused before they pause: by day they meet every hold of somebody
+# else, and alone only the gains that they leak by on kafka-python.
+LOOKING = ("TheRest", "UnlessPaused")
+
+
+def is_by_day(number: int, program: str, assignor: str, situation: str) -> bool:
+    is_telling = program not in LOOKING or situation in {"gained", "lost, more"}
+    return played_by_day(number, assignor) and is_telling
+
+
 GAMES = [
     pytest.param(
         program,
         assignor,
         situation,
         id=f"{program}-{situation}-{assignor}",
-        marks=[] if played_by_day(row + column, assignor) else pytest.mark.nightly,
+        marks=[] if is_daily else pytest.mark.nightly,
     )
     for row, program in enumerate(PROGRAMS)
     for column, situation in enumerate(SITUATIONS)
     for assignor in ASSIGNORS
+    for is_daily in (is_by_day(row + column, program, assignor, situation),)
 ]
 
 
@@ -190,27 +201,19 @@ def test_a_program_as_people_write_it(
 
 
 LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
-# By day what these leave out, because it is paused, is tried with every hold; the others
-# meet one each.
-LOOKING = ("TheRest", "UnlessPaused")
-
 MEETINGS = [
     pytest.param(
         program,
         what,
         when,
-        situation,
-        id=f"{program}-{what}-{when}-{situation}",
-        marks=[] if is_by_day else pytest.mark.nightly,
+        "gained" if is_daily else [*SITUATIONS][(row + column + number) % 8],
+        id=f"{program}-{what}-{when}",
+        marks=[] if is_daily else pytest.mark.nightly,
     )
     for row, program in enumerate(PROGRAMS)
     for column, what in enumerate(("one", "topic", "gate"))
     for number, when in enumerate(LIFTED)
-    for situation in SITUATIONS
-    for is_by_day in (
-        situation == "gained"
-        and (program in LOOKING or (row % 3 == column and row % 2 == number)),
-    )
+    for is_daily in (program in LOOKING or row % 18 == 3 * column + number,)
 ]
 
 
