@@ -15,7 +15,6 @@ from tests.sim.lab import GROUP, Lab
 from tests.sim.meddling import both_steps
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.sim.world import NotYetError
 
 __all__ = ["both_steps"]  # a fixture
 
@@ -40,12 +39,6 @@ class Moving(SafeConsumer):
 own_polls = pytest.mark.parametrize("kind", [Counting, Moving])
 pytestmark = pytest.mark.usefixtures("both_steps")
 
-fails = pytest.mark.xfail(
-    strict=True,
-    raises=(AssertionError, NotYetError),
-    reason="an iteration goes on from the end of what such a poll() returned",
-)
-
 
 def stepping(lab: Lab, kind: type[SafeConsumer], **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
     """Stand behind the first record of the first of two partitions of ten."""
@@ -61,9 +54,9 @@ def other_than_read(reader: Reader) -> TopicPartition:
     return tp
 
 
-@fails
+@pytest.mark.contract("P8")
 @own_polls
-@pytest.mark.parametrize("parked_max_bytes", [1])
+@pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
 @simulated(seeds=3)
 def test_a_pause_before_the_first_record_loses_nothing(
     lab: Lab, kind: type[SafeConsumer], parked_max_bytes: int
@@ -77,9 +70,9 @@ def test_a_pause_before_the_first_record_loses_nothing(
     reader.reads(held, range(10))
 
 
-@fails
+@pytest.mark.contract("P8")
 @own_polls
-@pytest.mark.parametrize("to", [10])
+@pytest.mark.parametrize("to", [0, 4, 10])
 @simulated(seeds=3)
 def test_a_seek_past_what_was_taken_is_obeyed(
     lab: Lab, kind: type[SafeConsumer], to: int
@@ -95,7 +88,7 @@ def test_a_seek_past_what_was_taken_is_obeyed(
     reader.reads(held, range(to, 12))
 
 
-@fails
+@pytest.mark.contract("P8")
 @own_polls
 @simulated(seeds=3)
 def test_a_commit_names_only_what_was_yielded(
@@ -110,6 +103,7 @@ def test_a_commit_names_only_what_was_yielded(
     assert [*committed.values()] == [1]
 
 
+@pytest.mark.contract("P8")
 @own_polls
 @simulated(seeds=3)
 def test_a_poll_after_a_step_returns_the_rest(
@@ -122,3 +116,29 @@ def test_a_poll_after_a_step_returns_the_rest(
     reader.is_silent()
     for tp in reader.consumer.assignment():
         assert reader.offsets(tp) == [*range(10)]
+
+
+class Hoarding(SafeConsumer):
+    """Returns one record of a poll at a time, and asks again when it has none."""
+
+    kept: tuple[Any, ...] = ()
+
+    def poll(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+        if not self.kept:
+            found = super().poll(*args, **options)
+            self.kept = tuple((tp, one) for tp, batch in found.items() for one in batch)
+        first, self.kept = self.kept[:1], self.kept[1:]
+        return {tp: [record] for tp, record in first}
+
+
+@pytest.mark.contract("P8")
+@simulated(seeds=3)
+def test_records_that_an_own_poll_kept_come_once(lab: Lab) -> None:
+    """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
+    reader.take(1)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.reads(tp, range(1, 10))
+    late.end()
+    reader.is_silent()
