@@ -59,7 +59,6 @@ def test_an_expression_is_asked_once_about_a_name() -> None:
     assert sorted(one.asked) == ["audit", "known", "orders"]
 
 
-@pytest.mark.xfail(strict=True, reason="an answer is kept for each name, for ever")
 def test_topics_with_ever_new_names_do_not_fill_the_memory() -> None:
     """Such as one topic for each day, or for each customer that came and went."""
     scope = scopes.pattern(re.compile("ord.*"))

@@ -55,7 +55,6 @@ def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> Non
     assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
-@pytest.mark.xfail(strict=True, reason="the target of each seek is kept for ever")
 def test_nothing_is_kept_of_partitions_that_left(tmp_path: Path) -> None:
     """Topics with ever new names would fill the memory of a long run."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
