@@ -1,6 +1,7 @@
 """W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -328,4 +329,34 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab: Lab) -> None:
     assert run.worker.stats().lag is None
     run.consumer.resume_all()
     run.done(100)
+    assert run.worker.stats().lag == 0
+
+
+@pytest.mark.xfail(strict=True, reason="it is that of the last fetch, which was before")
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda consumer: consumer.pause("t:0", owner="ops"),
+        lambda consumer: consumer.pause(("t", 0)),
+        lambda consumer: consumer.pause_all(),
+    ],
+    ids=["an owner's", "plain", "of everything"],
+)
+@simulated(seeds=1)
+def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(
+    lab: Lab, hold: Callable[[Any], None]
+) -> None:
+    """Whatever is written under the hold, no fetch would see it."""
+    (tp,) = lab.topic("t", 1, records=10)
+    run = Working(lab, Handler(lab))
+    run.done(10)
+    lab.sleep(1)
+    assert run.worker.stats().lag == 0
+    hold(run.consumer)
+    lab.append(tp, 200)
+    lab.sleep(60)
+    assert run.worker.stats().lag is None
+    run.consumer.resume_all("ops")
+    run.consumer.resume_all()
+    run.done(210)
     assert run.worker.stats().lag == 0
