@@ -332,7 +332,10 @@ class SafeConsumer(UpstreamConsumer):
         wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
-            records = super().poll(timeout_ms, max_records, update_offsets)
+            # An iteration moves the position record by record, whatever the application's
+            # own poll() asked for.
+            moves = update_offsets and not is_step
+            records = super().poll(timeout_ms, max_records, moves)
         except _WokenUpError:
             records = {}
         finally:

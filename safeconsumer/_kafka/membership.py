@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.view import covers
 
 
 class Membership:
@@ -162,12 +163,13 @@ class Membership:
         """
         Return how many offsets no poll has returned yet, by the last fetches.
 
-        None if a partition was never fetched, so that nobody knows.
+        None if a partition was never fetched, or is held, so that nobody knows. What a
+        worker holds by itself counts as it was: at least that is there.
         """
-        lag = 0
-        for state in tuple(self._subscription.assignment.values()):
+        lag, view = 0, self.ledger.peek()
+        for tp, state in tuple(self._subscription.assignment.items()):
             position, end = state.position, state.highwater
-            if position is None or end is None:
+            if position is None or end is None or covers(view, tp):
                 return None
             lag += max(0, end - position.offset)
         return lag

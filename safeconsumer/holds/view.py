@@ -214,6 +214,19 @@ class View(NamedTuple):
         return count > 0 and count == len(self.quiet)
 
 
+def covers(view: View, tp: TopicPartition) -> bool:
+    """
+    Tell whether a gate, or a hold that is not a worker's routine, covers a partition.
+
+    A partition that is not assigned any more counts as covered: it is another member's.
+    """
+    if tp not in view.quiet:  # nearly always
+        return not view.owns(tp)
+    return tp in view.gates or not all(
+        hold.is_routine for hold in view.holds.covering(tp)
+    )
+
+
 def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
     match scope:
         case Partition():

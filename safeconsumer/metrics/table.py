@@ -286,7 +286,8 @@ METRICS: tuple[Metric, ...] = (
         "worker_lag_records",
         "worker",
         "Records that a worker has not completed, and offsets that it has not polled, "
-        "by the last fetches. There is no value while a partition was never fetched.",
+        "by the last fetches. There is no value while a partition was never fetched, or "
+        "is held by anything but the worker's own backpressure and retries.",
     ),
     Metric(
         "worker_breaker_open_topics",

@@ -15,7 +15,6 @@ from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
-from safeconsumer.holds.view import View
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -50,19 +49,6 @@ class Emitter:
     def failures(self) -> dict[str, int]:
         """How often each hook raised, by its ``repr``."""
         return dict(self._dispatcher.failures)
-
-
-def covers(view: View, tp: TopicPartition) -> bool:
-    """
-    Tell whether a hold that is not a worker's, or a gate, covers a partition.
-
-    A partition that is not assigned any more counts as covered: it is another member's.
-    """
-    if tp not in view.quiet:  # nearly always
-        return not view.owns(tp)
-    return tp in view.gates or not all(
-        hold.is_routine for hold in view.holds.covering(tp)
-    )
 
 
 Polled: TypeAlias = dict[TopicPartition, list[AnyRecord]]

@@ -78,7 +78,8 @@ class Stats:
             beginning is not committed yet, since none of its records is handled before
             that.
         lag: records held, and offsets not polled yet by what the last fetches reported;
-            None while a partition was never fetched, as one that is held since it came.
+            None while a partition was never fetched, or is held: no fetch would see
+            what is written to it. The worker's own backpressure is no such hold.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.

@@ -10,9 +10,10 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.errors import CorruptBatchError
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WORKER
+from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
-from safeconsumer.worker.client import ConsumerClient, Polled, covers
+from safeconsumer.worker.client import ConsumerClient, Polled
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
 from safeconsumer.worker.partition import Epoch

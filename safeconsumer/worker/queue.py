@@ -11,9 +11,8 @@ from typing import Literal
 from attrs import field, frozen
 
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.view import View
+from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.breaker import Trip
-from safeconsumer.worker.client import covers
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch

@@ -39,7 +39,7 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Ownership
+from safeconsumer.holds.ownership import Cause, Ownership
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
@@ -392,7 +392,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         self._losing = Future()
         try:
-            with self._passing():
+            with self._changing(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
                     # The listener was called.
                     self._subscription.assign_from_subscribed([])
@@ -403,18 +403,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._losing.success(None)
 
     @contextmanager
-    def _passing(self) -> Iterator[None]:
+    def _changing(self, cause: Cause) -> Iterator[None]:
         # What is assigned here is not what a completed join has assigned.
         subscription: LedgerSubscription = self._subscription
-        subscription.is_passing = True
+        subscription.cause = cause
         try:
             yield
         finally:
-            subscription.is_passing = False
+            subscription.cause = Cause.JOINED
 
     async def _on_close_prepare_async(self) -> None:
         try:
-            with self._passing():
+            with self._changing(Cause.PASSING):
                 await super()._on_close_prepare_async()
         finally:
             self.watch.gave_up(is_lost=False)  # the consumer's holds end next
@@ -431,7 +431,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            with self._passing():
+            with self._changing(Cause.LOST):
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
             self.watch.gave_up(is_lost=True)
@@ -466,7 +466,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
-            with self._passing(), self._waking.kept():
+            cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
+            with self._changing(cause), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener's: upstream has revoked, and asks for no join if the application

@@ -94,11 +94,8 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
-        # Of what a drain took: whose it is, and the position that an iteration of it goes
-        # on from. A seek, in a signal handler too, sets another one.
-        self.drained_from: dict[
-            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
-        ] = {}
+        # The positions at which a drain took records; a seek sets another object.
+        self.drained_from: dict[TopicPartition, OffsetAndMetadata] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
@@ -347,7 +344,7 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
-                self.drained_from[tp] = state, end if update_offsets else position
+                self.drained_from[tp] = position
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:

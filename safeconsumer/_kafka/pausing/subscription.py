@@ -74,8 +74,7 @@ class LedgerSubscription(SubscriptionState):
         ledger: the holds.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
-        is_passing: whether what is assigned now is no completed join's: it is being
-            prepared, or the membership is lost.
+        cause: why the assignment of a group changes now, if it does.
         journal: what this consumer does is reported to it; None: there is no journal.
         refusal: makes the exception of commits without offsets; None: they are allowed.
     """
@@ -89,7 +88,7 @@ class LedgerSubscription(SubscriptionState):
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
         self.undelivered = Undelivered()
-        self.is_passing = False
+        self.cause = Cause.JOINED
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
         self._pinned: frozenset[TopicPartition] | None = None
@@ -221,8 +220,7 @@ class LedgerSubscription(SubscriptionState):
                 OwnedPartitionState.prepare(state, self._lock)
                 state.__class__ = OwnedPartitionState
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
-        cause = Cause.PASSING if self.is_passing else Cause.JOINED
-        self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)
+        self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         super().seek(partition, offset)
