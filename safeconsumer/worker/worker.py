@@ -54,7 +54,8 @@ class Worker:
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
             worker closes it when it ends. Its deserializers are called where the
-            handler runs, before it: their exceptions are failures of the record, see
+            handler runs, before it, by one thread at a time: they need not be
+            thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. Its ``commit()`` without offsets would commit
             what was polled, so while the worker runs it raises
             :class:`HandlersFailError`.
