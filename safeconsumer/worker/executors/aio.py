@@ -133,8 +133,10 @@ class Coroutines:
 
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
+        # First: an eager task runs in create_task() already. From here on a stop
+        # cancels, in this loop, and so once the task is known.
+        self._loop = loop
         main = self._main = loop.create_task(self._live())
-        self._loop = loop  # from here on a stop cancels
         if self._is_over:
             main.cancel()
         return main

@@ -611,7 +611,6 @@ def test_cancelling_drains_and_twice_gives_up(
 
 
 @eager
-@pytest.mark.xfail(strict=True, reason="AssertionError: it asks for the loop too early")
 @pytest.mark.parametrize("seconds", [None, 0, 1])
 @pytest.mark.parametrize("batch", [None, 5])
 @simulated(seeds=1)
@@ -654,7 +653,6 @@ def test_worker_served_with_eager_tasks_handles_all_records(
 
 
 @eager
-@pytest.mark.xfail(strict=True, reason="AssertionError: it asks for the loop too early")
 @pytest.mark.parametrize("times", [1, 2])
 @simulated(seeds=1)
 def test_worker_served_with_eager_tasks_drains_when_cancelled(
