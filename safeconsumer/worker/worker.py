@@ -70,6 +70,8 @@ class Worker:
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
+            A process that a handler forks ends with that call of the handler, by its
+            ``sys.exit()`` or with status 1, and handles nothing else.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one. By key, the
             keys of a partition share as many lanes as there are handlers: a batch has

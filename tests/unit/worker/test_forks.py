@@ -62,7 +62,8 @@ def fails() -> None:
 def returns() -> None: ...
 
 
-@pytest.mark.xfail(strict=True, reason="the child goes on with its parent's queue")
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize(
     ("in_child", "status"),
@@ -75,10 +76,15 @@ def returns() -> None: ...
     ],
 )
 def test_child_of_handler_ends_with_call_and_handles_nothing(
-    tmp_path: Path, in_child: Callable[[], object], status: int, batch: int | None
+    tmp_path: Path,
+    in_child: Callable[[], object],
+    status: int,
+    batch: int | None,
+    executor: str,
 ) -> None:
     handle = Forking(tmp_path, in_child)
-    with bench("thread", handle, count=2, batch=batch) as made:
+    called = handle.wait if executor == "asyncio" else handle
+    with bench(executor, called, count=2, batch=batch) as made:
         made.finish(RECORDS)
     assert handle.status == status
     assert handle.handled() == [*range(RECORDS)]
@@ -96,7 +102,6 @@ def test_child_of_handler_that_leaves_at_once_is_left_alone(
     assert handle.handled() == [*range(RECORDS)]
 
 
-@pytest.mark.xfail(strict=True, reason="the child goes on with its parent's queue")
 def test_traceback_of_child_is_printed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
