@@ -23,6 +23,7 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
+from safeconsumer.worker import forks
 from safeconsumer.worker.calls import is_async, refuse_undone
 from safeconsumer.worker.handlers import HandlersFailError, Reject
 from safeconsumer.worker.letters_format import written
@@ -117,7 +118,7 @@ class DeadLetters:
         emit: Callable[..., None],
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._sink = sink
+        self._sink = forks.leaving(sink)
         self._clock = clock or time.monotonic
         self._retry = retry
         self._emit = emit

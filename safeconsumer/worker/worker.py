@@ -54,7 +54,8 @@ class Worker:
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
             worker closes it when it ends. Its deserializers are called where the
-            handler runs, before it: their exceptions are failures of the record, see
+            handler runs, before it, by one thread at a time: they need not be
+            thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. Its ``commit()`` without offsets would commit
             what was polled, so while the worker runs it raises
             :class:`HandlersFailError`.
@@ -69,6 +70,8 @@ class Worker:
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
+            A process that a handler forks ends with that call of the handler, by its
+            ``sys.exit()`` or with status 1, and handles nothing else.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one. By key, the
             keys of a partition share as many lanes as there are handlers: a batch has
