@@ -9,6 +9,7 @@ from safeconsumer._checks import (
     positive_int,
 )
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.groups import is_all
 
 # A ratio of few records means nothing, and one over a long life is out of date.
 _RATIO_SAMPLE = 100
@@ -51,7 +52,8 @@ class Retry:
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
         jitter: draw each wait at random between half of it and all of it.
-        never: exception classes that are final at once.
+        never: exception classes that are final at once; so is an ExceptionGroup of
+            nothing else.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -69,7 +71,7 @@ class Retry:
 
     def is_final(self, failures: int, error: BaseException) -> bool:
         """Tell whether a record that has failed so often is not tried again."""
-        return failures >= self.attempts or isinstance(error, self.never)
+        return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
         """

@@ -19,8 +19,6 @@ from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, committed, filled, in_both
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="an ExceptionGroup is always a failure")
-
 
 def raising_once(*errors: BaseException, executor: str) -> Any:
     """Return a handler whose first call raises a group of these."""
@@ -36,12 +34,13 @@ def raising_once(*errors: BaseException, executor: str) -> Any:
 
     def handle(*_: Any) -> None:
         if left:
-            raise BaseExceptionGroup("of an anyio.run", left.pop())
+            name = "of an anyio.run"
+            raise BaseExceptionGroup(name, left.pop())
 
     return wait if executor == "asyncio" else handle
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_pause_in_a_group_pauses_the_topic(lab: Lab, executor: str) -> None:
@@ -56,7 +55,7 @@ def test_a_pause_in_a_group_pauses_the_topic(lab: Lab, executor: str) -> None:
     assert (report.dead_letters, committed(lab)) == (0, [2])
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_of_several_delays_the_longest_counts(lab: Lab, executor: str) -> None:
@@ -69,7 +68,7 @@ def test_of_several_delays_the_longest_counts(lab: Lab, executor: str) -> None:
     assert run.stop().committed
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_reject_in_a_group_is_not_tried_again(lab: Lab, executor: str) -> None:
@@ -88,7 +87,7 @@ def test_a_reject_in_a_group_is_not_tried_again(lab: Lab, executor: str) -> None
     assert (offset, failure.attempts, str(failure.error)) == (0, 1, "no")
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_stop_in_a_nested_group_stops_the_worker(lab: Lab, executor: str) -> None:
@@ -101,7 +100,7 @@ def test_a_stop_in_a_nested_group_stops_the_worker(lab: Lab, executor: str) -> N
     assert (run.report.done, committed(lab)) == (0, [0])
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_group_of_errors_that_are_final_is_final(lab: Lab, executor: str) -> None:
@@ -115,7 +114,7 @@ def test_a_group_of_errors_that_are_final_is_final(lab: Lab, executor: str) -> N
     run.stop()
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_group_of_an_outages_errors_opens_the_breaker(
@@ -130,7 +129,8 @@ def test_a_group_of_an_outages_errors_opens_the_breaker(
     assert run.stop().committed
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
+@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
 @simulated(seeds=1)
 def test_a_batch_failure_in_a_group_names_the_records(lab: Lab, executor: str) -> None:
@@ -139,7 +139,8 @@ def test_a_batch_failure_in_a_group_names_the_records(lab: Lab, executor: str) -
 
     def read(data: bytes) -> str:
         if data == b"bad":
-            raise ExceptionGroup("of a schema", [ValueError(), KeyError()])
+            name = "of a schema"
+            raise ExceptionGroup(name, [ValueError(), KeyError()])
         return data.decode()
 
     found: list[int] = []
