@@ -18,7 +18,7 @@ from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
-from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tasks import Letter, Task
 from safeconsumer.worker.turns import Turns
 
@@ -44,6 +44,7 @@ class Policy:
     on_exhausted: OnExhausted = "stop"
     post: Callable[[Letter], None] | None = None
     max_ratio: float | None = None
+    sample: int = SAMPLE
     span: int = 50_000
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS

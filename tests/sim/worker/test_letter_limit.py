@@ -11,9 +11,6 @@ from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, committed, filled, in_both, put
 
 ONCE = Retry(attempts=1)
-NOT_YET = pytest.mark.xfail(
-    strict=True, reason="the ratio counts anew, from 100 records, at each start"
-)
 
 
 class Letters:
@@ -35,7 +32,7 @@ async def wrong_password_async(*_: Any) -> None:
     wrong_password()
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
 @in_both
 @simulated(seeds=1)
@@ -62,7 +59,7 @@ def test_a_supervisor_that_restarts_loses_few_records(
     assert len(letters.sent) <= 40
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @simulated(seeds=1)
 def test_a_batch_that_fails_as_a_whole_is_no_success(lab: Lab) -> None:
     filled(lab, 1, *[str(number) for number in range(300)])
@@ -78,6 +75,7 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab: Lab) -> None:
     assert len(letters.sent) <= 5
 
 
+@pytest.mark.contract("W7")
 @simulated(seeds=1)
 def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab: Lab) -> None:
     """The topic is idle afterwards, and then has good records."""
@@ -95,7 +93,7 @@ def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab: Lab) -> None:
     assert (letters.sent, run.stop().dead_letters, committed(lab)) == ([b"bad"], 1, [2])
 
 
-@NOT_YET
+@pytest.mark.contract("W7")
 @simulated(seeds=1)
 def test_a_topic_of_poison_alone_ends_after_some_starts(lab: Lab) -> None:
     """Each start moves five records, so none is in the way for ever."""
