@@ -68,6 +68,7 @@ class Brakes:
         self._is_throttled = False
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
+        self._kept_out: frozenset[TopicPartition | None] = frozenset()
         self._placed_in: Mapping[TopicPartition, int] = {}  # ownerships, by epoch
         self._counted_at = clock()
         self._lifted_at: float | None = None
@@ -108,13 +109,14 @@ class Brakes:
         self._placed_in = self._group.epochs()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
+        self._kept_out = frozenset(tp for _, tp in wanted)
         self._held.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
         """Lift all of the worker's holds; none is placed afterwards."""
         self._count()
         self._held.low = None
-        self._wanted = frozenset()
+        self._wanted = self._kept_out = frozenset()
         self._client.hold(OWNERS, {})
 
     def _count(self) -> None:
@@ -249,6 +251,11 @@ class Brakes:
         """Whether anything is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
 
+    def may_come(self, tp: TopicPartition) -> bool:
+        """Tell whether the last turn let more of a partition come; any thread."""
+        kept_out = self._kept_out
+        return None not in kept_out and tp not in kept_out
+
     def stands_since(self) -> float | None:
         """
         Return since when no record was completed though all room is taken; any thread.
@@ -338,6 +345,7 @@ class Engine:
     def begin(self, work: Schedule) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
+        work.queue.may_come = self.brakes.may_come
         self.unreadable.work = work
         self._group.ask_before_join(self._before_join)
         self._group.pass_over_nothing()
