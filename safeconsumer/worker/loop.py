@@ -14,7 +14,15 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled, covers
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
+from safeconsumer.worker.leaving import (
+    LOST,
+    MOVED,
+    REVOKED,
+    STOPPED,
+    Commits,
+    Departures,
+    JoinDeferred,
+)
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.results import Schedule
@@ -44,7 +52,7 @@ class Brakes:
     Attributes:
         work: the object that works on the records.
         pause_seconds: for each owner, for how many seconds it has held something.
-        refetched: records that were forgotten for others, and come again.
+        refetched: records that were given back, and come again.
     """
 
     work: Schedule
@@ -116,7 +124,7 @@ class Brakes:
         """Lift all of the worker's holds; none is placed afterwards."""
         self._count()
         self._held.low = None
-        self._wanted = self._kept_out = frozenset()
+        self._wanted, self._kept_out = frozenset(), frozenset()
         self._client.hold(OWNERS, {})
 
     def _count(self) -> None:
@@ -417,7 +425,7 @@ class Engine:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
             epochs = tuple(self.held.epochs.values())
-            dropped = self.departures.drop(epochs, "stopped")
+            dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -491,7 +499,7 @@ class Engine:
             has_moved = before.number == number
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
-            self.departures.drop([before], "moved" if has_moved else REVOKED)
+            self.departures.drop([before], MOVED if has_moved else REVOKED)
         epoch = self.held.open(tp, number, self._group.losses, start)
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
@@ -521,7 +529,7 @@ class Engine:
             if start is not None and start < epoch.progress.next_offset:
                 if done < start:  # the log was cut back; what waits may be there still
                     self._client.go_back(tp, done)
-                    polled.pop(tp, None)
+                    self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)
                 self.commits.tell_begin(self._open(tp, epoch.number, first))
             elif start is not None and not epoch.records:
@@ -539,8 +547,11 @@ class Engine:
             # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.epochs()
-        for tp, records in polled.items():
-            if not records or tp not in owned:
+        for tp, records in [*polled.items()]:
+            if tp not in owned:
+                self._drop_unowned(polled.pop(tp))
+                continue
+            if not records:
                 continue
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
@@ -548,25 +559,34 @@ class Engine:
             epoch = self._epoch(tp, owned[tp], records[0])
             if not self.commits.has_floor(epoch):
                 self._client.go_back(tp, records[0].offset)
+                self.brakes.refetched += len(records)
                 continue
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
                 # that has seen the low mark long ago.
                 self._client.go_back(tp, records[len(fits)].offset)
+                self.brakes.refetched += len(records) - len(fits)
             if not fits:
                 continue
             chunk = self.held.admit(epoch, fits)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
 
+    def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
+        reason = LOST if self._group.is_lost() else REVOKED
+        self.departures.dropped[reason] += len(records)
+
     def _mend(self) -> None:
         # Something was raised, for example by a Ctrl-C, while a poll's records were in
         # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
-        for tp, number in self._group.epochs().items():
-            epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
+        in_hand, owned = self._in_hand or {}, self._group.epochs()
+        for tp in in_hand.keys() - owned.keys():
+            self._drop_unowned(in_hand[tp])
+        for tp, number in owned.items():
+            epoch, records = self.held.epochs.get(tp), in_hand.get(tp, ())
             if epoch is not None and epoch.number == number:
                 start = epoch.progress.next_offset
             elif records:
@@ -576,6 +596,7 @@ class Engine:
             position = self._group.position(tp)
             if position is not None and position > start:
                 self._client.go_back(tp, start)
+                self.brakes.refetched += sum(one.offset >= start for one in records)
         self._in_hand = {}
 
     def _pass_gaps(self) -> None:

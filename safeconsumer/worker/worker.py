@@ -465,7 +465,9 @@ class Worker:
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,
-            dropped=engine.departures.dropped,
+            dropped=engine.departures.dropped.total(),
+            dropped_by_reason=dict(engine.departures.dropped),
+            refetched=engine.brakes.refetched,
             given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,

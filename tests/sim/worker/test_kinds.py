@@ -13,7 +13,6 @@ from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, expel, filled, put
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="the kinds are not counted by name")
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
 
@@ -118,7 +117,7 @@ def disturb(lab: Lab, runs: list[Counted], made: list[TopicPartition]) -> None:
             put(lab, rng.choice(made), *["v"] * 20, keys="abcdef")
 
 
-@NOT_YET
+@pytest.mark.contract("W5")
 @simulated(seeds=6)
 def test_the_kinds_add_up_to_what_polls_returned(lab: Lab) -> None:
     """With holds, rebalances, lost memberships, seeks and stops at random."""
@@ -158,7 +157,7 @@ def another_joins(run: Working) -> None:
     Working(run.lab, lambda *_: None, name="other")
 
 
-@NOT_YET
+@pytest.mark.contract("W5")
 @pytest.mark.parametrize(
     ("reason", "end"),
     [
