@@ -251,8 +251,15 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "worker_dropped_total",
         "worker",
-        "Polled records dropped in a rebalance or at a stop; the next owner of their "
-        "partitions gets them again.",
+        "Polled records dropped because their partition was revoked, lost or moved by a "
+        "seek or a reset, or the worker stopped; they come again, to the next owner.",
+        labels=(Label("how", ("revoked", "lost", "moved", "stopped")),),
+    ),
+    Metric(
+        "worker_refetched_total",
+        "worker",
+        "Polled records that waited and were given back, to make room for others; they "
+        "are fetched again.",
     ),
     Metric(
         "worker_leaked_total",

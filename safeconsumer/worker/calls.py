@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 from attrs import define, field
 from kafka.structs import TopicPartition
 
+from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -138,9 +139,14 @@ def blamed(error: BaseException) -> BaseException:
     """
     Return the exception that a record's call counts as having raised.
 
-    A ``CancelledError`` is not an ``Exception``, and would end the worker.
+    A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
+    group with one in it.
     """
-    if not isinstance(error, asyncio.CancelledError):
+    error = meant(error)
+    is_group = isinstance(error, BaseExceptionGroup) and not isinstance(
+        error, Exception
+    )
+    if not is_group and not isinstance(error, asyncio.CancelledError):
         return error
     wrong = HandlerCancelledError("the handler was cancelled, but not by its worker")
     wrong.__cause__ = error
@@ -267,6 +273,7 @@ def spared(error: BaseException | None, size: int) -> Indexes:
     """Return which of so many records are done, by their places, after a call of all."""
     if error is None:
         return range(size)
+    error = meant(error)
     errors = getattr(error, "errors", None)
     if not isinstance(error, BatchFailure) or misfit(errors, size) is not None:
         return ()

@@ -24,7 +24,7 @@ from kafka.future import Future as KafkaFuture
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import forks
-from safeconsumer.worker.calls import is_async, refuse_undone
+from safeconsumer.worker.calls import blamed, is_async, refuse_undone
 from safeconsumer.worker.handlers import HandlersFailError, Reject
 from safeconsumer.worker.letters_format import written
 from safeconsumer.worker.partition import Epoch
@@ -290,7 +290,7 @@ class DeadLetters:
             answer = self._sink(letter.record, failure)
             when_sent(answer, lambda error: self._inbox.put((post, error)))
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
-            self._failed(post, error)
+            self._failed(post, blamed(error))
         finally:
             self._sending = None
 
@@ -385,9 +385,10 @@ def _is_final(error: BaseException) -> bool:
 
 def _error_of(future: Future[Any]) -> BaseException | None:
     try:
-        return future.exception()
+        error = future.exception()
     except BaseException as cancelled:  # noqa: BLE001 - it was
         return cancelled
+    return None if error is None else blamed(error)
 
 
 # ------------------------------------------------------------ letters for a topic

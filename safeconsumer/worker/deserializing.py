@@ -22,6 +22,7 @@ from kafka.serializer.wrapper import DeserializeWrapper
 from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.worker.calls import is_async, misfit, refuse_undone
+from safeconsumer.worker.groups import is_all, meant
 from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
@@ -143,7 +144,9 @@ def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # n
     data = getattr(record, field)
     try:
         return deserialized(reader, record.topic, headers, data)
-    except _FINAL as error:
+    except Exception as error:
+        if not is_all(error, _FINAL):
+            raise
         message = f"the record's {field} cannot be deserialized: {shown(error)}"
         raise DeserializationError(message) from error
 
@@ -188,7 +191,10 @@ def _each(readers: Readers, records: Sequence[Any]) -> Iterator[list[Any]]:
             bad[index] = error
     try:
         yield [record for _, record in good]
-    except BatchFailure as failure:
+    except Exception as error:
+        failure = meant(error)
+        if not isinstance(failure, BatchFailure):
+            raise
         # An index that does not fit those that the handler got would fit the longer,
         # whole batch, so it is refused here.
         wrong = misfit(failure.errors, len(good))

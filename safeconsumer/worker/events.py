@@ -76,7 +76,7 @@ class WorkDropped(WorkerEvent):
         partitions: the partitions of the records.
         records: how many, queued and running.
         running: how many of them were handed over to handlers.
-        reason: ``revoked``, ``lost``, ``moved`` (a seek went back) or ``stopped``.
+        reason: ``revoked``, ``lost``, ``moved`` (by a seek or a reset) or ``stopped``.
     """
 
     __match_args__ = ("partitions", "records", "reason")

@@ -19,7 +19,14 @@ from safeconsumer.worker.records import AnyRecord
 
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
-    """Parent of the exceptions by which a handler steers its worker."""
+    """
+    Parent of the exceptions by which a handler steers its worker.
+
+    In an ExceptionGroup, as ``asyncio.TaskGroup`` raises it, they mean what they mean
+    alone. Of several :class:`StopWorker` counts before :class:`Pause`,
+    :class:`RetryLater` and :class:`Reject`, and each of these before a failure; of
+    pauses the widest and then the longest counts, of delays the longest.
+    """
 
 
 class RetryLater(WorkerControl):

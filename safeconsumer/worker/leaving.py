@@ -1,6 +1,7 @@
 """Waits for running work, drops it and commits before partitions leave."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, field, frozen
@@ -235,6 +236,10 @@ COOPERATIVE_DRAIN = 1.0
 
 # The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
+# Why records are dropped: their partition left in a rebalance or with a lost membership,
+# a seek or a reset moved its position, or the worker stopped.
+LOST, MOVED, STOPPED = "lost", "moved", "stopped"
+_REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
@@ -262,7 +267,7 @@ class Departures:
         work: the object that works on the records.
         in_flight: counts the dead letters on their way, of all epochs or of some.
         outlived: counts the records of closed epochs that are waited for at the end.
-        dropped: how many records were given up.
+        dropped: how many records were given up, by why.
     """
 
     _group: Membership
@@ -274,7 +279,7 @@ class Departures:
     work: Schedule = field(init=False)
     in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
     outlived: Callable[[], int] = lambda: 0
-    dropped: int = 0
+    dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
@@ -341,7 +346,7 @@ class Departures:
     def _lose_all(self) -> None:
         if not self._is_stopping:
             self.tell()
-        self.drop(tuple(self._held.epochs.values()), "lost")
+        self.drop(tuple(self._held.epochs.values()), LOST)
         self._departing = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
@@ -384,7 +389,7 @@ class Departures:
             return
         losses, keeps = self._group.losses, self._group.is_cooperative
         lost = [epoch for epoch in gone if epoch.losses != losses]
-        self.drop(lost, "lost")
+        self.drop(lost, LOST)
         revoked = [epoch for epoch in gone if epoch.losses == losses]
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
@@ -437,7 +442,7 @@ class Departures:
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:
-            self.dropped += records
+            self.dropped[reason] += records
             self._emit(
                 worker_events.WorkDropped,
                 partitions=sorted_tps(one.tp for one in dropped if one.records),

@@ -70,7 +70,7 @@ class Schedule:
         self._emit = emit
         self._told: list[Told] = []
         self.journal: HandlerJournal | None = None
-        self.failing = Failing()
+        self.failing = Failing(queue.policy.sample)
         self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
         self.retries = 0
@@ -528,8 +528,9 @@ def _failed(letter: Letter) -> RecordFailedError:
 def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
     tp = letter.lane.epoch.tp
     message = (
-        f"{why}, more than the limits of DeadLetter allow; the last is "
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
+        f"{why}, more than max_ratio of DeadLetter allows; the last is "
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset}, which stays where it "
+        f"is: {shown(letter.error)}; mend what makes records fail, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error

@@ -13,11 +13,12 @@ from safeconsumer._checks import (
     is_number,
     not_negative,
     positive,
+    positive_int,
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.calls import is_async
-from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits
 
@@ -130,7 +131,10 @@ class DeadLetter:
             as bytes, and headers ``dead-letter-*`` that name its place, its group and
             the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
-            share of the last 100 to 1,000 records failed for good; None for no limit.
+            share of the last records failed for good, or the first six records did and
+            none has succeeded yet; None for no limit.
+        sample: how many records ``max_ratio`` needs; it looks at up to ten times as
+            many.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -139,6 +143,7 @@ class DeadLetter:
     producer: Any = field()
     topic: str = field()
     max_ratio: float | None = field(default=0.1, kw_only=True, validator=_share_or_none)
+    sample: int = field(default=SAMPLE, kw_only=True, validator=positive_int)
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:

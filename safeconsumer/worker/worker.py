@@ -77,7 +77,8 @@ class Worker:
             keys of a partition share as many lanes as there are handlers: a batch has
             records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
-            first one, before it is handed out with fewer.
+            first one, before it is handed out with fewer. It waits only while more can
+            come: not where ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -467,7 +468,9 @@ class Worker:
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,
-            dropped=engine.departures.dropped,
+            dropped=engine.departures.dropped.total(),
+            dropped_by_reason=dict(engine.departures.dropped),
+            refetched=engine.brakes.refetched,
             given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,

@@ -57,7 +57,10 @@ class Parcel:
         # What can be imported is known only there: what is tried first comes first.
         error, text = _each_apart(self.error), shown(self.error)
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
-        tries: list[object] = [error, (type(error), error.args, state)]
+        args = error.args
+        if isinstance(error, BaseExceptionGroup):
+            args = (error.message, [_packed(one) for one in error.exceptions])
+        tries: list[object] = [error, (type(error), args, state)]
         for kind in type(error).__mro__:
             tries += [(kind, (text,), state), (kind, (text,), {})]
         return _arrived, ([_dumped(one) for one in tries], text)

@@ -27,6 +27,8 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
     AsyncRecording,
+    InGroups,
+    InTaskGroups,
     Recording,
 )
 from tests.harness.waiting import looks, wait_for
@@ -80,6 +82,21 @@ def test_a_dead_letter_completes_its_record(
     assert headers["dead-letter-topic"] == lab.topic.encode()
     assert headers["dead-letter-attempts"] == b"3"
     assert headers["dead-letter-exception"] == b"builtins.ValueError"
+
+
+@pytest.mark.contract("W7")
+def test_control_exceptions_in_a_group_mean_what_they_mean_alone(
+    lab: Lab, run: Run, executor: str, tmp_path: Path
+) -> None:
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["later=0.1", "reject", "pause=0.1", "fail=1", ""]})
+    recording = (InTaskGroups if executor == "asyncio" else InGroups)(tmp_path)
+    running = run(recording, retry=Retry(attempts=2, first=0.01), on_exhausted="skip")
+    running.wait_done(5)
+    assert running.worker.stats().pauses == 1
+    report = running.end()
+    assert (report.skipped, lab.committed()) == (1, {0: 5})
+    assert sorted(recording.offsets()[0]) == [0, 0, 1, 2, 2, 3, 3, 4]
 
 
 def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
