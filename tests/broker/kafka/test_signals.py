@@ -24,12 +24,10 @@ def _run(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an Event's lock stays taken, and the IO thread waits for it"
-)
-@pytest.mark.parametrize("call", [one for one in CALLS if one != "position"])
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("call", CALLS)
 def test_a_call_raises_at_each_place_and_the_next_polls_go_on(call: str) -> None:
-    """Each exception comes out as it is, and each record comes once and in order."""
+    """P18: each exception comes out as it is, and each record comes once and in order."""
     _run("--call", call)
 
 

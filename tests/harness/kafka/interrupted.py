@@ -29,7 +29,7 @@ from tests.harness.signals import Interrupts, TimeLimitError
 OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 PARTITIONS = 2
-FEWEST = 40
+FEWEST = 20
 """The least number of places that a call which waits has."""
 LIMIT = 20
 """Seconds after which a call counts as one that never returns."""
