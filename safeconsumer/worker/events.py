@@ -91,12 +91,20 @@ class WorkDropped(WorkerEvent):
 
 class WorkDrained(WorkerEvent):
     """
-    A wait for running handlers has ended.
+    A wait for running handlers, and before a rebalance for their commit, has ended.
+
+    A commit that is refused is tried again until ``Drain.revoke`` is over. If it is
+    still missing then, the log line is a warning.
 
     Attributes:
         seconds: how long it took.
         running: records still being worked on at the end; 0 if all finished in time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
+        uncommitted: partitions of which completed records are not committed; their
+            next owners handle these again. Empty with ``stop``, whose commit is next.
+        floorless: those among them that have no valid committed offset at all; their
+            next owners begin where ``auto_offset_reset`` says, which may pass records
+            over.
     """
 
     __match_args__ = ("reason", "running")
@@ -105,6 +113,13 @@ class WorkDrained(WorkerEvent):
     seconds: float
     running: int
     reason: str
+    uncommitted: Partitions = ()
+    floorless: Partitions = ()
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line."""
+        return "warning" if self.uncommitted else super().severity
 
 
 class CommitRejected(WorkerEvent):

@@ -464,7 +464,7 @@ class Engine:
 
     def _wait_idle(self, seconds: float) -> None:
         with self.held.lock:
-            if self.departures.running():
+            if self.departures.running() or self.commits.is_backing_off:
                 self.held.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin

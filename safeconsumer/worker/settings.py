@@ -41,7 +41,7 @@ class Commit:
     Args:
         every: seconds between two commits.
         timeout: seconds that a commit may take at the end; before a rebalance no more
-            than 1 s of them.
+            than 1 s of them, and it is tried again until ``Drain.revoke`` is over.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -54,12 +54,14 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    Says how long running handlers are waited for.
+    Says how long running handlers are waited for, and the commit behind them.
 
     Args:
-        revoke: seconds to wait before an eager join; less than half of the consumer's
-            ``max_poll_interval_ms``. Partitions of a cooperative revocation get no more
-            than 1 s.
+        revoke: seconds to wait before partitions leave in a rebalance; less than half
+            of the consumer's ``max_poll_interval_ms``. Running handlers get all of it
+            before an eager join, and no more than 1 s in a cooperative revocation. A
+            commit that the broker refuses, as while a coordinator moves, is tried again
+            until then.
         shutdown: seconds to wait when the worker stops; the last commit, ending the
             threads or processes of handlers and leaving the group take no more than 2 s
             beyond them, whatever the broker does.
