@@ -293,7 +293,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or a hook calls it while it handles an event.
+                step of an iteration, or a hook calls it while it handles an event; or a
+                ``Worker`` or ``Pump`` has the consumer.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, where no call
@@ -302,6 +303,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         if not self._safe_iteration.is_stepping():
             refuse_in_listener(self, "poll")
+            self._subscription.refuse_other_poll()
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
         return self._safe_iteration.one_poll(
@@ -392,6 +394,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         refuse_in_listener(self, "next")
+        self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._safe_step
         if is_wrapped:
             # A lambda would cost each record a tenth of its time: self in a cell.
@@ -928,6 +931,7 @@ class SafeConsumer(UpstreamConsumer):
                 does not own. Nothing was sent, nor committed of the others.
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
@@ -946,6 +950,7 @@ class SafeConsumer(UpstreamConsumer):
         not own sends nothing: callback and future get a ``NotOwnedError``.
 
         Raises:
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "commit_async")

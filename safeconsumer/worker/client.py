@@ -79,9 +79,10 @@ class ConsumerClient:
 
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
-        polled: Polled = self._consumer.poll(
-            timeout_ms=timeout * 1000, max_records=records
-        )
+        with self.membership.own_poll():
+            polled: Polled = self._consumer.poll(
+                timeout_ms=timeout * 1000, max_records=records
+            )
         return polled
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
@@ -171,7 +172,8 @@ class ConsumerClient:
         Raises:
             KafkaError: it was refused, or took longer than ``timeout`` seconds.
         """
-        self._consumer.commit(_offsets(marks), timeout_ms=timeout * 1000)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit(offsets, timeout_ms=timeout * 1000)
 
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
@@ -181,7 +183,8 @@ class ConsumerClient:
         def told(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
 
-        self._consumer.commit_async(_offsets(marks), callback=told)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit_async(offsets, callback=told)
 
     def leave(self, timeout: float) -> None:
         """Leave the group and close the consumer."""

@@ -245,8 +245,10 @@ A batch handler: it takes the records of a batch and a context.
 
 
 def commits_alone() -> Exception:
-    """Return the error of a commit without offsets where a worker or pump commits."""
+    """Return the error of another's commit while a worker or pump has the consumer."""
     return HandlersFailError(
-        "commit() and commit_async() without offsets commit what was polled, handled "
-        "or not: leave these calls out, the worker or pump commits what is done"
+        "a Worker or Pump has this consumer and commits what is done: leave out "
+        "commit(), commit_async() and group_metadata(), with offsets or without; they "
+        "would commit past records that other handlers have not finished. Nothing was "
+        "sent"
     )

@@ -56,9 +56,10 @@ class Worker:
             worker closes it when it ends. Its deserializers are called where the
             handler runs, before it, by one thread at a time: they need not be
             thread-safe. Their exceptions are failures of the record, see
-            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
-            what was polled, so while the worker runs it raises
-            :class:`HandlersFailError`.
+            :class:`DeserializationError`. While the worker has it, every commit of
+            somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
+            producer's transactions) raises :class:`HandlersFailError`, and every other
+            poll :class:`ConcurrentPollError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -260,7 +261,7 @@ class Worker:
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_commits(commits_alone)
+            self._client.membership.refuse_others(commits_alone)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
