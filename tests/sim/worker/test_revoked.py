@@ -10,12 +10,7 @@ from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, expel, filled
 
-NOT_YET = pytest.mark.xfail(
-    strict=True, reason="context.revoked is an Event of threading: it cannot be awaited"
-)
 
-
-@NOT_YET
 @simulated(seeds=3)
 def test_a_coroutine_awaits_the_revocation(lab: Lab) -> None:
     """Several of one partition do; the loop is free meanwhile, and nobody polls."""
@@ -43,7 +38,6 @@ def test_a_coroutine_awaits_the_revocation(lab: Lab) -> None:
     run.stop()
 
 
-@NOT_YET
 @simulated(seeds=1)
 def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab: Lab) -> None:
     filled(lab, 1, "v")
