@@ -79,6 +79,7 @@ class Pause(WorkerControl):
     """
 
     _held_for = 0.0  # seconds, by another pause of this scope
+    _is_for_error = False  # where its cause has not come along, as from a process
 
     def __init__(
         self,
@@ -98,6 +99,14 @@ class Pause(WorkerControl):
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
+
+
+def is_for_error(pause: Pause) -> bool:
+    """Tell whether a pause was raised from an error, or while one was handled."""
+    behind = pause.__cause__
+    if not pause.__suppress_context__:
+        behind = pause.__context__
+    return pause._is_for_error or behind is not None  # noqa: SLF001 - ours
 
 
 class Reject(WorkerControl):

@@ -12,7 +12,6 @@ from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, filled, in_both
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
-NOT_YET = pytest.mark.xfail(strict=True, reason="every pause is a warning")
 
 
 def rate_of_the_page(page: Path, calls: int, seconds: float) -> Any:
@@ -22,7 +21,7 @@ def rate_of_the_page(page: Path, calls: int, seconds: float) -> Any:
     return names["Rate"](calls, seconds)
 
 
-@NOT_YET
+@pytest.mark.contract("W11")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
 @in_both
 @simulated(seeds=1)
@@ -57,7 +56,7 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(
     run.stop()
 
 
-@NOT_YET
+@pytest.mark.contract("W11")
 @in_both
 @simulated(seeds=1)
 def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab: Lab, executor: str) -> None:
