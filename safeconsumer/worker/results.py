@@ -373,6 +373,7 @@ class Schedule:
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
             seconds=max(pause.for_, pause._held_for),  # noqa: SLF001 - ours
             reason=pause.reason,
+            is_for_error=pause._is_for_error,  # noqa: SLF001 - ours
         )
 
     def _count_failure(
