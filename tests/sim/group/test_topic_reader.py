@@ -42,7 +42,7 @@ def test_brokers_that_do_not_answer_are_silent_after_a_while(lab: Lab) -> None:
         fault.end()
 
 
-@pytest.mark.xfail(strict=True, reason="it goes on behind what the new leader has")
+@pytest.mark.contract("P20", "G2")
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=2)
 def test_a_topic_that_was_cut_is_read_from_its_beginning(
