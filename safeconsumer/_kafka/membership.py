@@ -164,6 +164,12 @@ class Membership:
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the leader epoch of a partition's position; -1 if it is not known."""
+        state = self._subscription.assignment.get(tp)
+        position = None if state is None else state.position
+        return -1 if position is None else int(position.leader_epoch)
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
         state = self._subscription.assignment.get(tp)

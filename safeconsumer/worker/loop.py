@@ -501,7 +501,9 @@ class Engine:
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
             self.departures.drop([before], MOVED if has_moved else REVOKED)
-        epoch = self.held.open(tp, number, self._group.losses, start)
+        epoch = self.held.open(
+            tp, number, self._group.losses, start, self._group.leader_epoch(tp)
+        )
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
@@ -536,7 +538,7 @@ class Engine:
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:
-                    epoch.progress.reach(start)
+                    epoch.progress.reach(start, self._group.leader_epoch(tp))
                 self.commits.begin_again(epoch)
                 self.commits.tell_begin(epoch)
 
@@ -610,7 +612,7 @@ class Engine:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
-                        epoch.progress.reach(position)
+                        epoch.progress.reach(position, self._group.leader_epoch(tp))
 
     def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)
