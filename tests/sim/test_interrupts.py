@@ -676,7 +676,7 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
     assert place > 50
 
 
-@pytest.mark.xfail(strict=True, reason="the position is None at once")
+@pytest.mark.contract("P18")
 @simulated(seeds=1)
 def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(
     lab: Lab,
@@ -700,7 +700,7 @@ def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(
     assert at > 10
 
 
-@pytest.mark.xfail(strict=True, reason="the position is None at once")
+@pytest.mark.contract("P18")
 @simulated(seeds=1)
 def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab: Lab) -> None:
     """P18: a handler raises before the poll has noted that it asks; it was None at once."""
