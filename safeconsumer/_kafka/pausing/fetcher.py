@@ -12,6 +12,7 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
+from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -99,6 +100,7 @@ class PauseSafeFetcher(Fetcher):
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
+        self._reset_under_way: Future | None = None  # done when it has ended
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
@@ -504,6 +506,30 @@ class PauseSafeFetcher(Fetcher):
         self._held_back = frozenset()
 
     # ------------------------------------------------------------ asked positions
+
+    def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
+        """
+        Begin to ask where partitions begin; return what is done when that has ended.
+
+        Upstream notes its task after it has begun. If a signal handler raises in
+        between, nobody knows the task, and ``position`` would return None at once.
+        """
+        task: Future | None = super().reset_offsets_if_needed(timeout_ms)
+        if task is None:
+            self._reset_task = task = self._reset_under_way
+        return task
+
+    async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
+        # One after the other: a second task has nothing to ask, and would sleep for as
+        # long as the answer to the first may take.
+        while (earlier := self._reset_under_way) is not None:
+            await earlier
+        self._reset_under_way = ended = Future()
+        try:
+            await super()._reset_offsets_async(timeout_ms)
+        finally:
+            self._reset_under_way = None
+            ended.success(None)
 
     async def _reset_offsets_for_node(
         self,
