@@ -66,7 +66,7 @@ def alive() -> list[Big]:
     return [one for ref in LOCALS if (one := ref()) is not None]
 
 
-@pytest.mark.xfail(strict=True, reason="the letter's traceback keeps them")
+@pytest.mark.contract("W1")
 @pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
 def test_letter_under_way_keeps_no_local_of_handler(fail: Any) -> None:  # noqa: ANN401
     letters: list[Letter] = []
@@ -82,7 +82,7 @@ def test_letter_under_way_keeps_no_local_of_handler(fail: Any) -> None:  # noqa:
         assert "in _fails" in chain(letters[0].error)
 
 
-@pytest.mark.xfail(strict=True, reason="the record's traceback keeps them")
+@pytest.mark.contract("W1")
 def test_failed_record_behind_letter_keeps_no_local_of_handler() -> None:
     letters: list[Letter] = []
 
