@@ -317,7 +317,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Emit an event for each position that was set to where its log was cut.
 
-        It counts as a reset, so that a worker begins anew there. Use it under upstream's
+        It counts as a reset, so that a worker begins again there. Use it under upstream's
         lock, with the positions before a broker's answer was used.
         """
         for tp, position in before.items():
