@@ -24,19 +24,26 @@ def ended_by_signals(worker: Worker) -> Iterator[None]:
     that never returns, such as a write to a terminal that nobody reads.
     """
     # A bare lock: to release it is one step, which a signal handler may take.
-    second = threading.Lock()
-    second.acquire()
+    woken, count = threading.Lock(), 0
+    woken.acquire()
 
     def watch() -> None:
-        second.acquire()
-        time.sleep(_SECONDS)
-        os._exit(Status.FAILED)
-
-    def take(count: int) -> None:
-        worker.stop()
+        woken.acquire()
         if count == LAST:
-            second.release()
+            time.sleep(_SECONDS)
+            os._exit(Status.FAILED)
+
+    def take(number: int) -> None:
+        nonlocal count
+        worker.stop()
+        count = number
+        if count == LAST:
+            woken.release()
 
     threading.Thread(target=watch, name="safeconsumer-run-end", daemon=True).start()
-    with taking((signal.SIGTERM, signal.SIGINT), take):
-        yield
+    try:
+        with taking((signal.SIGTERM, signal.SIGINT), take):
+            yield
+    finally:
+        if count < LAST:  # else it ends what is left to do, a last line on stderr too
+            woken.release()
