@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import enum
-import signal as signals_module
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka.structs import TopicPartition
@@ -30,6 +29,7 @@ from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
 
 
@@ -167,8 +167,9 @@ class Worker:
 
         Args:
             signals: signal numbers. On the first signal the worker drains and stops; on
-                the second it stops at once. Only in the main thread; the handlers from
-                before are restored at the end.
+                the second it stops at once, and the handlers from before are restored,
+                as they are at the end: a third one does what it did before. Only in the
+                main thread.
 
         Returns:
             How the worker ended, once the consumer is closed.
@@ -186,7 +187,7 @@ class Worker:
                 for, and what was done is committed first.
         """
         self._check_new()
-        with self._stopping_on(signals):
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             return self._live()
 
@@ -224,7 +225,7 @@ class Worker:
             else:
                 _answer(loop, ended, report)
 
-        with self._stopping_on(signals):
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             threading.Thread(
                 target=live, name="safeconsumer-worker-poll", daemon=True
@@ -489,18 +490,6 @@ class Worker:
         )
         self._closed.set()
         return self._report
-
-    @contextlib.contextmanager
-    def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
-        before: dict[int, Any] = {}
-        try:
-            for number in signals:
-                handler = signals_module.signal(number, lambda *_: self.stop())
-                before[number] = handler
-            yield
-        finally:
-            for number, handler in before.items():
-                signals_module.signal(number, handler)
 
 
 # Seconds. Everything after the drain takes no longer than this, whatever the broker
