@@ -446,9 +446,11 @@ class Engine:
         return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
 
     def _wait_idle(self, seconds: float) -> None:
+        self.held.idle.clear()
         with self.held.lock:
-            if self.departures.running():
-                self.held.idle.wait(seconds)
+            is_running = bool(self.departures.running())
+        if is_running:
+            self.held.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
 

@@ -117,7 +117,7 @@ class Schedule:
             for outcome in outcomes:
                 self._complete(outcome)
             if not self._held.running:
-                self._held.idle.notify_all()
+                self._held.idle.set()
             told = self._taken()
             is_quiet = any(
                 one.task.epoch.is_held and not one.task.epoch.running
