@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import WorkerStateError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
@@ -156,7 +157,7 @@ class Worker:
         self._asked_at: float | None = None
         self._stop_at: float | None = None
         self._error: BaseException | None = None
-        self._closed = threading.Event()
+        self._closed = InterruptibleEvent()
         self._report: Report | None = None
 
     # ------------------------------------------------------------ its life
