@@ -86,13 +86,14 @@ from safeconsumer.holds.hold import (
     Lifetime,
     checked_duration,
     checked_lifetime,
+    checked_name,
     checked_owner,
     checked_placer,
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Scope, Target
-from safeconsumer.holds.view import affected_by
+from safeconsumer.holds.view import View, affected_by
 
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl
@@ -172,8 +173,9 @@ class SafeConsumer(UpstreamConsumer):
             holds.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any thread, in a
-    rebalance listener and in a signal handler; ``poll`` and iteration on one thread.
+    ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
+    thread, in a rebalance listener and in a signal handler; ``poll`` and iteration on
+    one thread.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -689,16 +691,42 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "resume_group")
         return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
-    def paused(self) -> set[TopicPartition]:
+    def paused(self, *, owner: str = APP) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that an owner has paused; as kafka-python's.
+
+        By default those are the application's own: by single partitions, topics,
+        patterns or as a whole, and those that a previous owner handed over. A hold of
+        an operator, of a worker or of any other owner does not show here, and neither
+        does a closed gate: so ``assignment() - paused()`` is what the application lets
+        flow, whoever else holds some of it. :meth:`quiet` has all that is quiet.
+
+        After ``resume(*paused())`` no plain pause of the application is left that could
+        take effect later. The partitions are those of :meth:`assignment`, so a ``pause``
+        of all of a topic is one of the topic.
+
+        Args:
+            owner: whose pauses are asked for, any ``Hold.owner`` of :meth:`holds`.
+
+        Raises:
+            HoldSettingError: the owner is not acceptable as a name.
+        """
+        checked_name(owner)
+        view = self._safe_ledger.view()
+        return self._safe_returned(view, view.held_by(owner))
+
+    def quiet(self) -> set[TopicPartition]:
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        After ``resume(*paused())`` no plain pause of the application is left that could
-        take effect later.
+        None of their records is delivered now, whoever keeps them quiet; :meth:`explain`
+        says who. ``resume(*quiet())`` lifts what the application holds of them, and
+        returns what still covers them. The partitions are those of :meth:`assignment`:
+        ``pause(*quiet())`` has the application pause them, too, and whole topics of
+        which nothing flows.
         """
         view = self._safe_ledger.view()
-        handed = self._safe_handed(view.assigned)
-        return {handed[tp] for tp in view.quiet}
+        return self._safe_returned(view, view.quiet)
 
     def holds(self) -> tuple[Hold, ...]:
         """Return every hold, also those that cover nothing assigned here now."""
@@ -1000,6 +1028,12 @@ class SafeConsumer(UpstreamConsumer):
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal
         return nullcontext() if journal is None else call(journal)
+
+    def _safe_returned(
+        self, view: View, partitions: Iterable[tuple[str, int]]
+    ) -> set[TopicPartition]:
+        handed = self._safe_handed(view.assigned)
+        return {handed[tp] for tp in partitions}
 
     def _safe_handed(
         self, assigned: Mapping[str, Any]

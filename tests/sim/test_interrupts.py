@@ -507,7 +507,7 @@ def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
         reader.poll(0)
         call(consumer, tps)
         wanted = set(tps[: PAUSES.get(call, 0)])
-        assert consumer.paused() == wanted, interrupts.place
+        assert consumer.quiet() == wanted, interrupts.place
         consumer.resume_all()
         written.is_read_by(reader, interrupts.place)
         consumer.commit()
@@ -529,7 +529,7 @@ def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
 
     def block() -> None:
         with consumer.held(first, owner=owner):
-            assert consumer.paused() == {first}
+            assert consumer.quiet() == {first}
 
     for at in places(lab):
         written.write(1)
@@ -537,7 +537,7 @@ def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
         if at % 2:
             consumer.pause(first, owner="block")
             reader.poll(0)
-            assert consumer.paused() == {first}, interrupts.place
+            assert consumer.quiet() == {first}, interrupts.place
             consumer.resume(first, owner="block")
         written.is_read_by(reader, interrupts.place)
         assert consumer.holds() == (), interrupts.place
@@ -632,7 +632,7 @@ def test_in_a_hook(lab: Lab) -> None:
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
         assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
-        assert reader.consumer.paused() == {tps[0]}
+        assert reader.consumer.quiet() == {tps[0]}
         reader.consumer.resume(tps[0])
 
 

@@ -103,6 +103,6 @@ def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
     reader.consumer.subscribe(["t", "v"])
     reader.owns([*tps, *new])
     reader.is_silent()
-    assert reader.consumer.paused() == set(tps)
+    assert reader.consumer.quiet() == set(tps)
     lab.append(new[0])
     reader.reads(new[0], [0])

@@ -118,6 +118,10 @@ class LedgerSubscription(SubscriptionState):
     def is_paused(self, partition: TopicPartition) -> bool:
         return partition in self.quiet()
 
+    def paused_partitions(self) -> set[TopicPartition]:
+        """Return the assigned partitions that the application has paused."""
+        return {TopicPartition(*tp) for tp in self.ledger.view().held_by(APP)}
+
     def is_fetchable(self, partition: TopicPartition) -> bool:
         state = self.assignment.get(partition)
         return (

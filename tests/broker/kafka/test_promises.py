@@ -82,12 +82,12 @@ def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None
     """P2: none lifts another's; P3: what a call returns, lists and explains."""
     one = reading(start_paused=True)
     consumer, first, second = one.consumer, one.first, one.second
-    one.until(lambda: consumer.paused() == {first, second})
+    one.until(lambda: consumer.quiet() == {first, second})
     consumer.pause(first)
     consumer.pause(first, owner="ops", reason="an import")
     assert consumer.resume_all("app")
     one.until_read(second, 5)
-    assert consumer.paused() == {first}
+    assert consumer.quiet() == {first}
     (line,) = consumer.explain(first)
     assert "ops" in line
     assert "an import" in line
@@ -110,7 +110,7 @@ def test_what_was_deleted_under_a_hold_is_told(
     told = Told()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
     consumer, first, second = one.consumer, one.first, one.second
-    one.until(lambda: consumer.paused() == {first, second})
+    one.until(lambda: consumer.quiet() == {first, second})
     consumer.seek(first, 0)
     admin = KafkaAdminClient(**kafka_broker.client_config)
     admin.delete_records({first: 3})
@@ -153,7 +153,7 @@ def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
     with handled_by(pause):
         sent = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGUSR1))
         sent.start()
-        one.until(lambda: one.consumer.paused() == {one.first})
+        one.until(lambda: one.consumer.quiet() == {one.first})
         sent.join()
     one.append(one.first)
     one.append(one.second)
