@@ -102,7 +102,7 @@ class PauseSafeFetcher(Fetcher):
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
-        self.wait = FetchWait(self._manager)
+        self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
@@ -119,7 +119,9 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self.wait.begin(is_over=self.wakeup.is_asked)
+        self.wait.begin()
+        if self.wakeup.is_asked:  # it may have ended the wait before this one
+            self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -129,14 +131,12 @@ class PauseSafeFetcher(Fetcher):
         if self._reset_task is not None and not self._reset_task.is_done:
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
-        if waited_on:
-            self.wait.for_any(waited_on, timeout_ms)
-        else:
+        if not waited_on:
             # Upstream sleeps one backoff and checks again, and notices no resume.
             timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
-            self.wait.for_nothing(timeout_ms)
+        self.wait.for_any(waited_on, timeout_ms)
         records, _ = self.fetched_records(max_records, update_offsets)
         return records, False
 
