@@ -54,23 +54,14 @@ NOT_ABOUT_PAUSING = (
 )
 """Where nothing is paused."""
 
-_PAUSED_NAMES_OTHERS_PAUSES = "paused() names what other owners pause"
 _IDS_ARE_NOT_COMPARED = "nobody compares the topic's id with that of the position"
 NOT_YET = {
-    "the-rest-beside-another-pause": _PAUSED_NAMES_OTHERS_PAUSES,
-    "the-rest-beside-a-pause-of-the-topic": _PAUSED_NAMES_OTHERS_PAUSES,
-    "the-rest-paused-by-the-listener": "paused() names what a gate keeps",
     "log-cut-while-away": "the leader epoch of a commit is dropped",
     "recreated-longer-while-paused": _IDS_ARE_NOT_COMPARED,
     "recreated-shorter-while-paused": _IDS_ARE_NOT_COMPARED,
     "commit-after-recreation": _IDS_ARE_NOT_COMPARED,
 }
 """The cases that ours does not pass yet, with the reasons."""
-
-NOT_YET_IN_REAL_TIME = {
-    "time-limit-at-any-place-of-a-poll": "the lock of a wait stays taken",
-}
-"""The same, where threads and waits are Python's own."""
 
 STOCK = {
     case: verdict

@@ -11,11 +11,7 @@ import pytest
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
-from tests.broker.conformance.expected import (
-    NOT_YET,
-    NOT_YET_IN_REAL_TIME,
-    is_known,
-)
+from tests.broker.conformance.expected import NOT_YET, is_known
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.trying import OURS, tried
 
@@ -28,7 +24,7 @@ RACES = [("stock", "a-join-outlasts-its-poll")]
 LOG_CUT = "log-cut-while-away"
 WAITING = {
     (OURS, case): pytest.mark.xfail(strict=True, reason=why)
-    for case, why in {**NOT_YET, **NOT_YET_IN_REAL_TIME}.items()
+    for case, why in NOT_YET.items()
 }
 PAIRS = {
     pair for pair in product(CLIENTS, CASES) if pair not in RACES and pair[1] != LOG_CUT
