@@ -813,6 +813,12 @@ class SafeConsumer(UpstreamConsumer):
         with self._safe_written(lambda it: it.seeking({partition: offset})):
             self._safe_iteration.ended_by(partial(super().seek, partition, offset))
 
+    def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
+        # A seek of ours to a record that a poll has returned.
+        with self._safe_written(lambda it: it.seeking({partition: offset})):
+            seek = partial(self._subscription.go_back, partition, offset)
+            self._safe_iteration.ended_by(seek)
+
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of partitions, or of all; as kafka-python's."""
         moved = dict.fromkeys(partitions or self.assignment())

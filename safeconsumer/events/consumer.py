@@ -465,6 +465,38 @@ class PositionOutOfRange(Event):
         )
 
 
+class LogTruncated(Event):
+    """
+    A log was cut below a position, and reading goes on where the logs part.
+
+    A leader took over that lacked records (an unclean election). Those from ``offset``
+    on were read before, unless the position was a committed one, and others have their
+    offsets now.
+
+    Attributes:
+        partition: the partition.
+        position: where it would have gone on.
+        offset: where it goes on, the first offset that the new leader lacked.
+    """
+
+    __match_args__ = ("partition", "position", "offset")
+    name: ClassVar[str] = "log_truncated"
+    level: ClassVar[str] = "warning"
+
+    partition: TopicPartition
+    position: int
+    offset: int
+
+    @property
+    def advice(self) -> str:
+        """What to do about the records that were read and are gone."""
+        return (
+            "undo what was done with the records from the new position on, if they must "
+            "not count: the brokers have lost them; unclean.leader.election.enable=false "
+            "and min.insync.replicas=2 keep them"
+        )
+
+
 class PauseNotHandedOver(Event):
     """
     A paused partition departed and its pause was not handed over.

@@ -100,7 +100,7 @@ class ConsumerClient:
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """Return to this offset, so that its records come again."""
-        self._consumer.seek(tp, offset)
+        self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
     def hold(
         self,

@@ -763,7 +763,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Set missing positions to committed offsets; False if that must be tried again.
 
         Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own.
+        set meanwhile, and in an ownership that began after a commit of its own. It also
+        drops the commit's leader epoch, by which a log that was cut meanwhile is found
+        out (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
@@ -780,7 +782,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             positions = self._positions()
             for tp, committed in offsets.items():
                 if tp in positions and positions[tp] == before.get(tp):
-                    subscription.seek(tp, committed.offset)
+                    subscription.seek(
+                        tp,
+                        OffsetAndMetadata(committed.offset, "", committed.leader_epoch),
+                    )
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())

@@ -322,7 +322,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> int:
         tp = part.topic_partition
         state, position = self._next_in_line(part)
-        if state is None:
+        if state is None or position is None:
             part.drain()
             return 0
         try:
@@ -338,7 +338,9 @@ class PauseSafeFetcher(Fetcher):
         at = part.next_fetch_offset
         if part._next_inline_exception is not None:
             at = records[-1].offset + 1
-        end = OffsetAndMetadata(at, "", part.leader_epoch)
+        # An answer without records has no epoch: that of the last record read stays.
+        epoch = part.leader_epoch if part.leader_epoch >= 0 else position.leader_epoch
+        end = OffsetAndMetadata(at, "", epoch)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
@@ -529,6 +531,23 @@ class PauseSafeFetcher(Fetcher):
         if stamped:
             await super()._reset_offsets_for_node(node_id, stamped, stamped.keys())
 
+    async def _send_list_offsets_request(
+        self,
+        node_id: int,
+        timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
+    ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
+        # Upstream sets a position to the answer without its epoch. A log that is cut
+        # before the first record has come would not be found out.
+        found: dict[TopicPartition, Any]
+        found, again = await super()._send_list_offsets_request(
+            node_id, timestamps_and_epochs
+        )
+        for tp, one in found.items():
+            asked, _ = timestamps_and_epochs[tp]
+            if isinstance(asked, Stamped):
+                asked.leader_epoch = one.leader_epoch
+        return found, again
+
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
@@ -560,10 +579,49 @@ class PauseSafeFetcher(Fetcher):
                 return
             if getattr(timestamp, "reset", state.reset_number) != state.reset_number:
                 return
+            begin = OffsetAndMetadata(
+                offset, "", getattr(timestamp, "leader_epoch", -1)
+            )
             if state.out_of_range is None:
-                super()._reset_offset_if_needed(partition, timestamp, offset)
+                super()._reset_offset_if_needed(partition, timestamp, begin)
             else:
-                self._subscriptions.answer_out_of_range(partition, offset)
+                self._subscriptions.answer_out_of_range(partition, begin)
+
+    async def _send_offset_for_leader_epoch_request(
+        self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, Any]:
+        # A broker that lacks the request cannot say that a log was cut. Upstream would
+        # ask for ever, and fetch nothing meanwhile; Java's client reads on.
+        try:
+            truncations: dict[TopicPartition, Any]
+            truncations = await super()._send_offset_for_leader_epoch_request(
+                node_id, partitions_to_positions
+            )
+        except kafka_errors.IncompatibleBrokerVersion:
+            with self._subscriptions._lock:
+                for tp, position in partitions_to_positions.items():
+                    state = self._subscriptions.assignment.get(tp)
+                    if state is not None and state.position == position:
+                        state.complete_validation()
+            return {}
+        return truncations
+
+    def _handle_offset_for_leader_epoch_response(
+        self, response: object, requested_positions: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, Any]:
+        subscription = self._subscriptions
+        truncations: dict[TopicPartition, Any]
+        with subscription._lock:  # one step with respect to a seek
+            before = {
+                tp: subscription.assignment[tp].position
+                for tp in requested_positions
+                if tp in subscription.assignment
+            }
+            truncations = super()._handle_offset_for_leader_epoch_response(
+                response, requested_positions
+            )
+            subscription.tell_truncated(before)
+        return truncations
 
     # ------------------------------------------------------------ ownership
 

@@ -223,7 +223,8 @@ class Iteration:
         subscription = self._consumer._subscription
         with subscription._lock:
             if state.moves == moves:
-                state.position = OffsetAndMetadata(record.offset, "", -1)
+                epoch = state.position.leader_epoch
+                state.position = OffsetAndMetadata(record.offset, "", epoch)
                 if subscription.journal is not None:
                     tp = TopicPartition(record.topic, record.partition)
                     subscription.journal.comes_again(tp, record.offset)

@@ -230,6 +230,20 @@ class LedgerSubscription(SubscriptionState):
             at = offset if isinstance(offset, int) else offset.offset
             self.journal.begins_at(partition, at)
 
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """
+        Seek to a record that was taken; the position keeps its leader epoch.
+
+        That is the epoch of a later record, which serves: in a log that was cut below
+        the offset it ends below it, too. A seek forward, as over a record that cannot be
+        read, has no epoch: the next one may begin in between.
+        """
+        with self._lock:
+            position = self.assignment[partition].position
+            is_back = position is not None and offset <= position.offset
+            epoch = position.leader_epoch if is_back else -1
+            self.seek(partition, OffsetAndMetadata(offset, "", epoch))
+
     def pass_over_nothing(self) -> None:
         """
         Read partitions that are added from now on from their start, ``latest`` or not.
@@ -301,17 +315,41 @@ class LedgerSubscription(SubscriptionState):
             super().request_offset_reset(partition, asked)
             state.out_of_range = position.offset
 
-    def answer_out_of_range(self, partition: TopicPartition, offset: int) -> None:
+    def tell_truncated(
+        self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        """
+        Emit an event for each position that was set to where its log was cut.
+
+        It counts as a reset, so that a worker begins anew there. Use it under upstream's
+        lock, with the positions before a broker's answer was used.
+        """
+        for tp, position in before.items():
+            state = self.assignment[tp]
+            now = state.position
+            if position is None or now is None or now.offset >= position.offset:
+                continue
+            state.reset_number += 1
+            self.ledger.emit(
+                events.LogTruncated,
+                partition=tp,
+                position=position.offset,
+                offset=now.offset,
+            )
+
+    def answer_out_of_range(
+        self, partition: TopicPartition, begin: OffsetAndMetadata
+    ) -> None:
         """
         Set a position that was out of range to what a broker has answered, and tell it.
 
         If it was beyond the end, ``auto_offset_reset`` decides, as in upstream. Use it
         under upstream's lock.
         """
-        state = self.assignment[partition]
+        state, offset = self.assignment[partition], begin.offset
         position, asked = state.out_of_range, state.reset_strategy
         if asked == OffsetResetStrategy.EARLIEST and position < offset:
-            self.seek(partition, offset)
+            self.seek(partition, begin)
             self.ledger.emit(
                 events.UnreadRecordsDeleted,
                 partition=partition,
@@ -320,7 +358,7 @@ class LedgerSubscription(SubscriptionState):
                 gone=offset - position,
             )
         elif asked == self._default_offset_reset_strategy:
-            self.seek(partition, offset)
+            self.seek(partition, begin)
             self.ledger.emit(
                 events.PositionOutOfRange,
                 partition=partition,
