@@ -82,6 +82,7 @@ def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
     """Let a topic that is paused be made again while it is not looked at."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE)
     paused = here.pause()
+    here.beat()  # no fetch is in flight, whose error would have it looked at
     lab.make_again(here.tps, each)
     here.beat()
     paused.expect_nothing()

@@ -56,7 +56,6 @@ NOT_ABOUT_PAUSING = (
 
 _IDS_ARE_NOT_COMPARED = "nobody compares the topic's id with that of the position"
 NOT_YET = {
-    "log-cut-while-away": "the leader epoch of a commit is dropped",
     "recreated-longer-while-paused": _IDS_ARE_NOT_COMPARED,
     "recreated-shorter-while-paused": _IDS_ARE_NOT_COMPARED,
     "commit-after-recreation": _IDS_ARE_NOT_COMPARED,
