@@ -60,7 +60,7 @@ NOT_YET = {
     "recreated-shorter-while-paused": _IDS_ARE_NOT_COMPARED,
     "commit-after-recreation": _IDS_ARE_NOT_COMPARED,
 }
-"""The cases that ours does not pass yet, with the reasons."""
+"""The cases that ours does not pass yet, with the reasons: strict xfails."""
 
 STOCK = {
     case: verdict
