@@ -40,7 +40,8 @@ def test_recreated_longer_while_paused(lab: Lab) -> None:
     A paused topic is not fetched, and no metadata was asked for meanwhile.
 
     kafka-python 3.0, 2.3, aiokafka and confluent-kafka go on at the number that was a
-    position in the old log.
+    position in the old log. With KIP-848 confluent-kafka passes: its broker revokes
+    the topic that is gone.
     """
     here, paused = _recreated(lab, each=25)
     here.consumer.resume(here.tps)
