@@ -12,9 +12,6 @@ ALLOWED = {
     ("console/state.py", "BoundedSemaphore"): "console: tried, never waited for",
     ("testing/embedded.py", "Condition"): "the kit's broker, in tests",
     ("testing/polling.py", "Event"): "the kit's polling threads, in tests",
-    ("worker/calls.py", "Event"): "public: what handlers are given",
-    ("worker/handlers.py", "Event"): "public: what handlers are given",
-    ("worker/partition.py", "Event"): "public: what handlers are given",
 }
 KINDS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 
