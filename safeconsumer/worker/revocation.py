@@ -24,10 +24,11 @@ class Revocation(InterruptibleEvent):
     def set(self) -> None:
         """Wake all that wait. Any thread, under the lock of ``Held`` too."""
         super().set()  # first: who begins to wait from now on sees it
-        while self._waiting:
-            future = self._waiting.pop()
-            with suppress(RuntimeError):  # its loop has ended
-                future.get_loop().call_soon_threadsafe(_wake, future)
+        with suppress(IndexError):  # whoever is cancelled removes itself meanwhile
+            while True:
+                future = self._waiting.pop()
+                with suppress(RuntimeError):  # its loop has ended
+                    future.get_loop().call_soon_threadsafe(_wake, future)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._until_set().__await__()

@@ -12,11 +12,15 @@ from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled
 
 
-@pytest.mark.parametrize("assignor", [RangePartitionAssignor, CooperativeStickyAssignor])
+@pytest.mark.parametrize(
+    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
+)
 @pytest.mark.parametrize("how", ["loading", "isolated"])
 @pytest.mark.parametrize("revoke", [3.0, 30.0])
 @simulated(seeds=1)
-def test_a_stop_in_a_drain_is_bounded(lab: Lab, assignor: Any, how: str, revoke: float) -> None:
+def test_a_stop_in_a_drain_is_bounded(
+    lab: Lab, assignor: Any, how: str, revoke: float
+) -> None:
     settings = {
         "partition_assignment_strategy": [assignor],
         "heartbeat_interval_ms": 200,
