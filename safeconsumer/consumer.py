@@ -331,13 +331,12 @@ class SafeConsumer(UpstreamConsumer):
         wakeup = self._fetcher.wakeup
         if wakeup.is_asked:
             timeout_ms = min(timeout_ms, 0)
+        if not is_step:
+            self._fetcher.drained_from.clear()
         wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
-            # An iteration moves the position record by record, whatever the application's
-            # own poll() asked for.
-            moves = update_offsets and not is_step
-            records = super().poll(timeout_ms, max_records, moves)
+            records = super().poll(timeout_ms, max_records, update_offsets)
         except _WokenUpError:
             records = {}
         finally:
@@ -934,6 +933,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
+        self._coordinator.refuse_other_commit()  # first: no other call is right, either
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
 

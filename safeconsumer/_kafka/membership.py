@@ -189,7 +189,8 @@ class Membership:
         Return how many offsets no poll has returned yet, by the last fetches.
 
         None if a partition was never fetched, or is held, so that nobody knows. What a
-        worker holds by itself counts as it was: at least that is there.
+        worker holds to limit its own load counts as it was: at least that is there. Not
+        so a pause of a handler or a breaker, which may last.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):

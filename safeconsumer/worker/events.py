@@ -68,9 +68,9 @@ class NothingConsumed(WorkerEvent):
 
 class WorkDropped(WorkerEvent):
     """
-    Records that a poll had returned were dropped, since their partitions departed.
+    Records that a poll had returned were dropped: their partitions departed or moved.
 
-    The partitions' present or next owners get them again.
+    The partitions' present or next owners get those again that are still to be read.
 
     Attributes:
         partitions: the partitions of the records.

@@ -212,8 +212,9 @@ class Context:
         attempt: the number of this attempt, from 1. A delay or a pause that a handler
             asked for, an outage that a breaker knows, and an error of a whole batch are
             not counted.
-        revoked: an event, set once the partition is being taken away: records done from
-            then on may be handled again by another member. A thread asks
+        revoked: an event, set once the partition is being taken away, or a seek or a
+            reset has moved its position: records done from then on may be handled
+            again. A thread asks
             ``is_set()`` or waits by ``wait(timeout)``; a coroutine does
             ``await context.revoked``. Never set in the process executor.
         state: the value of the worker's ``lifespan`` here; None without one.

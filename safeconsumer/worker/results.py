@@ -535,7 +535,7 @@ def _failed(letter: Letter) -> RecordFailedError:
 def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
     tp = letter.lane.epoch.tp
     message = (
-        f"{why}, more than max_ratio of DeadLetter allows; the last is "
+        f"{why}; the last is "
         f"{tp.topic}:{tp.partition} offset {letter.record.offset}, which stays where it "
         f"is: {shown(letter.error)}; mend what makes records fail, or set max_ratio=None"
     )

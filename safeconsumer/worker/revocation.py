@@ -30,6 +30,10 @@ class Revocation(InterruptibleEvent):
                 with suppress(RuntimeError):  # its loop has ended
                     future.get_loop().call_soon_threadsafe(_wake, future)
 
+    def __repr__(self) -> str:
+        """Return the state, as an event's is shown."""
+        return f"<Revocation {'set' if self.is_set() else 'unset'}>"
+
     def __await__(self) -> Generator[Any, None, None]:
         return self._until_set().__await__()
 

@@ -670,6 +670,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_of_worker = True
         return commit
 
+    def refuse_other_commit(self) -> None:
+        """
+        Refuse a commit of anybody but the worker or pump that has the consumer.
+
+        Raises:
+            HandlersFailError: one has it.
+        """
+        self._refuse_other(None)
+
     def _refuse_other(self, commit: OwnedOffsets | None) -> None:
         # A worker hands records on and knows what is complete; nobody else does. A
         # commit that was asked for before is refused, too: sent now, it could go back.

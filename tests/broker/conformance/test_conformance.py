@@ -80,6 +80,7 @@ def test_ours_does_not_pass_yet(client: str, case: str, lab_of: LabOf) -> None:
 
 
 @pytest.mark.java_brokers
+@pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_does_what_is_known_where_a_log_is_cut(
     client: str, tmp_path: Path

@@ -1,8 +1,8 @@
+# ruff: noqa: ANN401, ARG002 - an application's own poll()
 """
-An own ``poll()`` that polls several times in one step of an iteration.
+An own ``poll()`` that polls several times in one step of an iteration, or leaves out.
 
-kafka-python's iteration takes the positions that such a method has moved; here a step's
-polls move none, so the second poll of a step returns the records of the first again.
+Each record that such a method returns is yielded once, as by kafka-python.
 """
 
 from typing import Any
@@ -45,7 +45,10 @@ def choosing(base: Any) -> Any:
                 self.polls += 1
                 assert self.polls < 200, "it polls for ever"
                 got = super().poll(timeout_ms, 3)
-                kept = {tp: [one for one in batch if int(one.value) % 5 == 4] for tp, batch in got.items()}
+                kept = {
+                    tp: [one for one in batch if int(one.value) % 5 == 4]
+                    for tp, batch in got.items()
+                }
                 kept = {tp: batch for tp, batch in kept.items() if batch}
                 if kept or not got:
                     return kept
@@ -53,14 +56,17 @@ def choosing(base: Any) -> Any:
     return Choosing
 
 
-both = pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
+both = pytest.mark.parametrize(
+    "base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"]
+)
 
 
 @pytest.mark.contract("P8", "P13")
 @both
 @simulated(seeds=1)
-def test_a_step_that_polls_several_times_yields_each_record_once(lab: Lab, base: Any) -> None:
-    """Ours yields 0, 1, 2, 0, 1, 2, 0, 1, 2, 3, ...: each record three times."""
+def test_a_step_that_polls_several_times_yields_each_record_once(
+    lab: Lab, base: Any
+) -> None:
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, merging(base), tps=[tp], how="iterate")
     reader.until(lambda: 19 in reader.offsets(tp))
@@ -71,7 +77,6 @@ def test_a_step_that_polls_several_times_yields_each_record_once(lab: Lab, base:
 @both
 @simulated(seeds=1)
 def test_a_step_that_leaves_out_a_whole_poll_goes_on(lab: Lab, base: Any) -> None:
-    """Ours polls the first three records for ever, inside of one step."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, choosing(base), tps=[tp], how="iterate")
     reader.until(lambda: 19 in reader.offsets(tp))
@@ -84,7 +89,10 @@ def filtering(base: Any) -> Any:
 
         def poll(self, timeout_ms: float = 0, max_records: Any = None, **_: Any) -> Any:
             got = super().poll(timeout_ms, max_records)
-            kept = {tp: [one for one in batch if int(one.value) >= 10] for tp, batch in got.items()}
+            kept = {
+                tp: [one for one in batch if int(one.value) >= 10]
+                for tp, batch in got.items()
+            }
             return {tp: batch for tp, batch in kept.items() if batch}
 
     return Filtering
@@ -94,7 +102,6 @@ def filtering(base: Any) -> Any:
 @both
 @simulated(seeds=1)
 def test_a_step_whose_poll_leaves_all_out_goes_on(lab: Lab, base: Any) -> None:
-    """Ours takes the same ten records at each step, and never comes to those behind."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, filtering(base), tps=[tp], how="iterate", max_poll_records=5)
     reader.until(lambda: 19 in reader.offsets(tp))

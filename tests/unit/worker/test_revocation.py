@@ -32,7 +32,7 @@ def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing() -
     tasks = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
     assert len(revoked._waiting) == 2
 
-    def trace(frame: Any, event: str, _arg: object) -> Any:
+    def trace(frame: Any, event: str, _arg: object) -> Any:  # noqa: ANN401 - a tracer
         # A switch to the loop's thread after "while self._waiting", where one is left.
         code = frame.f_code
         if code is Revocation.set.__code__:
@@ -57,3 +57,12 @@ def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing() -
     thread.join(10)
     loop.close()
     assert raised == []
+
+
+def test_a_thread_waits_for_it_as_for_an_event() -> None:
+    revoked = Revocation()
+    assert revoked.wait(timeout=0.0) is False
+    assert "unset" in repr(revoked)
+    revoked.set()
+    assert revoked.wait(timeout=0.0) is True
+    assert "unset" not in repr(revoked)
