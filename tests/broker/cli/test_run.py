@@ -1,5 +1,6 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
+import contextlib
 import json
 import re
 import signal
@@ -30,7 +31,7 @@ import threading
 import time
 from pathlib import Path
 
-from safeconsumer import Control, Drain, Retry, SafeConsumer, Worker
+from safeconsumer import Commit, Control, Drain, Retry, SafeConsumer, Worker
 
 def made():
     settings = json.loads(Path("settings.json").read_text())
@@ -64,14 +65,25 @@ async def in_a_thread(record, context):
 def elsewhere():
     return patient(in_a_thread, executor="asyncio")
 
-def unread():
-    # Fills the pipe that nobody reads, so the first line of the log blocks the loop.
+def fill_stderr():
+    # It is a pipe that nobody reads: the next line of the log blocks whoever writes it.
     os.set_blocking(2, False)
     try:
         while True:
             os.write(2, b"x" * 4096)
     except BlockingIOError:
         os.set_blocking(2, True)
+
+def note_and_fill(record, context):
+    note(record, context)
+    fill_stderr()
+    Path("filled").touch()
+
+def clogged():
+    return Worker(made(), note_and_fill, commit=Commit(every=3600))
+
+def unread():
+    fill_stderr()
     worker = Worker(made(), note)
 
     def tell():
@@ -105,6 +117,7 @@ class Program:
         self.folder, self.topic, self._producer = folder, topic, producer
         self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
+        self.client = broker.client_config
         (folder / "handlers.py").write_text(HANDLERS)
         self._config = {
             **broker.client_config,
@@ -228,6 +241,26 @@ def test_second_sigterm_ends_process_whose_stderr_nobody_reads(
     wait_for((program.folder / "asked").exists, "it to be asked", SECONDS)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == Status.FAILED
+
+
+@pytest.mark.any_broker
+@pytest.mark.xfail(strict=True, reason="the lines of its end block the last commit")
+def test_one_sigterm_ends_process_whose_stderr_nobody_reads(
+    program: Program, make_consumer: Callable[..., Any]
+) -> None:
+    """What was done is committed, and the group is left."""
+    from kafka import KafkaAdminClient, KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    program.produce(b"a")
+    process = program.start("handlers:clogged")
+    wait_for((program.folder / "filled").exists, "stderr to be full", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Status.DONE
+    group = f"g-{program.topic}"
+    asking = make_consumer(KafkaConsumer, group=group)
+    assert asking.committed(TopicPartition(program.topic, 0)) == 1
+    with contextlib.closing(KafkaAdminClient(**program.client)) as admin:
+        assert not admin.describe_groups([group])[group]["members"]
 
 
 @pytest.mark.embedded_suffices

@@ -27,7 +27,9 @@ from tests.sim.worker.working import (
     expel,
     filled,
     in_both,
+    in_thread,
     put,
+    taken,
 )
 
 RARELY = Commit(every=60.0)
@@ -364,6 +366,84 @@ def test_what_a_hook_raises_is_counted(lab: Lab) -> None:
     (failures,) = run.worker.hook_failures.values()
     assert failures > 1
     assert run.worker.stats().hook_failures == failures
+
+
+class HangingHook:
+    """Never returns again, once it is told to."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self.hangs = False
+
+    def __call__(self, _event: object) -> None:
+        if self.hangs:
+            self._lab.sleep(10**9)
+
+
+def with_hook(where: str, hook: HangingHook) -> dict[str, Any]:
+    if where == "on_event":
+        return {"on_event": hook}
+    return {"settings": {"hooks": [hook]}}
+
+
+in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
+WHY = "the polling thread stands in the hook"
+
+
+@pytest.mark.xfail(strict=True, reason=WHY)
+@in_each_hook
+@simulated(seeds=3)
+def test_stop_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+    """W8: what is done is committed, and the group is left."""
+    filled(lab, 1, *[""] * 10, "slow", "")
+    hook = HangingHook(lab)
+    handler = Handler(lab, slow=5)
+    run = Working(lab, handler, commit=RARELY, **with_hook(where, hook))
+    run.done(10)
+    hook.hangs = True
+    report = run.worker.stop(timeout=33.0)
+    assert report is not None
+    assert (report.done, report.committed) == (11, True)
+    assert (committed(lab), lab.members()) == ([11], 0)
+
+
+@pytest.mark.xfail(strict=True, reason=WHY)
+@in_each_hook
+@simulated(seeds=3)
+def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab: Lab, where: str) -> None:
+    """W8: nothing is committed that was not done."""
+    filled(lab, 2, *[""] * 10, "hangs", "")
+    hook = HangingHook(lab)
+    handler = Handler(lab, hangs=3600)
+    drain = Drain(shutdown=3.0)
+    run = Working(lab, handler, commit=RARELY, drain=drain, **with_hook(where, hook))
+    run.done(20)
+    hook.hangs = True
+    Working(lab, Handler(lab, hangs=3600), name="b")
+    lab.sleep(5)
+    report = run.worker.stop(timeout=6.0)
+    assert report is not None
+    assert (report.done, report.given_up) == (20, 2)
+    assert [offset in (0, 10) for offset in committed(lab)] == [True, True]
+    lab.until(lambda: lab.members() == 1)
+
+
+@pytest.mark.xfail(strict=True, reason=WHY)
+@in_each_hook
+@simulated(seeds=3)
+def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+    """W8: what is done is committed."""
+    filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab)
+    options = with_hook(where, hook)
+    settings = {"max_poll_records": 10, **options.pop("settings", {})}
+    with Pump(consumer(lab, "t", **settings), commit=RARELY, **options) as pump:
+        (batch,) = taken(lab, pump, 10)
+        hook.hangs = True
+        in_thread(lambda: (lab.sleep(5), batch.done()))
+        at = lab.now
+    assert lab.now - at < 33
+    assert committed(lab) == [10]
 
 
 @simulated(seeds=1)
