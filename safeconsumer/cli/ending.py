@@ -8,11 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.cli.errors import Status
-from safeconsumer.worker import Worker
+from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
 # Seconds for a worker to end in after a second signal: its own end takes 2.
@@ -25,7 +25,7 @@ _INTERRUPT = signal.SIGURG
 
 
 @contextlib.contextmanager
-def ended_by_signals(worker: Worker) -> Iterator[None]:
+def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterator[None]:
     """
     Stop a worker at the first signal, give its handlers up at the second.
 
@@ -33,15 +33,24 @@ def ended_by_signals(worker: Worker) -> Iterator[None]:
     terminal that stands, or a pipe that nobody reads, would keep the worker from its
     last commit, whichever thread writes there, and whichever library. The process ends
     within five seconds after the second, even if its main thread stands in another call
-    that never returns.
+    that never returns; after the first, once the worker is closed, if that call is a
+    hook's.
+
+    Args:
+        worker: what runs in the block.
+        say: writes how it ended and returns the status of the process, where the main
+            thread cannot.
     """
-    asked, count = InterruptibleEvent(), 0
+    asked, count, is_over = InterruptibleEvent(), 0, False
 
     def watch() -> None:
         asked.wait()
         unread, end = Unread(), math.inf
         while count and time.monotonic() < end:
             unread.look()
+            report = None if is_over else hung(worker)
+            if report is not None:
+                os._exit(say(report))
             time.sleep(_LOOK_SECONDS)
             if count == LAST:
                 end = min(end, time.monotonic() + _SECONDS)
@@ -60,10 +69,19 @@ def ended_by_signals(worker: Worker) -> Iterator[None]:
         with taking((signal.SIGTERM, signal.SIGINT), take):
             yield
     finally:
+        is_over = True
         asked.set()  # after a signal it goes on, for the last lines of the process
         if count:  # Python flushes it at its exit, without that thread
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
+
+
+def hung(worker: Worker) -> Report | None:
+    """Return how a worker ended whose hook does not return; None: it has not."""
+    if worker.stats().state != "closed":
+        return None
+    report = worker.stop()
+    return report if report is not None and report.hanging is not None else None
 
 
 class Unread:

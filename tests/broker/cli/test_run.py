@@ -82,6 +82,13 @@ def note_and_fill(record, context):
 def clogged():
     return Worker(made(), note_and_fill, commit=Commit(every=3600))
 
+def hanging():
+    def hook(event):
+        if type(event).__name__ == "WorkDrained":
+            threading.Event().wait()
+
+    return Worker(made(), note, on_event=hook, commit=Commit(every=3600))
+
 class Standing(SafeConsumer):
     def poll(self, *given, **named):
         Path("stands").touch()
@@ -242,6 +249,17 @@ def test_second_sigterm_ends_process_whose_loop_never_returns(
     wait_for((program.folder / "asked").exists, "it to be asked", SECONDS)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == Status.FAILED
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.any_broker
+def test_one_sigterm_ends_process_whose_hook_never_returns(program: Program) -> None:
+    """What was done is committed; the last line names the hook."""
+    program.produce(b"a")
+    process = program.start("handlers:hanging")
+    program.wait_seen(1)
+    told = stopped(process)
+    assert re.search(r"1 handled.*; committed, .*does not return: <function hang", told)
 
 
 @pytest.mark.contract("W8")
