@@ -52,10 +52,16 @@ def run(
         _log()
         _probe(stack, worker, probes_at)
         report = _ran(worker)
-    click.echo(_sentence(report), err=True)
+    status = _say(report)
     if report.given_up:
-        raise Abandoned(Status.FAILED)
-    context.exit(Status.DONE if report.committed else Status.FAILED)
+        raise Abandoned(status)
+    context.exit(status)
+
+
+def _say(report: Report) -> Status:
+    click.echo(_sentence(report), err=True)
+    is_well = report.committed and not report.given_up
+    return Status.DONE if is_well else Status.FAILED
 
 
 def _log() -> None:
@@ -79,7 +85,7 @@ def _probe(
 
 def _ran(worker: Worker) -> Report:
     try:
-        with ended_by_signals(worker):
+        with ended_by_signals(worker, _say):
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
@@ -95,10 +101,12 @@ def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
     letters = counted(report.dead_letters, "dead letter")
     gone = f", {counted(report.gone, 'offset')} deleted unread" if report.gone else ""
+    hook = report.hanging
+    hanging = "" if hook is None else f"; a hook does not return: {hook}"
     given_up = f", {report.given_up} given up unfinished" if report.given_up else ""
     return (
         f"safeconsumer: {handled} handled, {letters}, "
         f"{report.skipped} skipped, {report.dropped} dropped{given_up}{gone}; "
         f"{'committed' if report.committed else 'NOT committed'}, "
-        f"stopped in {report.seconds:.1f} s"
+        f"stopped in {report.seconds:.1f} s{hanging}"
     )

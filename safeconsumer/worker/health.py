@@ -36,6 +36,8 @@ class Report:
         committed: whether the last commit succeeded, and every completed record since
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
+        hanging: the hook, by its ``repr``, to which an event was given and which did not
+            return, so that another thread ended the worker; None: all returned.
     """
 
     done: int
@@ -48,6 +50,7 @@ class Report:
     gone: int
     committed: bool
     seconds: float
+    hanging: str | None = None
 
 
 @frozen(kw_only=True)

@@ -478,8 +478,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             is_lost = self._generation.is_lost()
             if not is_lost:  # else upstream has emptied the assignment
                 self.watch.handover.before_join()
+            # poll() hands the events out: a hook would stop the IO thread here.
             self.watch.gave_up(is_lost=is_lost)
-            self.ledger.deliver()
 
     async def _on_join_complete_async(
         self,
@@ -509,7 +509,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._note_drained(owned)
             self._warn_uncommitted(self.watch.completed(generation, member_id))
-            self.ledger.deliver()
 
     def _note_drained(self, owned: States) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
