@@ -55,7 +55,7 @@ def test_a_supervisor_that_restarts_loses_few_records(
         )
         error = run.ends()
         assert isinstance(error, DeadLetterLimitError)
-        assert "none of the first 6 records has succeeded" in str(error)
+        assert "each of the first 6 records failed for good" in str(error)
     assert len(letters.sent) <= 40
 
 

@@ -147,13 +147,15 @@ def test_limits_of_dead_letters() -> None:
     many = failing.succeeded(97)
     assert many.exceeds(None) is None
     assert many.exceeds(0.03) is None
-    assert many.exceeds(0.02) == "3 of the last 100 records failed for good"
+    why = many.exceeds(0.02) or ""
+    assert "3 of the last 100 records failed for good" in why
 
 
 def test_a_smaller_sample_counts_sooner() -> None:
     failing = Failing(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
-    assert failing.failed().exceeds(0.05) == "2 of the last 10 records failed for good"
+    why = failing.failed().exceeds(0.05) or ""
+    assert "2 of the last 10 records failed for good" in why
 
 
 def test_six_letters_and_no_success_are_enough() -> None:
@@ -163,7 +165,7 @@ def test_six_letters_and_no_success_are_enough() -> None:
     assert failing.exceeds(0.1) is None
     assert failing.succeeded(1).failed().exceeds(0.1) is None
     sixth = failing.failed()
-    assert sixth.exceeds(0.1) == "none of the first 6 records has succeeded"
+    assert "each of the first 6 records failed for good" in (sixth.exceeds(0.1) or "")
     assert sixth.exceeds(None) is None
     assert sixth.exceeds(1) is None
 
