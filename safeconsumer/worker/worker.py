@@ -280,8 +280,15 @@ class Worker:
         return self._report
 
     def _do_all(self) -> None:
+        ender = threading.Thread(
+            target=self._end_if_a_hook_hangs,
+            args=(threading.get_ident(),),
+            name="safeconsumer-worker-end",
+            daemon=True,
+        )
         try:
-            self._end_if_a_hook_hangs()
+            self._client.watch_hooks(self._emit.takeover)
+            ender.start()
             self._obey_others()
             refuse_circle(
                 self._client.membership.consumed.has, self._options.dead_letter
@@ -299,6 +306,7 @@ class Worker:
         except BaseException as raised:  # noqa: BLE001 - raised by _live()
             self._error = self._error or raised
         self._close()
+        ender.join()
 
     def _wait_ready(self) -> None:
         # It has not joined yet, so no member waits for it, and it is alive.
@@ -468,19 +476,12 @@ class Worker:
             self._stops > 1 or self._engine.departures.is_drained
         )
 
-    def _end_if_a_hook_hangs(self) -> None:
-        takeover, poller = self._emit.takeover, threading.get_ident()
-
-        def watch() -> None:
-            self._ending.wait()
-            while not self._closed.wait(STANDS_SECONDS):
-                if takeover.takes(poller):
-                    self._end_instead()
-                    return
-
-        self._client.watch_hooks(takeover)
-        name = "safeconsumer-worker-end"
-        threading.Thread(target=watch, name=name, daemon=True).start()
+    def _end_if_a_hook_hangs(self, poller: int) -> None:
+        self._ending.wait()
+        while not self._closed.wait(STANDS_SECONDS):
+            if self._emit.takeover.takes(poller):
+                self._end_instead()
+                return
 
     def _end_instead(self) -> None:
         # The polling thread stands in a hook, wherever the loop was: all that follows
