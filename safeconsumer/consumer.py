@@ -933,7 +933,8 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
-        self._coordinator.refuse_other_commit()  # first: no other call is right, either
+        # First: in a listener the advice to call commit_async() would be wrong.
+        self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
 

@@ -669,14 +669,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_of_worker = True
         return commit
 
-    def refuse_other_commit(self) -> None:
+    def refuse_other_commit(self, offsets: object) -> None:
         """
         Refuse a commit of anybody but the worker or pump that has the consumer.
 
         Raises:
-            HandlersFailError: one has it.
+            HandlersFailError: one has it, and these are not its own offsets.
         """
-        self._refuse_other(None)
+        self._refuse_other(offsets if isinstance(offsets, OwnedOffsets) else None)
 
     def _refuse_other(self, commit: OwnedOffsets | None) -> None:
         # A worker hands records on and knows what is complete; nobody else does. A
