@@ -118,7 +118,7 @@ CALLS: dict[str, tuple[Any, type | None, type | None]] = {
     "bootstrap_connected": (lambda c: c.bootstrap_connected(), None, None),
     "close": (lambda c: c.close(), None, BLOCKS),
     "commit": (lambda c: c.commit(NEXT), REFUSED, REFUSED),
-    "commit without offsets": (lambda c: c.commit(), REFUSED, BLOCKS),
+    "commit without offsets": (lambda c: c.commit(), REFUSED, REFUSED),
     "commit_async": (lambda c: c.commit_async(NEXT), REFUSED, REFUSED),
     "commit_async without offsets": (lambda c: c.commit_async(), REFUSED, REFUSED),
     "committed": (lambda c: c.committed(TP), None, BLOCKS),
