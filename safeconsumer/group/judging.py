@@ -211,7 +211,7 @@ class Delivery:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_IN_HAND = "still has a record of it in a handler"
+_IN_HAND = "still works on records that it got of it"
 _IN_BATCH = "still reads it in a batch that was planned before"
 _UNTOLD = "does not report that it owns it"
 _LEFT = "is not in the group any more, and may still deliver it"

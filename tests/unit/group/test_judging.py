@@ -208,7 +208,7 @@ def test_a_handler_still_works_on_what_was_taken_away() -> None:
     busy = {"t": ((1, 1),)}
     found = quietness(A, B, report("a", 0, busy=busy), report("b", 1))
     assert found.sentence() == (
-        "1 of 2 members quiet; a still has a record of it in a handler; flowing: t:1"
+        "1 of 2 members quiet; a still works on records that it got of it; flowing: t:1"
     )
     judge = Judge(picture(A, B, report("a", 0, busy=busy), report("b", 1)))
     found = judge.delivery(ONE)
