@@ -32,8 +32,9 @@ GROUP = "group"
 SILENT_AFTER = 15.0
 # Seconds for which one that reports no more is named: Kafka lists a member that was
 # killed until its session ends, after 45 s by default. One that Kafka does not list, and
-# that did not say that it stops, may be frozen and go on: for as long its partitions are
-# not quiet. A process may be frozen for longer, and nothing shows that.
+# that did not say that it stops, may be frozen and go on: for as long those of its
+# partitions are unknown that it did not report as quiet, by a hold that still stands. A
+# process may be frozen for longer, and nothing shows that.
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is forgotten though nobody has asked since.
 _KEPT_FOR = 10 * NAMED_FOR
@@ -79,7 +80,7 @@ class Past:
     @cached_property
     def standing(self) -> Standing | None:
         """The record in the form for operators; None if it cannot be read."""
-        entry = entry_of(self.source, self.written)
+        entry = entry_of("", self.written)
         return None if entry is None else as_standing(self.source, entry)
 
 

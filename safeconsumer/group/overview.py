@@ -170,11 +170,18 @@ def _partition(judge: Judge, tp: TopicPartition) -> PartitionRow:
     return PartitionRow(
         tp=tp,
         verdict=verdict,
-        owner=None if judge.unsettled and member is None else delivery.owner,
+        owner=_owner(judge, tp, delivery),
         lag=lag,
         committed=picture.facts.committed.get(tp),
         holds=holds,
     )
+
+
+def _owner(judge: Judge, tp: TopicPartition, delivery: Delivery) -> str | None:
+    member = judge.owner(tp) or delivery.member
+    if member is None:
+        return None if judge.unsettled else ""
+    return member.name
 
 
 def _of_unheld(member: Member | None) -> Verdict:

@@ -369,7 +369,6 @@ def after_a_kill(last: Report, *seen: MemberFacts | Report, **known: Any) -> Jud
 DIED_QUIET = report("b", 1, at_ms=82_000)
 
 
-@pytest.mark.xfail(strict=True, reason="it is unknown for a minute")
 @pytest.mark.parametrize(
     "seen",
     [
@@ -392,7 +391,6 @@ def test_a_member_that_died_quiet_changes_no_verdict(
     assert (row.verdict.words, row.owner) == ("quiet", owner)
 
 
-@pytest.mark.xfail(strict=True, reason="it is unknown for a minute")
 def test_a_later_hold_of_something_else_leaves_it_quiet() -> None:
     """It had applied the hold that covers its partition."""
     ends = {"ops": 9, "own": 0}
@@ -424,7 +422,6 @@ def test_a_member_that_died_otherwise_is_unknown(
     assert judge.quietness([HELD]).is_reached is is_over
 
 
-@pytest.mark.xfail(strict=True, reason="the owner shown is the dead one")
 def test_the_owner_shown_is_kafkas() -> None:
     """Though a dead one, which had it flowing, makes it unknown."""
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
@@ -435,7 +432,6 @@ def test_the_owner_shown_is_kafkas() -> None:
     assert row.verdict.sentence.startswith("b has not reported")
 
 
-@pytest.mark.xfail(strict=True, reason="it is said to have left the group")
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
