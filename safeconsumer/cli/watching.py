@@ -237,13 +237,15 @@ def history(
     of the control topics.
     """
     with explained(context), _operator(connect, group) as operator:
+        _, told = operator.told(is_strict=True)
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        now = time.time()
-        found = entries(records, operator.settings.clock_skew, now)
+        times, skew = told.times, operator.settings.clock_skew
+        found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            output.document(history_document(group, operator.facts(), found, now))
+            facts, now = operator.facts(), time.time()
+            output.document(history_document(group, facts, found, now))
             return
         rows = [
             (

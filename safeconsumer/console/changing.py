@@ -373,7 +373,7 @@ def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
 def _read(state: State, operator: Operator, picture: Picture) -> Picture:
     """Read the holds now: the follower may be behind, or cut off and not know it yet."""
     found, _ = operator.standing(picture.group)
-    now = evolve(picture, standing=found).best
+    now = evolve(picture, standing=found).times.proven
     skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))
     return evolve(picture, standing=standing)

@@ -134,8 +134,7 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
 
 
 def _holds(told: Told, group: str | None) -> Iterator[Finding]:
-    # If nobody reports, no hold counts as expired that no record shows to be so.
-    now = told.newest if told.now is None else told.now
+    times = told.times
     standing = [one for one in told.standing if group in {None, one.key.group}]
     yield Finding(rank=GOOD, what=f"on the topics: {counted(len(standing), 'hold')}")
     for one in standing:
@@ -147,12 +146,23 @@ def _holds(told: Told, group: str | None) -> Iterator[Finding]:
                 what=f"{label} is not understood here ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
-        if one.expires_at is not None and one.is_over(now):
-            yield Finding(
-                rank=NOTE,
-                what=f"{label} expired at {utc(one.expires_at)}",
-                do="nothing needs doing; safeconsumer resume tidies it away",
-            )
+        if one.expires_at is not None and one.is_over(times.here):
+            yield _over(label, one.expires_at, is_proven=one.is_over(times.proven))
+
+
+def _over(label: str, end: float, *, is_proven: bool) -> Finding:
+    if is_proven:
+        return Finding(
+            rank=NOTE,
+            what=f"{label} expired at {utc(end)}",
+            do="nothing needs doing; safeconsumer resume tidies it away",
+        )
+    return Finding(
+        rank=NOTE,
+        what=f"{label} may have expired at {utc(end)}: it has by this machine's clock, "
+        "and no record proves it",
+        do="members obey it until one does; safeconsumer resume lifts it",
+    )
 
 
 # ---------------------------------------------------------------- members

@@ -39,8 +39,8 @@ def placed_again(seen: Picture, for_: str, reason: str = "x") -> Placing:
     return placing(seen, wish, skew=0.0)
 
 
-@pytest.mark.xfail(strict=True, reason="this machine's clock ends holds")
-@given(OFFSETS, LASTING, PART, st.booleans())
+@pytest.mark.contract("G8")
+@given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
 def test_no_clock_hides_a_hold_that_members_obey(
     ahead: float, lasting: float, part: float, *, is_reported: bool
 ) -> None:
@@ -54,8 +54,14 @@ def test_no_clock_hides_a_hold_that_members_obey(
     assert not one.has_expired
 
 
-@pytest.mark.xfail(strict=True, reason="this machine's clock ends holds")
-@given(OFFSETS, LASTING, PART, st.booleans(), st.floats(60, 4 * HOUR))
+@pytest.mark.contract("G8")
+@given(
+    ahead=OFFSETS,
+    lasting=LASTING,
+    part=PART,
+    asked=st.floats(60, 4 * HOUR),
+    is_reported=st.booleans(),
+)
 def test_no_clock_shortens_a_hold_that_members_obey(
     ahead: float, lasting: float, part: float, asked: float, *, is_reported: bool
 ) -> None:
@@ -77,8 +83,8 @@ def test_no_clock_shortens_a_hold_that_members_obey(
     assert topics.at + change.hold.ttl_ms / 1000 >= before.expires_at - 0.001
 
 
-@pytest.mark.xfail(strict=True, reason="this machine's clock ends holds")
-@given(OFFSETS, LASTING, PART, st.booleans())
+@pytest.mark.contract("G8")
+@given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
 def test_no_clock_replaces_a_hold_that_members_obey(
     ahead: float, lasting: float, part: float, *, is_reported: bool
 ) -> None:
@@ -95,11 +101,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
     ("ahead", "words"),
     [
         (0.0, "no members"),
-        pytest.param(
-            HOUR,
-            "may have ended",
-            marks=pytest.mark.xfail(strict=True, reason="there is no such state"),
-        ),
+        (HOUR, "may have ended"),
         (-HOUR, "no members"),
     ],
 )
@@ -111,7 +113,6 @@ def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(
     assert verdict.words == words
 
 
-@pytest.mark.xfail(strict=True, reason="renewed though its end is certain")
 def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended() -> None:
     """Nobody reports; a reconcile loop does not prolong it for ever."""
     seen = held(0.0, 1800, 60, is_reported=False).picture()

@@ -196,20 +196,22 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
 
 
 @each(
-    ("at", "now", "becomes"),
+    ("at", "now", "wall", "becomes"),
     [
-        (NOW - 10, NOW, "unchanged"),
-        (NOW - 40, NOW, "renewed"),  # members may let go of it in 20 s, by their clocks
-        (NOW - 70, NOW, "renewed"),
-        (NOW - 10, None, "renewed"),
+        (NOW - 10, NOW, 0.0, "unchanged"),
+        # Members may let go of it in 20 s, by their clocks.
+        (NOW - 40, NOW, 0.0, "renewed"),
+        (NOW - 70, NOW, 0.0, "renewed"),
+        (NOW - 10, None, NOW, "unchanged"),
+        (NOW - 10, None, NOW + 60, "renewed"),
     ],
 )
-def test_the_same_hold_is_unchanged_while_it_surely_lasts(
-    at: float, now: float | None, becomes: str
+def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(
+    at: float, now: float | None, wall: float, becomes: str
 ) -> None:
     """Else it is placed again, which is harmless; to agree to is nothing."""
     own = evolve(standing("orders:0", for_=60), at=at)
-    picture = evolve(PICTURE, standing=(own,), now=now)
+    picture = evolve(PICTURE, standing=(own,), now=now, wall=wall)
     one = placed("orders:0", picture=picture, for_="60s")
     assert one.unchanged == ((own,) if becomes == "unchanged" else ())
     assert bool(one.todo(is_replacing=False)) is (becomes == "renewed")
