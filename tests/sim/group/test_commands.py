@@ -398,3 +398,34 @@ def test_a_topic_of_something_else_has_no_holds(
         assert f"{other} has cleanup.policy=delete" in one.output
     assert re.search(rf"^{team.group} .* unknown", groups.stdout, re.MULTILINE)
     assert waited.exit_code == Status.FAILED
+
+
+# ---------------------------------------------------------------- before the first init
+
+
+@pytest.mark.xfail(strict=True, reason="a wall of unknown, and status 0")
+@pytest.mark.parametrize("more", [(), ("--held",), ("--group", "nosuch")])
+@played()
+def test_status_before_init_is_one_line(team: Team, more: tuple[str, ...]) -> None:
+    """Nobody has set up holds here, which is not that they cannot be read."""
+    for name in team.settings.all_topics:
+        team.broker.delete_topic(name)
+    ended = run(team, "status", *more)
+    assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
+    assert ended.stderr.count("\n") == 1
+    assert "safeconsumer control init" in ended.stderr
+
+
+@pytest.mark.xfail(strict=True, reason="it says nothing of members")
+@played()
+def test_doctor_names_members_before_init(team: Team) -> None:
+    """Without the topic nobody reports, and so nobody obeys."""
+    for name in team.settings.all_topics:
+        team.broker.delete_topic(name)
+    consumer = team.subscribed("plain", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    with Polled(consumer):
+        ended = run(team, "doctor", "--group", team.group)
+    assert ended.exit_code == Status.FAILED
+    assert "member plain on" in ended.stdout
+    assert "does not report" in ended.stdout

@@ -22,6 +22,7 @@ from safeconsumer.group.preview import (
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
+from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import each
 from tests.unit.group.test_judging import facts, report
@@ -243,3 +244,22 @@ def test_lifting_one_of_two() -> None:
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
+
+
+@pytest.mark.xfail(strict=True, reason="only Kafka's groups are asked for")
+def test_a_group_that_only_streams_obey_is_known() -> None:
+    """A stream is no member for Kafka, but reports."""
+    stream = Report(
+        group="billing",
+        member="s",
+        applied={},
+        assigned={"orders": ((0, 3),)},
+        quiet={},
+        kind=STREAM,
+    )
+    for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
+        picture = evolve(PICTURE, facts=NO_GROUP, reports=(), standing=())
+        picture = evolve(picture, **reports)
+        assert picture.is_known
+        said = [what for _, what in against(placed("orders:0", picture=picture))]
+        assert not any("no group" in one for one in said)
