@@ -77,6 +77,8 @@ def status(
 
 def _show_group(operator: Operator, group: str, output: Output) -> None:
     picture = operator.look(group)
+    if picture.ends is None:
+        refusing.refuse_before_init(operator)
     refusing.refuse_unknown(operator, picture)
     if output.is_json:
         output.document(documents.status_document(view_of(picture)))
@@ -93,6 +95,8 @@ def _operator(connect: Connect, group: str | None) -> Operator:
 
 def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
     pictures = operator.survey()
+    if not any(one.ends for one in pictures):
+        refusing.refuse_before_init(operator)
     every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
     if not every:

@@ -188,7 +188,7 @@ class _Asked:
 
     def groups(self) -> Sequence[str]:
         pictures = self.snapshot.pictures.items()
-        return tuple(name for name, one in pictures if one.facts.is_known)
+        return tuple(name for name, one in pictures if one.is_known)
 
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())

@@ -11,7 +11,7 @@ from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.judging import UNSEEN, Judge, Member
-from safeconsumer.group.known import Told
+from safeconsumer.group.known import Seen, Told
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report, kept_text
@@ -67,6 +67,10 @@ def _findings(
         else:
             what = f"no control topic is there: {named}"
             yield Finding(rank=BAD, what=what, do=_INIT)
+            # Without a topic for reports nobody reports.
+            yield from _of_group(
+                operator, group, Seen(ends=None, is_heard=True), Told()
+            )
         return
     of_holds = found[: len(operator.settings.topics)]
     for facts in of_holds:
@@ -78,12 +82,19 @@ def _findings(
     seen, told = operator.told(is_strict=fit)
     if fit:
         yield from _holds(told, group)
-    if group is not None:
-        picture = operator.picture(group, operator.group(group), seen, told)
-        if not picture.is_known:
-            what = scopes.unknown_group(group, operator.groups())
-            yield Finding(rank=BAD, what=what, do="look for a typing error")
-        yield from member_findings(picture)
+    yield from _of_group(operator, group, seen, told)
+
+
+def _of_group(
+    operator: Operator, group: str | None, seen: Seen, told: Told
+) -> Iterator[Finding]:
+    if group is None:
+        return
+    picture = operator.picture(group, operator.group(group), seen, told)
+    if not picture.is_known:
+        what = scopes.unknown_group(group, operator.groups())
+        yield Finding(rank=BAD, what=what, do="look for a typing error")
+    yield from member_findings(picture)
 
 
 def _re2() -> Finding:

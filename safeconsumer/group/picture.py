@@ -111,7 +111,8 @@ class Picture:
     @property
     def is_known(self) -> bool:
         """Whether anything is known of such a group; if not, its name may be mistyped."""
-        return self.facts.is_known or bool(self.standing or self.reports or self.late)
+        said = (self.standing, self.reports, self.late, self.gone)
+        return self.facts.is_known or any(said)
 
     @property
     def kept(self) -> tuple[Kept, ...]:

@@ -263,7 +263,7 @@ class Objection:
 def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     """Yield what keeps a wish from being carried out at once."""
     picture, group = one.picture, one.wish.group
-    if not picture.facts.is_known:
+    if not picture.is_known:
         meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
         said = f"no group {group!r} here{meant}"
         yield Objection(Consent.FUTURE, said, f"Hold {group} before it exists")

@@ -403,7 +403,6 @@ def test_a_topic_of_something_else_has_no_holds(
 # ---------------------------------------------------------------- before the first init
 
 
-@pytest.mark.xfail(strict=True, reason="a wall of unknown, and status 0")
 @pytest.mark.parametrize("more", [(), ("--held",), ("--group", "nosuch")])
 @played()
 def test_status_before_init_is_one_line(team: Team, more: tuple[str, ...]) -> None:
@@ -416,7 +415,6 @@ def test_status_before_init_is_one_line(team: Team, more: tuple[str, ...]) -> No
     assert "safeconsumer control init" in ended.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="it says nothing of members")
 @played()
 def test_doctor_names_members_before_init(team: Team) -> None:
     """Without the topic nobody reports, and so nobody obeys."""

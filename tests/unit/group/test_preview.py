@@ -246,7 +246,6 @@ def test_lifting_one_of_two() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="only Kafka's groups are asked for")
 def test_a_group_that_only_streams_obey_is_known() -> None:
     """A stream is no member for Kafka, but reports."""
     stream = Report(
