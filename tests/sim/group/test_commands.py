@@ -297,7 +297,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
 def test_one_cause_is_one_problem(team: Team) -> None:
     """Without control topics nothing else can be right or wrong."""
     team.settings = Control.prefixed(f"none-{team.group}-")
-    ended = run(team, "doctor", "--group", team.group)
+    ended = run(team, "doctor")
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
     for command in (("pause", "--reason", "x"), ("resume",)):
