@@ -39,9 +39,9 @@ class InterruptibleEvent:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 wait.release()
 
-    def wait(self, seconds: float | None = None) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         """
-        Wait until it is set; None waits without a limit.
+        Wait until it is set, or for a timeout in seconds; None waits without a limit.
 
         Returns:
             Whether it is set.
@@ -51,7 +51,7 @@ class InterruptibleEvent:
         try:
             self._waits[wait] = None
             if not self._is_set:
-                wait.acquire(timeout=_limited(seconds))
+                wait.acquire(timeout=_limited(timeout))
         finally:
             self._waits.pop(wait, None)
         return self._is_set

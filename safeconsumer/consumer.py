@@ -309,7 +309,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or a hook calls it while it handles an event.
+                step of an iteration, or a hook calls it while it handles an event; or a
+                ``Worker`` or ``Pump`` has the consumer.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, where no call
@@ -318,6 +319,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         if not self._safe_iteration.is_stepping():
             refuse_in_listener(self, "poll")
+            self._subscription.refuse_other_poll()
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
         return self._safe_iteration.one_poll(
@@ -345,13 +347,12 @@ class SafeConsumer(UpstreamConsumer):
         wakeup = self._fetcher.wakeup
         if wakeup.is_asked:
             timeout_ms = min(timeout_ms, 0)
+        if not is_step:
+            self._fetcher.drained_from.clear()
         wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
-            # An iteration moves the position record by record, whatever the application's
-            # own poll() asked for.
-            moves = update_offsets and not is_step
-            records = super().poll(timeout_ms, max_records, moves)
+            records = super().poll(timeout_ms, max_records, update_offsets)
         except _WokenUpError:
             records = {}
         finally:
@@ -408,6 +409,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         refuse_in_listener(self, "next")
+        self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._safe_step
         if is_wrapped:
             # A lambda would cost each record a tenth of its time: self in a cell.
@@ -719,7 +721,7 @@ class SafeConsumer(UpstreamConsumer):
         patterns or as a whole, and those that a previous owner handed over. A hold of
         an operator, of a worker or of any other owner does not show here, and neither
         does a closed gate: so ``assignment() - paused()`` is what the application lets
-        flow, whoever else holds some of it. :meth:`quiet` has all that is quiet.
+        flow, whatever others hold of it. :meth:`quiet` has all that is quiet.
 
         After ``resume(*paused())`` no plain pause of the application is left that could
         take effect later. The partitions are those of :meth:`assignment`, so a ``pause``
@@ -739,11 +741,10 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        None of their records is delivered now, whoever keeps them quiet; :meth:`explain`
-        says who. ``resume(*quiet())`` lifts what the application holds of them, and
-        returns what still covers them. The partitions are those of :meth:`assignment`:
-        ``pause(*quiet())`` has the application pause them, too, and whole topics of
-        which nothing flows.
+        None of their records is delivered now; :meth:`explain` says who keeps them quiet.
+        ``resume(*quiet())`` lifts what the application holds of them, and returns what
+        still covers them. The partitions are those of :meth:`assignment`, so that
+        ``pause(*quiet())`` is a pause of the topic where nothing of it flows.
         """
         view = self._safe_ledger.view()
         return self._safe_returned(view, view.quiet)
@@ -945,9 +946,11 @@ class SafeConsumer(UpstreamConsumer):
                 does not own. Nothing was sent, nor committed of the others.
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
+        self._coordinator.refuse_other_commit()  # first: no other call is right, either
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
 
@@ -963,6 +966,7 @@ class SafeConsumer(UpstreamConsumer):
         not own sends nothing: callback and future get a ``NotOwnedError``.
 
         Raises:
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "commit_async")

@@ -1,13 +1,15 @@
 """Shows what a worker, and a journal, need of a consumer's membership in its group."""
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal
@@ -99,16 +101,33 @@ class Membership:
         """Whether another object, such as a worker, polls and commits."""
         return self._subscription.refusal is not None
 
-    def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
+    def refuse_others(self, refusal: Callable[[], Exception] | None) -> None:
         """
-        Let commits without offsets raise what ``refusal`` makes.
+        Let every commit that is not of :meth:`own_commit` raise what ``refusal`` makes.
 
         None allows them again.
 
-        They commit what polls returned. A worker hands records on and has completed
-        fewer.
+        A worker hands records on, and it alone knows which are complete. While it has
+        the consumer nobody else polls either: it would commit past what they took.
         """
         self._subscription.refusal = refusal
+
+    def own_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets as the worker or pump that has the consumer commits them."""
+        marked: Mapping[TopicPartition, OffsetAndMetadata]
+        marked = self._coordinator.of_worker(dict(offsets))
+        return marked
+
+    @contextmanager
+    def own_poll(self) -> Iterator[None]:
+        """Let this thread poll in the block."""
+        self._subscription.poller = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._subscription.poller = None
 
     def pass_over_nothing(self) -> None:
         """
@@ -145,6 +164,12 @@ class Membership:
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the leader epoch of a partition's position; -1 if it is not known."""
+        state = self._subscription.assignment.get(tp)
+        position = None if state is None else state.position
+        return -1 if position is None else int(position.leader_epoch)
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
         state = self._subscription.assignment.get(tp)
@@ -164,7 +189,8 @@ class Membership:
         Return how many offsets no poll has returned yet, by the last fetches.
 
         None if a partition was never fetched, or is held, so that nobody knows. What a
-        worker holds by itself counts as it was: at least that is there.
+        worker holds to limit its own load counts as it was: at least that is there. Not
+        so a pause of a handler or a breaker, which may last.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):

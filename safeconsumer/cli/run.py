@@ -2,13 +2,13 @@
 
 import contextlib
 import logging
-import signal
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
+from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
@@ -45,17 +45,23 @@ def run(
     Worker. Its consumer, and where that is from, are the program's own.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
-    second signal stops at once.
+    second signal gives them up, and ends the process within five seconds.
     """
     with explained(context), contextlib.ExitStack() as stack:
         worker = worker_of(target, load(target))
         _log()
         _probe(stack, worker, probes_at)
         report = _ran(worker)
-    click.echo(_sentence(report), err=True)
+    status = _say(report)
     if report.given_up:
-        raise Abandoned(Status.FAILED)
-    context.exit(Status.DONE if report.committed else Status.FAILED)
+        raise Abandoned(status)
+    context.exit(status)
+
+
+def _say(report: Report) -> Status:
+    click.echo(_sentence(report), err=True)
+    is_well = report.committed and not report.given_up
+    return Status.DONE if is_well else Status.FAILED
 
 
 def _log() -> None:
@@ -79,7 +85,8 @@ def _probe(
 
 def _ran(worker: Worker) -> Report:
     try:
-        return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
+        with ended_by_signals(worker, _say):
+            return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
         if isinstance(error, WorkerSettingError):  # of the topics that there are
@@ -94,10 +101,12 @@ def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
     letters = counted(report.dead_letters, "dead letter")
     gone = f", {counted(report.gone, 'offset')} deleted unread" if report.gone else ""
+    hook = report.hanging
+    hanging = "" if hook is None else f"; a hook does not return: {hook}"
     given_up = f", {report.given_up} given up unfinished" if report.given_up else ""
     return (
         f"safeconsumer: {handled} handled, {letters}, "
         f"{report.skipped} skipped, {report.dropped} dropped{given_up}{gone}; "
         f"{'committed' if report.committed else 'NOT committed'}, "
-        f"stopped in {report.seconds:.1f} s"
+        f"stopped in {report.seconds:.1f} s{hanging}"
     )

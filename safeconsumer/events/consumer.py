@@ -485,9 +485,10 @@ class LogTruncated(Event):
     """
     A log was cut below a position, and reading goes on where the logs part.
 
-    A leader took over that lacked records (an unclean election). Those from ``offset``
-    on were read before, unless the position was a committed one, and others have their
-    offsets now.
+    A leader took over that lacked records (an unclean election): those from ``offset``
+    on, which may have been read before, are gone, and others may have their offsets
+    now. Or the topic was deleted and made again, with fewer records than the position;
+    then those before ``offset`` were not read.
 
     Attributes:
         partition: the partition.
@@ -508,8 +509,9 @@ class LogTruncated(Event):
         """What to do about the records that were read and are gone."""
         return (
             "undo what was done with the records from the new position on, if they must "
-            "not count: the brokers have lost them; unclean.leader.election.enable=false "
-            "and min.insync.replicas=2 keep them"
+            "not count: the brokers have lost them (unclean.leader.election.enable=false "
+            "and min.insync.replicas=2 keep them), or the topic was made again: then "
+            "seek to where its unread records begin"
         )
 
 

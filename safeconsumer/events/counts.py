@@ -15,6 +15,7 @@ from safeconsumer.events.consumer import (
     RebalanceCompleted,
     UnreadRecordsDeleted,
 )
+from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import KINDS, Hold, kind_of
 
 # A worker changes its own holds many times a second, and reports their seconds.
@@ -52,6 +53,7 @@ The same for a worker. A breaker that closes ends what its opening counted.
 """
 
 
+@essential
 class Counts:
     """
     A hook that counts events. It costs nothing per record: only events reach it.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors import HookTypeError
 from safeconsumer.events.consumer import Event
+from safeconsumer.events.takeover import Takeover
 
 Hook = Callable[[Event], object]
 """
@@ -23,12 +24,15 @@ class Dispatcher:
     Hands each event to every hook and survives those that raise.
 
     Attributes:
-        failures: how often each hook raised, by the ``repr`` that it had first.
+        failures: how often each hook raised, or was not called since one hangs, by the
+            ``repr`` that it had first.
+        takeover: knows which thread is in a hook; None: nobody asks.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
         self._hooks = tuple(hooks)
         self.failures: dict[str, int] = {}
+        self.takeover: Takeover | None = None
         self._names: dict[int, str] = {}  # by the hook's place, since its repr may vary
         for hook in self._hooks:
             if not callable(hook):
@@ -46,8 +50,14 @@ class Dispatcher:
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
+            takeover = self.takeover
             try:
-                hook(event)
+                if takeover is None or getattr(hook, "is_essential", False):
+                    hook(event)
+                elif takeover.hook is None:
+                    takeover.call(hook, event)
+                else:
+                    self._add_failure(place)
             except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
                 if isinstance(error, Exception) and not is_of_handler(error):
                     self._count(place, error)
@@ -57,8 +67,7 @@ class Dispatcher:
 
     def _count(self, place: int, error: Exception) -> None:
         is_first = place not in self._names
-        name = self._names.setdefault(place, _name_of(self._hooks[place]))
-        self.failures[name] = self.failures.get(name, 0) + 1
+        name = self._add_failure(place)
         if is_first:
             # The log itself may have failed: its handlers are the application's.
             try:
@@ -70,6 +79,11 @@ class Dispatcher:
             except Exception as failed:
                 if is_of_handler(failed):
                     raise
+
+    def _add_failure(self, place: int) -> str:
+        name = self._names.setdefault(place, name_of(self._hooks[place]))
+        self.failures[name] = self.failures.get(name, 0) + 1
+        return name
 
 
 # The most events of other threads that one call hands out: some milliseconds' worth, so
@@ -161,7 +175,8 @@ class Outbox:
         return count
 
 
-def _name_of(hook: Hook) -> str:
+def name_of(hook: Hook) -> str:
+    """Return a hook's ``repr``, or its class if that raises."""
     try:
         return repr(hook)
     except Exception as error:

@@ -14,6 +14,7 @@ from safeconsumer import events
 from safeconsumer._kafka.handover import ARRIVED
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import JournalError
+from safeconsumer.events.takeover import essential
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
@@ -386,6 +387,7 @@ class Recorder:
             ids = {} if member is None else member.topic_ids(topics)
             self._tell_quietly("assigned", {**gained, "topics": ids})
 
+    @essential
     def hook(self, event: events.Event) -> None:
         """
         Write holds that no call of this process places or lifts.

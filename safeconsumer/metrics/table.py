@@ -252,7 +252,7 @@ METRICS: tuple[Metric, ...] = (
         "worker_dropped_total",
         "worker",
         "Polled records dropped because their partition was revoked, lost or moved by a "
-        "seek or a reset, or the worker stopped; they come again, to the next owner.",
+        "seek or a reset, or the worker stopped; what is still to be read comes again.",
         labels=(Label("how", ("revoked", "lost", "moved", "stopped")),),
     ),
     Metric(

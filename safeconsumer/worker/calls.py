@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import inspect
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,6 +22,7 @@ from safeconsumer.worker.handlers import (
     WorkerControl,
 )
 from safeconsumer.worker.lanes import Indexes
+from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -320,7 +320,7 @@ def call_in_process(  # noqa: PLR0913 - called by name
     """
     until = time.monotonic() + seconds
     partition, attempt, carrier = about
-    context = Context(partition, attempt, threading.Event(), _no_deadline, state)
+    context = Context(partition, attempt, Revocation(), _no_deadline, state)
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 

@@ -1,8 +1,10 @@
 """Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from kafka.errors import KafkaError
@@ -13,6 +15,7 @@ from safeconsumer.events.consumer import Event
 from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
+from safeconsumer.events.takeover import Takeover
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.worker.progress import Watermark
@@ -20,7 +23,13 @@ from safeconsumer.worker.records import AnyRecord
 
 
 class Emitter:
-    """Makes events and hands them to structlog and to a hook; never raises."""
+    """
+    Makes events and hands them to structlog and to a hook; never raises.
+
+    Attributes:
+        counts: counts the events.
+        takeover: lets another thread end a worker whose polling thread stands in a hook.
+    """
 
     def __init__(
         self,
@@ -34,13 +43,35 @@ class Emitter:
         hooks: tuple[Hook, ...] = (log_event,) if is_logged else ()
         hooks = hooks if on_event is None else (*hooks, on_event)
         self.counts = Counts(WORKER_ALARMS)
+        self.takeover = Takeover()
         self._dispatcher = Dispatcher((self.counts, *hooks))
+        self._dispatcher.takeover = self.takeover
+        self._kept: tuple[int, list[Event]] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._wall = wall or time.time
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
         """Make the event and hand it on."""
         event = kind(at=self._wall(), **self._ids, **fields)
+        kept = self._kept
+        if kept is not None and kept[0] == threading.get_ident():
+            kept[1].append(event)
+        else:
+            self._hand_on(event)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Hand on after the block what this thread emits in it."""
+        events: list[Event] = []
+        self._kept = threading.get_ident(), events
+        try:
+            yield
+        finally:
+            self._kept = None
+            for event in events:
+                self._hand_on(event)
+
+    def _hand_on(self, event: Event) -> None:
         stop = self._dispatcher.dispatch(event)
         if stop is not None:
             raise stop
@@ -77,11 +108,16 @@ class ConsumerClient:
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 
+    def watch_hooks(self, takeover: Takeover | None) -> None:
+        """Let a takeover know when a thread is in a hook of the consumer."""
+        self.membership.ledger.dispatcher.takeover = takeover
+
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
-        polled: Polled = self._consumer.poll(
-            timeout_ms=timeout * 1000, max_records=records
-        )
+        with self.membership.own_poll():
+            polled: Polled = self._consumer.poll(
+                timeout_ms=timeout * 1000, max_records=records
+            )
         return polled
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
@@ -171,7 +207,8 @@ class ConsumerClient:
         Raises:
             KafkaError: it was refused, or took longer than ``timeout`` seconds.
         """
-        self._consumer.commit(_offsets(marks), timeout_ms=timeout * 1000)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit(offsets, timeout_ms=timeout * 1000)
 
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
@@ -181,7 +218,8 @@ class ConsumerClient:
         def told(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
 
-        self._consumer.commit_async(_offsets(marks), callback=told)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit_async(offsets, callback=told)
 
     def leave(self, timeout: float) -> None:
         """Leave the group and close the consumer."""

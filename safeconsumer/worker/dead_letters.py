@@ -40,7 +40,8 @@ class Failure:
     Why a record is a dead letter; passed to the callable that takes dead letters.
 
     Attributes:
-        error: the last exception of the handler.
+        error: the last exception of the handler; its traceback may have no local
+            variables any more.
         attempts: the number of attempts, as ``Context.attempt`` counts them.
         is_brief: whether the letter was too large before: write a shorter one.
     """

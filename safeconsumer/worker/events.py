@@ -68,9 +68,9 @@ class NothingConsumed(WorkerEvent):
 
 class WorkDropped(WorkerEvent):
     """
-    Records that a poll had returned were dropped, since their partitions departed.
+    Records that a poll had returned were dropped: their partitions departed or moved.
 
-    The partitions' present or next owners get them again.
+    The partitions' present or next owners get those again that are still to be read.
 
     Attributes:
         partitions: the partitions of the records.
@@ -183,6 +183,8 @@ class WorkPaused(WorkerEvent):
         seconds: for how long; longer than the handler asked for if another pause of the
             same scope lasts longer.
         reason: the handler's reason; None if it gave none.
+        is_for_error: whether it was raised from an error, or while one was handled;
+            otherwise, as for a rate, its log line is no warning.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -195,6 +197,12 @@ class WorkPaused(WorkerEvent):
     scope: str
     seconds: float
     reason: str | None
+    is_for_error: bool = False
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line; info without an error."""
+        return self.level if self.is_for_error else "info"
 
 
 class BreakerOpened(WorkerEvent):

@@ -53,10 +53,17 @@ def leaving(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def leaving_async(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Do the same for a function whose answer is awaited."""
+    """
+    Do the same for a function whose answer is awaited.
+
+    A child that awaits gives way to its copy of the loop, where no other call begins;
+    but those that had begun before the fork go on.
+    """
     parent = _process[0]
 
     async def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
+        if _process[0] != parent:
+            leave(_returned())
         try:
             answer = await call(given, about)
         except BaseException as error:

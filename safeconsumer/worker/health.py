@@ -36,6 +36,8 @@ class Report:
         committed: whether the last commit succeeded, and every completed record since
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
+        hanging: the hook, by its ``repr``, to which an event was given and which did not
+            return, so that another thread ended the worker; None: all returned.
     """
 
     done: int
@@ -48,6 +50,7 @@ class Report:
     gone: int
     committed: bool
     seconds: float
+    hanging: str | None = None
 
 
 @frozen(kw_only=True)
@@ -69,8 +72,8 @@ class Stats:
         retries: how often a record was tried again.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
-        dropped: records given up on a rebalance or stop; their next owner gets them
-            again.
+        dropped: records given up on a rebalance, a stop or a move of the position.
+            The present or next owner gets those again that the position has not passed.
         dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
             a seek or a reset, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by

@@ -463,9 +463,11 @@ class Engine:
         return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
 
     def _wait_idle(self, seconds: float) -> None:
+        self.held.idle.clear()
         with self.held.lock:
-            if self.departures.running() or self.commits.is_backing_off:
-                self.held.idle.wait(seconds)
+            is_needed = self.departures.running() or self.commits.is_backing_off
+        if is_needed:
+            self.held.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
 
@@ -501,7 +503,9 @@ class Engine:
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
             self.departures.drop([before], MOVED if has_moved else REVOKED)
-        epoch = self.held.open(tp, number, self._group.losses, start)
+        epoch = self.held.open(
+            tp, number, self._group.losses, start, self._group.leader_epoch(tp)
+        )
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
@@ -536,7 +540,7 @@ class Engine:
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:
-                    epoch.progress.reach(start)
+                    epoch.progress.reach(start, self._group.leader_epoch(tp))
                 self.commits.begin_again(epoch)
                 self.commits.tell_begin(epoch)
 
@@ -610,7 +614,7 @@ class Engine:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
-                        epoch.progress.reach(position)
+                        epoch.progress.reach(position, self._group.leader_epoch(tp))
 
     def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)

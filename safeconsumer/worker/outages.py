@@ -11,7 +11,12 @@ from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Trip
 from safeconsumer.worker.groups import is_all
-from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
+from safeconsumer.worker.handlers import (
+    HandlersFailError,
+    Pause,
+    WorkerControl,
+    is_for_error,
+)
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task
@@ -292,6 +297,7 @@ def checked_pause(error: BaseException) -> BaseException:
         wrong.__cause__ = error
         return wrong
     pause.__cause__ = error.__cause__
+    pause._is_for_error = is_for_error(error)  # noqa: SLF001 - read for its event
     return pause
 
 

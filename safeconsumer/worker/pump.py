@@ -10,11 +10,13 @@ from typing import Self
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import (
     JournalError,
     UnansweredBatchError,
     WorkerStateError,
 )
+from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker.assembly import Surroundings, assembled
 from safeconsumer.worker.batches import Batch, HandOut, Ticket
 from safeconsumer.worker.client import ConsumerClient
@@ -48,7 +50,9 @@ class Pump:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
-            ``commit()`` without offsets raises :class:`HandlersFailError`.
+            ``commit``, ``commit_async`` and ``group_metadata`` raise
+            :class:`HandlersFailError`, and ``poll`` and iteration
+            :class:`ConcurrentPollError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
@@ -65,7 +69,8 @@ class Pump:
             :class:`Breaker`.
         on_event: takes every event; events become structlog lines too, unless the
             consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`.
+            :attr:`hook_failures`. If it does not return, the thread that leaves the
+            block commits, and no hook of the consumer is called any more.
 
     Raises:
         WorkerSettingError: a setting is impossible, such as a dead-letter topic that
@@ -94,9 +99,10 @@ class Pump:
         self._busy_before: Callable[[], Collection[TopicPartition]] = frozenset
         self._is_open = False
         self._was_open = False
-        self._leaving = threading.Event()
+        self._leaving = InterruptibleEvent()
         self._leave_by = 0.0
         self._is_in_a_hurry = False
+        self._last: tuple[Epoch, ...] | None = None
         self._errors: deque[BaseException] = deque()
         self._raised: BaseException | None = None
         self._thread = threading.Thread(
@@ -118,9 +124,10 @@ class Pump:
         self._busy_before, ledger.busy = ledger.busy, self._engine.held.busy
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
-        self._client.membership.refuse_commits(commits_alone)
+        self._client.membership.refuse_others(commits_alone)
         self._engine.begin(self._schedule)
         ledger.lookers.append(queue.obey)
+        self._client.watch_hooks(self._emit.takeover)
         self._thread.start()
         return self
 
@@ -136,14 +143,24 @@ class Pump:
         self._leave_by = time.monotonic() + self._options.drain.shutdown
         self._leaving.set()
         try:
-            self._thread.join()
+            self._join()
         except BaseException:  # a second Ctrl-C
             self._is_in_a_hurry = True
-            self._thread.join()
+            self._join()
             raise
         broken, raised, self._raised = self._what_broke(), self._raised, None
         if error is None and broken is not None and broken is not raised:
             raise broken
+
+    def _join(self) -> None:
+        takeover = self._emit.takeover
+        while takeover.hook is None and self._thread.is_alive():
+            self._thread.join(STANDS_SECONDS)
+            if takeover.takes(self._thread.ident):
+                try:
+                    self._finish(self._engine.rest)
+                finally:
+                    takeover.over.set()
 
     def stop(self) -> None:
         """Hand out nothing any more; any thread, and a signal handler too."""
@@ -217,21 +234,30 @@ class Pump:
     # ------------------------------------------------------------ its thread
 
     def _work(self) -> None:
-        while not self._leaving.is_set():
-            self._turn()
+        with suppress(TakenOver):  # by the thread that leaves the block
+            while not self._leaving.is_set():
+                self._turn()
+            self._finish(self._turn)
+
+    def _finish(self, turn: Callable[[], None]) -> None:
         self._engine.departures.stop(max(0.0, self._leave_by - time.monotonic()))
         while not self._is_in_a_hurry and not self._engine.departures.is_drained:
-            self._turn()
-        epochs = tuple(self._engine.held.epochs.values())
+            turn()
+        if self._last is None:
+            self._last = tuple(self._engine.held.epochs.values())
         try:
             try:
-                self._engine.conclude()
+                with self._emit.keeping():
+                    self._engine.conclude()
             finally:
-                self._go_back(epochs)
+                self._go_back(self._last)
+        except TakenOver:
+            raise
         except BaseException as error:  # noqa: BLE001 - raised where the block is left
             self._note(error)
         finally:
-            self._end()
+            if not self._emit.takeover.over.is_set():
+                self._end()
 
     def _go_back(self, epochs: Iterable[Epoch]) -> None:
         # The consumer is used again: records that were polled and are not done come to
@@ -254,6 +280,8 @@ class Pump:
             self._engine.turn()
             if self._letters is not None:
                 self._letters.turn()
+        except TakenOver:
+            raise
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # every poll may raise it from now on
@@ -285,14 +313,17 @@ class Pump:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
         ledger = self._client.membership.ledger
-        ledger.lookers.remove(self._schedule.queue.obey)
+        with suppress(ValueError):  # it was taken over after this
+            ledger.lookers.remove(self._schedule.queue.obey)
         ledger.busy = self._busy_after()
         with suppress(JournalError):
             self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
-        self._client.membership.refuse_commits(None)
+        self._client.membership.refuse_others(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)
+        if self._emit.takeover.hook is None:
+            self._client.watch_hooks(None)
 
     def _busy_after(self) -> Callable[[], Collection[TopicPartition]]:
         # Its owner polls again. A batch that was not waited for is still worked on.

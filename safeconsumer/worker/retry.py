@@ -124,9 +124,15 @@ class Failing:
             return None
         dead, seen = round(self.dead), round(self.seen)
         if self.seen >= self.sample:
-            return f"{dead} of the last {seen} records failed for good"
+            return (
+                f"{dead} of the last {seen} records failed for good, more than max_ratio "
+                "of DeadLetter allows"
+            )
         if self.dead == self.seen > _LETTERS_AT_FIRST:
-            return f"none of the first {seen} records has succeeded"
+            return (
+                f"each of the first {seen} records failed for good, and no more than "
+                f"{_LETTERS_AT_FIRST} become dead letters before one has succeeded"
+            )
         return None
 
 

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import enum
-import signal as signals_module
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from attrs import evolve
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import WorkerStateError
+from safeconsumer.events.dispatch import name_of
+from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
 from safeconsumer.worker.assembly import (
@@ -30,6 +33,7 @@ from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
 
 
@@ -56,9 +60,10 @@ class Worker:
             worker closes it when it ends. Its deserializers are called where the
             handler runs, before it, by one thread at a time: they need not be
             thread-safe. Their exceptions are failures of the record, see
-            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
-            what was polled, so while the worker runs it raises
-            :class:`HandlersFailError`.
+            :class:`DeserializationError`. While the worker has it, every commit of
+            somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
+            producer's transactions) raises :class:`HandlersFailError`, and every other
+            poll :class:`ConcurrentPollError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -105,7 +110,9 @@ class Worker:
             themselves.
         on_event: takes every event; events become structlog lines too, unless the
             consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`.
+            :attr:`hook_failures`. If it does not return, a worker that is asked to stop
+            is ended by another thread, see ``Report.hanging``; ``run`` returns when the
+            hook does.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler;
             with a handler in another process only its context is current, and without
@@ -155,7 +162,9 @@ class Worker:
         self._asked_at: float | None = None
         self._stop_at: float | None = None
         self._error: BaseException | None = None
-        self._closed = threading.Event()
+        self._ending = InterruptibleEvent()
+        self._tell_taken_over: Callable[[], None] = _nothing
+        self._closed = InterruptibleEvent()
         self._report: Report | None = None
 
     # ------------------------------------------------------------ its life
@@ -166,8 +175,9 @@ class Worker:
 
         Args:
             signals: signal numbers. On the first signal the worker drains and stops; on
-                the second it stops at once. Only in the main thread; the handlers from
-                before are restored at the end.
+                the second it stops at once, and the handlers from before are restored,
+                as they are at the end: a third one does what it did before. Only in the
+                main thread.
 
         Returns:
             How the worker ended, once the consumer is closed.
@@ -185,7 +195,7 @@ class Worker:
                 for, and what was done is committed first.
         """
         self._check_new()
-        with self._stopping_on(signals):
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             return self._live()
 
@@ -223,7 +233,8 @@ class Worker:
             else:
                 _answer(loop, ended, report)
 
-        with self._stopping_on(signals):
+        self._tell_taken_over = lambda: _answer(loop, ended, self._outcome())
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             threading.Thread(
                 target=live, name="safeconsumer-worker-poll", daemon=True
@@ -254,26 +265,40 @@ class Worker:
             raise WorkerStateError(message)
 
     def _live(self) -> Report:
+        with contextlib.suppress(TakenOver):  # then another thread has closed it
+            self._do_all()
+        outcome = self._outcome()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def _outcome(self) -> Report | BaseException:
+        error = self._error or self._schedule.fatal
+        if error is not None:
+            return error
+        assert self._report is not None  # noqa: S101 - it is closed
+        return self._report
+
+    def _do_all(self) -> None:
         try:
+            self._end_if_a_hook_hangs()
             self._obey_others()
             refuse_circle(
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_commits(commits_alone)
+            self._client.membership.refuse_others(commits_alone)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
             self._work()
-        except BaseException as raised:  # noqa: BLE001 - raised again below
+        except TakenOver:
+            raise
+        except BaseException as raised:  # noqa: BLE001 - raised by _live()
             self._error = self._error or raised
-        report = self._close()
-        error = self._error or self._schedule.fatal
-        if error is not None:
-            raise error
-        return report
+        self._close()
 
     def _wait_ready(self) -> None:
         # It has not joined yet, so no member waits for it, and it is alive.
@@ -302,6 +327,7 @@ class Worker:
         if self._asked_at is None:
             self._asked_at = self._clock()
         self._stops += 1 if drain else 2
+        self._ending.set()
         if timeout is not None and self._state is not State.NEW:
             self._closed.wait(timeout)
         return self._report
@@ -370,6 +396,8 @@ class Worker:
         """
         How often ``on_event`` raised, by its ``repr``; its first error is in the log.
 
+        Events that no hook got, as one of them did not return at the end, count too.
+
         Under ``trace`` it counts spans that could not be made, ended or carried on.
         ``stats()`` and the metric ``worker_hook_failures_total`` have the sum.
         """
@@ -388,13 +416,20 @@ class Worker:
         ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
         ledger.busy = self._engine.held.busy
         ledger.lookers.append(obey)
-        self._stop_obeying = lambda: ledger.lookers.remove(obey)
+
+        def stop_obeying() -> None:
+            self._stop_obeying = _nothing
+            ledger.lookers.remove(obey)
+
+        self._stop_obeying = stop_obeying
 
     def _work(self) -> None:
         self._look_for_a_stop()  # stopped before it began, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
+            except TakenOver:
+                raise
             except BaseException as error:
                 # Running handlers are waited for all the same, unless a second Ctrl-C
                 # comes.
@@ -408,6 +443,7 @@ class Worker:
         if self._state is not State.RUNNING or not self._must_stop():
             return
         self._state = State.DRAINING
+        self._ending.set()
         # The stop may have been asked for while a commit was waited for.
         now = self._clock()
         self._stop_at = now if self._asked_at is None else self._asked_at
@@ -432,8 +468,45 @@ class Worker:
             self._stops > 1 or self._engine.departures.is_drained
         )
 
-    def _close(self) -> Report:
+    def _end_if_a_hook_hangs(self) -> None:
+        takeover, poller = self._emit.takeover, threading.get_ident()
+
+        def watch() -> None:
+            self._ending.wait()
+            while not self._closed.wait(STANDS_SECONDS):
+                if takeover.takes(poller):
+                    self._end_instead()
+                    return
+
+        self._client.watch_hooks(takeover)
+        name = "safeconsumer-worker-end"
+        threading.Thread(target=watch, name=name, daemon=True).start()
+
+    def _end_instead(self) -> None:
+        # The polling thread stands in a hook, wherever the loop was: all that follows
+        # may come after any step of a turn, and twice.
+        try:
+            self._look_for_a_stop()
+            while self._report is None and not self._is_finished():
+                self._engine.rest()
+            if self._report is None:
+                self._close()
+        except BaseException as error:  # noqa: BLE001 - raised by _outcome()
+            self._error = self._error or error
+        finally:
+            self._name_hook()
+            self._emit.takeover.over.set()
+            self._closed.set()
+            self._tell_taken_over()
+
+    def _name_hook(self) -> None:
+        hook = self._emit.takeover.hook
+        if self._report is not None and hook is not None:
+            self._report = evolve(self._report, hanging=name_of(hook))
+
+    def _close(self) -> None:
         committed = False
+        self._ending.set()
         self._schedule.queue.end()
         self._given_up = health.given_up(
             self._runner.slots, is_batch=self._options.is_batch
@@ -441,19 +514,23 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
-            committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
+            with self._emit.keeping():  # no hook comes between a stop and this commit
+                committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
-            self._stop_obeying()
-            left = end - _LEAVE_SECONDS - self._clock()
-            self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
-            if self._letters is not None:
-                self._letters.stop()
-            with contextlib.suppress(Exception):  # the error was reported before
-                self._client.lift_outages()
-                left = max(_LEAVE_SECONDS, end - self._clock())
-                self._client.leave(min(_END_SECONDS, left))
-            report = self._tell_end(committed=committed)
-        return report
+            if not self._emit.takeover.over.is_set():
+                self._leave(end, committed=committed)
+
+    def _leave(self, end: float, *, committed: bool) -> None:
+        self._stop_obeying()
+        left = end - _LEAVE_SECONDS - self._clock()
+        self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
+        if self._letters is not None:
+            self._letters.stop()
+        with contextlib.suppress(Exception):  # the error was reported before
+            self._client.lift_outages()
+            left = max(_LEAVE_SECONDS, end - self._clock())
+            self._client.leave(min(_END_SECONDS, left))
+        self._tell_end(committed=committed)
 
     def _end_by(self) -> float:
         # Handlers that are not waited for leave their time to the last commit and
@@ -462,7 +539,7 @@ class Worker:
             return self._clock() + _END_SECONDS
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
-    def _tell_end(self, *, committed: bool) -> Report:
+    def _tell_end(self, *, committed: bool) -> None:
         schedule, engine = self._schedule, self._engine
         error = self._error or schedule.fatal
         since = self._clock() if self._stop_at is None else self._stop_at
@@ -487,19 +564,6 @@ class Worker:
             error=None if error is None else shown(error),
         )
         self._closed.set()
-        return self._report
-
-    @contextlib.contextmanager
-    def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
-        before: dict[int, Any] = {}
-        try:
-            for number in signals:
-                handler = signals_module.signal(number, lambda *_: self.stop())
-                before[number] = handler
-            yield
-        finally:
-            for number, handler in before.items():
-                signals_module.signal(number, handler)
 
 
 # Seconds. Everything after the drain takes no longer than this, whatever the broker
@@ -520,6 +584,8 @@ def _answer(
     answer: Report | BaseException,
 ) -> None:
     def say() -> None:
+        if ended.done():
+            return
         if isinstance(answer, BaseException):
             ended.set_exception(answer)
         else:

@@ -1,8 +1,8 @@
 """
 Iteration over an application's own ``poll()``, as tracing and counting wrappers have.
 
-Such a method may know of ``timeout_ms`` and ``max_records`` alone. A step of an iteration
-moves the position record by record, whatever the method has asked for.
+Such a method may know of ``timeout_ms`` and ``max_records`` alone, so that its poll moves
+positions past all that it takes. The step moves them back to what it yields next.
 """
 
 from typing import Any

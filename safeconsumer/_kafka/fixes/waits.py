@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from safeconsumer._kafka.network import HAS_BACKENDS, NetworkSelector
@@ -26,18 +27,12 @@ class InterruptibleSelector(NetworkSelector):
         here = threading.current_thread()
         if self._closed or self._exception or self._io_thread in {None, here}:
             return super().run(coro, *args)
-        ended = InterruptibleEvent()
-        state: dict[str, Any] = {"value": None, "exception": None}
-        try:
-            with self._pending_waiters_lock:  # in C, as is with
-                self._pending_waiters[ended] = state
+        ended, state = InterruptibleEvent(), _state()
+
+        def begin() -> None:
             self.call_soon_threadsafe(lambda: self._run(ended, state, coro, *args))
-            ended.wait()
-        finally:
-            with self._pending_waiters_lock:
-                self._pending_waiters.pop(ended, None)
-        if state["exception"] is not None:
-            raise state["exception"]
+
+        _wait(self, begin, ended, state)
         return state["value"]
 
     async def _run(
@@ -56,6 +51,46 @@ class InterruptibleSelector(NetworkSelector):
                 log.warning("%s is ignored after %s", error, state["exception"])
         finally:
             ended.set()
+
+
+def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:  # noqa: ANN401 - untyped
+    """
+    Wait until an event is set, or for a time; None waits without a limit.
+
+    Raises:
+        Exception: the loop has ended, or ends meanwhile, by this error.
+    """
+
+    def begin() -> None:
+        if isinstance(net._exception, BaseException):  # before it could know this wait
+            raise net._exception
+
+    _wait(net, begin, ended, _state(), seconds)
+
+
+def _state() -> dict[str, Any]:
+    return {"value": None, "exception": None}
+
+
+def _wait(
+    net: Any,  # noqa: ANN401 - kafka-python is untyped
+    begin: Callable[[], None],
+    ended: InterruptibleEvent,
+    state: dict[str, Any],
+    seconds: float | None = None,
+) -> None:
+    # The end of the loop sets the event, and its error in the state. No context manager
+    # of ours: an interrupt in its entry would leave the wait known to the loop.
+    try:
+        with net._pending_waiters_lock:  # in C, as is with
+            net._pending_waiters[ended] = state
+        begin()
+        ended.wait(seconds)
+    finally:
+        with net._pending_waiters_lock:
+            net._pending_waiters.pop(ended, None)
+    if state["exception"] is not None:
+        raise state["exception"]
 
 
 def adopt_network(net: NetworkSelector) -> None:

@@ -478,8 +478,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             is_lost = self._generation.is_lost()
             if not is_lost:  # else upstream has emptied the assignment
                 self.watch.handover.before_join()
+            # poll() hands the events out: a hook would stop the IO thread here.
             self.watch.gave_up(is_lost=is_lost)
-            self.ledger.deliver()
 
     async def _on_join_complete_async(
         self,
@@ -509,7 +509,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._note_drained(owned)
             self._warn_uncommitted(self.watch.completed(generation, member_id))
-            self.ledger.deliver()
 
     def _note_drained(self, owned: States) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
@@ -576,8 +575,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
         Upstream's future, where the coordinator has to be found first, is done as soon
         as it is found: a listener that awaits it goes on before the commit is sent.
+
+        Raises:
+            HandlersFailError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
+        self._refuse_other(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
         if refusal is None:
@@ -611,8 +614,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
+            HandlersFailError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
+        self._refuse_other(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
@@ -658,6 +663,28 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         assigned = self._subscription.assignment
         return OwnedOffsets(offsets, assigned, self._generation, revoked)
 
+    def of_worker(self, offsets: Offsets) -> Offsets:
+        """Return offsets that the worker or pump may commit which has the consumer."""
+        commit = self._of_this_ownership(offsets)
+        commit.is_of_worker = True
+        return commit
+
+    def refuse_other_commit(self) -> None:
+        """
+        Refuse a commit of anybody but the worker or pump that has the consumer.
+
+        Raises:
+            HandlersFailError: one has it.
+        """
+        self._refuse_other(None)
+
+    def _refuse_other(self, commit: OwnedOffsets | None) -> None:
+        # A worker hands records on and knows what is complete; nobody else does. A
+        # commit that was asked for before is refused, too: sent now, it could go back.
+        refusal = self._subscription.refusal
+        if refusal is not None and not (commit is not None and commit.is_of_worker):
+            raise refusal()
+
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription
         if (
@@ -670,6 +697,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
+        self._refuse_other(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
             raise refusal
@@ -806,7 +834,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return {tp: assigned.get(tp) for tp in partitions}
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
-        """Return what a producer needs to commit for this member, as it may from now on."""
+        """
+        Return what a producer needs to commit for this member, as it may from now on.
+
+        Raises:
+            HandlersFailError: a worker or pump has the consumer, and alone commits.
+        """
+        self._refuse_other(None)
         self._is_committed_elsewhere = True
         if self._subscription.journal is not None:
             self._subscription.journal.unseen()

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import (
@@ -12,6 +12,7 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
+from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -38,6 +39,21 @@ from safeconsumer.holds.ownership import Ownership
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class DrainedFrom(NamedTuple):
+    """
+    What the drains of one step of an iteration found of a partition.
+
+    Attributes:
+        state: its state.
+        moves: how often its position had been moved by a seek.
+        position: the position at which the first of them took records.
+    """
+
+    state: OwnedPartitionState
+    moves: int
+    position: OffsetAndMetadata
 
 
 class PauseSafeFetcher(Fetcher):
@@ -94,11 +110,12 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
-        # The positions at which a drain took records; a seek sets another object.
-        self.drained_from: dict[TopicPartition, OffsetAndMetadata] = {}
+        # Where the drains of a step began to take records; a poll by itself clears it.
+        self.drained_from: dict[TopicPartition, DrainedFrom] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
+        self._reset_under_way: Future | None = None  # done when it has ended
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
@@ -227,7 +244,6 @@ class PauseSafeFetcher(Fetcher):
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
         later: list[CompletedFetch] = []
-        self.drained_from.clear()
         source: tuple[TopicPartition, int]
         is_refused = False
         self._unpark_answers()
@@ -346,7 +362,11 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
-                self.drained_from[tp] = position
+                before = self.drained_from.get(tp)
+                begin = position
+                if before is not None and before.state is state:
+                    begin = before.position
+                self.drained_from[tp] = DrainedFrom(state, moves, begin)
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
@@ -508,6 +528,30 @@ class PauseSafeFetcher(Fetcher):
         self._held_back = frozenset()
 
     # ------------------------------------------------------------ asked positions
+
+    def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
+        """
+        Begin to ask where partitions begin; return what is done when that has ended.
+
+        Upstream notes its task after it has begun. If a signal handler raises in
+        between, nobody knows the task, and ``position`` would return None at once.
+        """
+        task: Future | None = super().reset_offsets_if_needed(timeout_ms)
+        if task is None:
+            self._reset_task = task = self._reset_under_way
+        return task
+
+    async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
+        # One after the other: a second task has nothing to ask, and would sleep for as
+        # long as the answer to the first may take.
+        while (earlier := self._reset_under_way) is not None:
+            await earlier
+        self._reset_under_way = ended = Future()
+        try:
+            await super()._reset_offsets_async(timeout_ms)
+        finally:
+            self._reset_under_way = None
+            ended.success(None)
 
     async def _reset_offsets_for_node(
         self,

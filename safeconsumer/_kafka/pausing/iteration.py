@@ -201,19 +201,21 @@ class Iteration:
         undelivered = consumer._subscription.undelivered
         try:
             while waiting:
-                steps = waiting[-1]
+                steps, end = waiting[-1]
                 self._yielding = steps.state, steps.moves
                 undelivered.stepped = (steps.tp,)  # before it is checked for holds
                 yield from steps
                 self._end_steps(steps)
                 waiting.pop()  # first: what is put back twice would come twice
                 self._put_back(steps)
+                self._go_on_from(steps, end)
         finally:
             # The generator is closed at this point only by a seek, a new subscription
             # or another iterator.
             consumer._fetcher.hold_back(())
             while waiting:
-                self._put_back(waiting.pop())
+                steps, _ = waiting.pop()
+                self._put_back(steps)
 
     def noted(
         self, records: Generator[ConsumerRecord, None, None]
@@ -255,19 +257,50 @@ class Iteration:
                     tp = TopicPartition(record.topic, record.partition)
                     subscription.journal.comes_again(tp, record.offset)
 
-    def _taken(self, batches: Drained) -> Iterator[Steps]:
-        # From the position that the drain found: a seek since then stands. An
-        # application's own poll() may return what it kept of an earlier drain.
+    def _taken(
+        self, batches: Drained
+    ) -> Iterator[tuple[Steps, OffsetAndMetadata | None]]:
         subscription = self._consumer._subscription
         assignment, ledger = subscription.assignment, subscription.ledger
-        drained_from = self._consumer._fetcher.drained_from
         for tp, found in batches.items():
             state = assignment.get(tp)
-            if state is None:
+            if state is None or not found:
                 continue
-            position = drained_from.get(tp, state.position)
-            if position is not None:
-                yield self._steps(ledger, assignment, tp, state, position, list(found))
+            with subscription._lock:
+                end = state.position
+                start = self._begin_at(tp, state, found[0].offset)
+            if start is not None:
+                steps = self._steps(ledger, assignment, tp, state, start, list(found))
+                yield steps, end
+
+    def _begin_at(
+        self, tp: TopicPartition, state: OwnedPartitionState, first: int
+    ) -> OffsetAndMetadata | None:
+        # Returns the position from which the steps go on: another one than the state's,
+        # if a seek came since the drain. An application's own poll() may have moved it
+        # past what it returns, also several times, or return what it kept of an earlier
+        # step: then the position goes back to the first of these records, and behind
+        # the last one on to where it was.
+        drained, position = self._consumer._fetcher.drained_from.get(tp), state.position
+        if drained is not None:
+            is_same = drained.state is state and drained.moves == state.moves
+            if position is drained.position or not is_same:
+                return drained.position
+        if position is not None and position.offset > first:
+            position = OffsetAndMetadata(first, "", position.leader_epoch)
+            state.position = position
+        return position
+
+    def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
+        # All was yielded: an own poll() that has taken more goes on behind that.
+        subscription, state = self._consumer._subscription, steps.state
+        with subscription._lock:
+            is_over = steps.at == len(steps.records)
+            is_there = state.position is steps.position and state.moves == steps.moves
+            if end is None or not (is_over and is_there):
+                return
+            if subscription.assignment.get(steps.tp) is state:
+                state.position = max(steps.position, end, key=lambda one: one.offset)
 
     def _poll(self) -> Drained:
         consumer = self._consumer
@@ -281,9 +314,23 @@ class Iteration:
             )
         except BaseException:
             consumer._fetcher.hold_back(())
+            self._take_back_drained()
             raise
         finally:
             self._stepping = None
+
+    def _take_back_drained(self) -> None:
+        # An own poll() was interrupted, or failed, after it had polled: what was taken
+        # comes again.
+        subscription = self._consumer._subscription
+        with subscription._lock:
+            for tp, (
+                state,
+                moves,
+                begin,
+            ) in self._consumer._fetcher.drained_from.items():
+                if subscription.assignment.get(tp) is state and state.moves == moves:
+                    state.position = begin
 
     def _put_back(self, steps: Steps) -> None:
         # Only in the same ownership, and only if the position was not moved.

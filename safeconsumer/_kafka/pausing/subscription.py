@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -76,7 +78,9 @@ class LedgerSubscription(SubscriptionState):
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
         journal: what this consumer does is reported to it; None: there is no journal.
-        refusal: makes the exception of commits without offsets; None: they are allowed.
+        refusal: makes the exception of every commit that is not of the worker or pump
+            that has the consumer; None: none has it.
+        poller: the thread on which that worker or pump polls now; None: it does not.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -91,11 +95,29 @@ class LedgerSubscription(SubscriptionState):
         self.cause = Cause.JOINED
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
+        self.poller: int | None = None
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None
         self._is_whole = True
 
     # ------------------------------------------------------------ questions
+
+    def refuse_other_poll(self) -> None:
+        """
+        Refuse a poll of anybody but the worker or pump that has the consumer.
+
+        It commits past whatever somebody else takes, in the middle of its polls or
+        between them.
+
+        Raises:
+            ConcurrentPollError: one has it, and this is not its poll.
+        """
+        if self.refusal is not None and self.poller != threading.get_ident():
+            message = (
+                "a Worker or Pump has this consumer and polls it: leave out poll() and "
+                "iteration; records come to the handler, or in batches"
+            )
+            raise ConcurrentPollError(message)
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the quiet partitions of this moment, or of the drain under way."""
@@ -146,13 +168,7 @@ class LedgerSubscription(SubscriptionState):
         Upstream's positions move when a poll drains its records. A commit meanwhile, by
         another thread or by a rebalance, must not include records that the poll may yet
         give back, or never return.
-
-        Raises:
-            Exception: the exception of :attr:`refusal`, if a worker or pump commits.
         """
-        refusal = self.refusal
-        if refusal is not None:
-            raise refusal()
         with self._lock:
             return {
                 tp: position
@@ -329,7 +345,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Emit an event for each position that was set to where its log was cut.
 
-        It counts as a reset, so that a worker begins anew there. Use it under upstream's
+        It counts as a reset, so that a worker begins again there. Use it under upstream's
         lock, with the positions before a broker's answer was used.
         """
         for tp, position in before.items():

@@ -11,6 +11,7 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.fixes.waits import wait_on
 from safeconsumer._kafka.network import call_soon
 from safeconsumer._waits import InterruptibleEvent
 
@@ -87,7 +88,12 @@ class FetchWait:
         self._ended.set()
 
     def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
-        """Wait until one of them is done; without any, for the time or :meth:`end`."""
+        """
+        Wait until one of them is done; without any, for the time or :meth:`end`.
+
+        Raises:
+            Exception: the network's loop has ended, or ends meanwhile, by this error.
+        """
         ended = self._ended
 
         def listen() -> None:
@@ -98,7 +104,7 @@ class FetchWait:
         # the lock of that future would stay taken.
         if futures and not ended.is_set():
             call_soon(self._net, listen)
-        ended.wait(None if timeout_ms is None else timeout_ms / 1000)
+        wait_on(self._net, ended, None if timeout_ms is None else timeout_ms / 1000)
 
 
 class WakingManager:

@@ -1,5 +1,6 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
+import contextlib
 import json
 import re
 import signal
@@ -25,17 +26,18 @@ SECONDS = 60
 HANDLERS = """
 import asyncio
 import json
+import os
 import threading
 import time
 from pathlib import Path
 
-from safeconsumer import Control, Drain, Retry, SafeConsumer, Worker
+from safeconsumer import Commit, Control, Drain, Retry, SafeConsumer, Worker
 
-def made():
+def made(kind=SafeConsumer):
     settings = json.loads(Path("settings.json").read_text())
     topic, prefix = settings.pop("topic"), settings.pop("prefix")
     control = None if prefix is None else Control.prefixed(prefix)
-    return SafeConsumer(topic, enable_auto_commit=False, control=control, **settings)
+    return kind(topic, enable_auto_commit=False, control=control, **settings)
 
 def note(record, context):
     with open("seen", "a") as file:
@@ -63,6 +65,47 @@ async def in_a_thread(record, context):
 def elsewhere():
     return patient(in_a_thread, executor="asyncio")
 
+def fill_stderr():
+    # It is a pipe that nobody reads: the next line of the log blocks whoever writes it.
+    os.set_blocking(2, False)
+    try:
+        while True:
+            os.write(2, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(2, True)
+
+def note_and_fill(record, context):
+    note(record, context)
+    fill_stderr()
+    Path("filled").touch()
+
+def clogged():
+    return Worker(made(), note_and_fill, commit=Commit(every=3600))
+
+def hanging():
+    def hook(event):
+        if type(event).__name__ == "WorkDrained":
+            threading.Event().wait()
+
+    return Worker(made(), note, on_event=hook, commit=Commit(every=3600))
+
+class Standing(SafeConsumer):
+    def poll(self, *given, **named):
+        Path("stands").touch()
+        while True:
+            time.sleep(3600)
+
+def standing():
+    worker = Worker(made(Standing), note)
+
+    def tell():
+        while not worker._stops:
+            time.sleep(0.01)
+        Path("asked").touch()
+
+    threading.Thread(target=tell, daemon=True).start()
+    return worker
+
 def patient(handle=note, **settings):
     worker = Worker(made(), handle, drain=Drain(shutdown=3600), **settings)
 
@@ -83,6 +126,7 @@ class Program:
         self.folder, self.topic, self._producer = folder, topic, producer
         self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
+        self.client = broker.client_config
         (folder / "handlers.py").write_text(HANDLERS)
         self._config = {
             **broker.client_config,
@@ -191,6 +235,51 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     # Two signals before the first is taken would be one.
     wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
     stopped(process, Status.FAILED)
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.any_broker
+def test_second_sigterm_ends_process_whose_loop_never_returns(
+    program: Program,
+) -> None:
+    """Nothing can be committed then."""
+    process = program.start("handlers:standing")
+    wait_for((program.folder / "stands").exists, "it to stand", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    wait_for((program.folder / "asked").exists, "it to be asked", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Status.FAILED
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.any_broker
+def test_one_sigterm_ends_process_whose_hook_never_returns(program: Program) -> None:
+    """What was done is committed; the last line names the hook."""
+    program.produce(b"a")
+    process = program.start("handlers:hanging")
+    program.wait_seen(1)
+    told = stopped(process)
+    assert re.search(r"1 handled.*; committed, .*does not return: <function hang", told)
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.any_broker
+def test_one_sigterm_ends_process_whose_stderr_nobody_reads(
+    program: Program, make_consumer: Callable[..., Any]
+) -> None:
+    """What was done is committed, and the group is left."""
+    from kafka import KafkaAdminClient, KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    program.produce(b"a")
+    process = program.start("handlers:clogged")
+    wait_for((program.folder / "filled").exists, "stderr to be full", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Status.DONE
+    group = f"g-{program.topic}"
+    asking = make_consumer(KafkaConsumer, group=group)
+    assert asking.committed(TopicPartition(program.topic, 0)) == 1
+    with contextlib.closing(KafkaAdminClient(**program.client)) as admin:
+        assert not admin.describe_groups([group])[group]["members"]
 
 
 @pytest.mark.embedded_suffices

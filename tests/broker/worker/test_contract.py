@@ -22,6 +22,7 @@ from safeconsumer import (
     Retry,
     Worker,
 )
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.loop import BACKPRESSURE
@@ -197,7 +198,8 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
     consumer = lab.consumer(**times)
     running = lab.run(gate, consumer, drain=Drain(revoke=0.2))
     wait_for(lambda: gate.began, "the handler to begin")
-    generation = consumer.group_metadata().generation_id
+    membership = Membership(consumer)
+    generation = membership.generation()
     config = {**lab.broker.client_config, **times}
     other = f"{lab.group}-stock"
     stock = KafkaConsumer(lab.topic, group_id=other, **config)
@@ -208,10 +210,10 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
             return admin.describe_groups([other])[other]["group_state"]
 
         wait_for(lambda: state() == "Empty", "the member to be evicted", pause=0.1)
-    assert consumer.group_metadata().generation_id == generation
+    assert membership.generation() == generation
     gate.opened.set()
     running.wait_done(1)
-    assert consumer.group_metadata().generation_id == generation
+    assert membership.generation() == generation
     running.end()
     assert lab.committed() == {0: 1}
 

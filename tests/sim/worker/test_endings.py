@@ -27,7 +27,9 @@ from tests.sim.worker.working import (
     expel,
     filled,
     in_both,
+    in_thread,
     put,
+    taken,
 )
 
 RARELY = Commit(every=60.0)
@@ -366,6 +368,162 @@ def test_what_a_hook_raises_is_counted(lab: Lab) -> None:
     assert run.worker.stats().hook_failures == failures
 
 
+class HangingHook:
+    """Does not return for so many seconds, once it is told to, or with one kind of event."""
+
+    def __init__(
+        self, lab: Lab, seconds: float = 10**9, kind: type | None = None
+    ) -> None:
+        self._lab, self._seconds, self._kind = lab, seconds, kind
+        self.hangs = False
+
+    def __call__(self, event: object) -> None:
+        if self.hangs or type(event) is self._kind:
+            self._lab.sleep(self._seconds)
+
+
+def with_hook(where: str, hook: HangingHook) -> dict[str, Any]:
+    if where == "on_event":
+        return {"on_event": hook}
+    return {"settings": {"hooks": [hook]}}
+
+
+in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
+
+
+@pytest.mark.contract("W8")
+@in_each_hook
+@simulated(seeds=3)
+def test_stop_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+    """W8: what is done is committed, and the group is left."""
+    (tp,) = filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab)
+    handler = Handler(lab, slow=5)
+    run = Working(lab, handler, commit=RARELY, **with_hook(where, hook))
+    run.done(10)
+    put(lab, tp, "slow", "")
+    lab.until(lambda: len(handler.calls) == 11)
+    hook.hangs = True
+    report = run.worker.stop(timeout=33.0)
+    assert report is not None
+    assert report.hanging == repr(hook)
+    assert (report.done, report.committed) == (11, True)
+    assert (committed(lab), lab.members()) == ([11], 0)
+
+
+@pytest.mark.contract("W8")
+@in_each_hook
+@simulated(seeds=3)
+def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab: Lab, where: str) -> None:
+    """W8: nothing is committed that was not done."""
+    both = filled(lab, 2, *[""] * 10)
+    hook = HangingHook(lab)
+    handler = Handler(lab, hangs=3600)
+    drain = Drain(shutdown=3.0)
+    run = Working(lab, handler, commit=RARELY, drain=drain, **with_hook(where, hook))
+    run.done(20)
+    for tp in both:
+        put(lab, tp, "hangs", "")
+    lab.until(lambda: len(handler.calls) == 22)
+    hook.hangs = True
+    Working(lab, Handler(lab, hangs=3600), name="b")
+    lab.sleep(5)
+    report = run.worker.stop(timeout=6.0)
+    assert report is not None
+    assert (report.done, report.given_up) == (20, 2)
+    assert [offset in (0, 10) for offset in committed(lab)] == [True, True]
+    lab.until(lambda: lab.members() == 1)
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
+@simulated(seeds=1)
+def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab: Lab, kind: type) -> None:
+    """W8: the last commit comes before both; ``stop()`` raises nothing."""
+    filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab, kind=kind)
+    run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
+    run.done(10)
+    report = run.worker.stop(timeout=3.0)
+    assert report is not None
+    assert (report.committed, report.hanging) == (True, repr(hook))
+    assert (committed(lab), lab.members()) == ([10], 0)
+
+
+@pytest.mark.contract("W8")
+@in_each_hook
+@simulated(seeds=3)
+def test_hook_returns_after_another_thread_has_ended_the_worker(
+    lab: Lab, where: str
+) -> None:
+    """W8: ``run`` returns the same report, and nothing is done a second time."""
+    (tp,) = filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab, seconds=60)
+    handler = Handler(lab, slow=5)
+    run = Working(lab, handler, commit=RARELY, **with_hook(where, hook))
+    run.done(10)
+    put(lab, tp, "slow", "")
+    lab.until(lambda: len(handler.calls) == 11)
+    hook.hangs = True
+    report = run.worker.stop(timeout=33.0)
+    assert run.ends() is None
+    assert run.report is report
+    assert (report.done, committed(lab), lab.members()) == (11, [11], 0)
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=1)
+def test_slow_hook_is_waited_for(lab: Lab) -> None:
+    """W8: it gets all events."""
+    filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab, seconds=0.6)
+    run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
+    run.done(10)
+    hook.hangs = True
+    report = run.stop()
+    assert (report.committed, report.hanging) == (True, None)
+    assert not run.worker.hook_failures
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=3)
+def test_serve_returns_while_a_hook_hangs(lab: Lab) -> None:
+    """W8: the event loop is not the polling thread."""
+    filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab, kind=events.WorkDrained)
+    reading = consumer(lab, "t")
+    worker = Worker(reading, Handler(lab), commit=RARELY, on_event=hook)
+
+    async def serve() -> Any:
+        serving = asyncio.create_task(worker.serve())
+        while worker.stats().done < 10:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.1)
+        worker.stop()
+        return await serving
+
+    report = asyncio.run(serve())
+    assert (report.committed, report.hanging) == (True, repr(hook))
+    assert committed(lab) == [10]
+
+
+@pytest.mark.contract("W8")
+@in_each_hook
+@simulated(seeds=3)
+def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+    """W8: what is done is committed."""
+    filled(lab, 1, *[""] * 10)
+    hook = HangingHook(lab)
+    options = with_hook(where, hook)
+    settings = {"max_poll_records": 10, **options.pop("settings", {})}
+    with Pump(consumer(lab, "t", **settings), commit=RARELY, **options) as pump:
+        (batch,) = taken(lab, pump, 10)
+        hook.hangs = True
+        in_thread(lambda: (lab.sleep(5), batch.done()))
+        at = lab.now
+    assert lab.now - at < 33
+    assert committed(lab) == [10]
+
+
 @simulated(seeds=1)
 def test_a_consumer_has_one_worker(lab: Lab) -> None:
     """The second says so, and leaves the first one alone."""
@@ -402,7 +560,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
     error = run.ends()
     assert isinstance(error, HandlersFailError)
     assert refused == [str(error)]
-    assert "without offsets" in str(error)
+    assert "commits what is done" in str(error)
     assert committed(lab) == [0]
 
 

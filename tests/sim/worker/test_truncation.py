@@ -62,7 +62,7 @@ def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(
     assert new == set(range(cut, cut + 10))
 
 
-@pytest.mark.xfail(strict=True, reason="a floor is committed without an epoch")
+@pytest.mark.contract("P20", "W4")
 @simulated(seeds=2)
 def test_the_first_commit_of_an_ownership_has_its_epoch(lab: Lab) -> None:
     """Under ``latest``; what a cut leaves below it would be passed over else."""
@@ -80,3 +80,17 @@ def test_the_first_commit_of_an_ownership_has_its_epoch(lab: Lab) -> None:
     second.done(10)
     second.stop()
     assert done(handler) == [b"new"] * 10
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=2)
+def test_an_offset_behind_a_transactions_end_has_the_epoch_of_that(lab: Lab) -> None:
+    """With the epoch of the record before it the log would seem to have been cut."""
+    filled(lab, 1, *["old"] * 10)
+    first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
+    first.done(10)
+    lab.cluster.lead("t", 0, 1)
+    lab.cluster.log("t", 0).end_transaction(7, 0, 0, is_committed=True)
+    lab.until(lambda: committed(lab) == [11])
+    first.stop()
+    assert lab.cluster.committed(GROUP)["t", 0].leader_epoch == 1

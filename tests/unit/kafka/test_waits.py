@@ -129,16 +129,21 @@ def test_a_call_of_the_loop_raises_what_its_coroutine_raises(
 
 def test_a_loop_that_is_closed_ends_the_calls_that_wait(net: NetworkSelector) -> None:
     raised: list[BaseException] = []
+    has_begun = threading.Event()
+
+    async def sleep() -> None:
+        has_begun.set()
+        await net.sleep(1000)
 
     def call() -> None:
         try:
-            net.run(lambda: net.sleep(1000))
+            net.run(sleep)
         except BaseException as error:  # noqa: BLE001 - it is looked at
             raised.append(error)
 
     waiting = threading.Thread(target=call)
     waiting.start()
-    wait_for(lambda: net._pending_waiters, "a call")
+    wait_for(has_begun.is_set, "a call")
     net.close()
     waiting.join(LIMIT)
     (error,) = raised

@@ -232,6 +232,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
 
     async def handle_async(_record: object, context: Context) -> None:
         assert_type(context.deadline, float | None)
+        assert_type(context.revoked.is_set(), bool)
+        await context.revoked
 
     worker = Worker(
         consumer,

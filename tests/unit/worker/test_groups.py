@@ -22,7 +22,7 @@ from safeconsumer.worker.batches import Batch, Ticket
 from safeconsumer.worker.calls import blamed, spared
 from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.groups import is_all
-from safeconsumer.worker.handlers import HandlerCancelledError
+from safeconsumer.worker.handlers import HandlerCancelledError, is_for_error
 from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import Desk
 
@@ -134,6 +134,16 @@ def test_a_group_comes_back_from_a_process(
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
     assert isinstance(found, ExceptionGroup)
     assert is_all(found, NotSentError)
+
+
+def test_a_pause_from_a_process_knows_that_an_error_is_behind_it() -> None:
+    """Its cause does not travel, so it is noted."""
+    pause = Pause(1.0)
+    pause.__cause__ = OSError()
+    for made, is_known in ((pause, True), (Pause(1.0), False)):
+        _, parcel = sendable((0, made))
+        arrived: Any = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+        assert is_for_error(arrived) is is_known
 
 
 def test_a_group_for_a_pumps_batch_means_the_same() -> None:

@@ -1,0 +1,123 @@
+"""Ends ``safeconsumer run`` by signals: the first drains, the second ends the process."""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.cli.errors import Status
+from safeconsumer.worker import Report, Worker
+from safeconsumer.worker.signals import LAST, taking
+
+# Seconds for a worker to end in after a second signal: its own end takes 2.
+_SECONDS = 5.0
+# Seconds for which nobody reads an output before it is given up.
+_UNREAD_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+# Its handler does nothing; nobody else sends it, and by default it is ignored.
+_INTERRUPT = signal.SIGURG
+
+
+@contextlib.contextmanager
+def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterator[None]:
+    """
+    Stop a worker at the first signal, give its handlers up at the second.
+
+    From the first one on no thread waits for somebody to read stdout or stderr: a
+    terminal that stands, or a pipe that nobody reads, would keep the worker from its
+    last commit, whichever thread writes there, and whichever library. The process ends
+    within five seconds after the second, even if its main thread stands in another call
+    that never returns; after the first, once the worker is closed, if that call is a
+    hook's.
+
+    Args:
+        worker: what runs in the block.
+        say: writes how it ended and returns the status of the process, where the main
+            thread cannot.
+    """
+    asked, count, is_over = InterruptibleEvent(), 0, False
+
+    def watch() -> None:
+        asked.wait()
+        unread, end = Unread(), math.inf
+        while count and time.monotonic() < end:
+            unread.look()
+            report = None if is_over else hung(worker)
+            if report is not None:
+                os._exit(say(report))
+            time.sleep(_LOOK_SECONDS)
+            if count == LAST:
+                end = min(end, time.monotonic() + _SECONDS)
+        if count:
+            os._exit(Status.FAILED)
+
+    def take(number: int) -> None:
+        nonlocal count
+        signal.signal(_INTERRUPT, lambda *_: None)
+        worker.stop()
+        count = number
+        asked.set()
+
+    threading.Thread(target=watch, name="safeconsumer-run-end", daemon=True).start()
+    try:
+        with taking((signal.SIGTERM, signal.SIGINT), take):
+            yield
+    finally:
+        is_over = True
+        asked.set()  # after a signal it goes on, for the last lines of the process
+        if count:  # Python flushes it at its exit, without that thread
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+
+
+def hung(worker: Worker) -> Report | None:
+    """Return how a worker ended whose hook does not return; None: it has not."""
+    if worker.stats().state != "closed":
+        return None
+    report = worker.stop()
+    return report if report is not None and report.hanging is not None else None
+
+
+class Unread:
+    """
+    Gives up the outputs of this process that nobody reads.
+
+    1. The output becomes ``/dev/null``, under the same number. 2. Every thread is
+    interrupted: a write that stands fails with EINTR, and Python repeats it under that
+    number, where it succeeds.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Give up the outputs that have taken nothing for a second."""
+        now = time.monotonic()
+        for output in (1, 2):
+            if _takes_more(output):
+                self._since.pop(output, None)
+            elif now - self._since.setdefault(output, now) >= _UNREAD_SECONDS:
+                del self._since[output]
+                _give_up(output)
+
+
+def _takes_more(output: int) -> bool:
+    try:
+        return bool(select.select([], [output], [], 0)[1])
+    except (OSError, ValueError):  # it is closed
+        return True
+
+
+def _give_up(output: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output)
+    os.close(nowhere)
+    for thread in threading.enumerate():
+        if thread.ident is not None:
+            signal.pthread_kill(thread.ident, _INTERRUPT)

@@ -1,0 +1,73 @@
+"""Lets another thread go on for one that stands in a hook."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from safeconsumer._waits import InterruptibleEvent
+
+T = TypeVar("T")
+
+# Seconds; a thread that has been in one call of a hook for so long stands in it.
+STANDS_SECONDS = 1.0
+
+
+class TakenOver(BaseException):
+    """Ends what a thread did whose work another one has finished."""
+
+
+class Takeover:
+    """
+    Lets one thread finish the work of another one, which a hook does not return to.
+
+    1. A thread registers each call of a hook, and takes it out after the hook. 2. The
+    other thread takes it out instead. A dict gives it to one of the two: either the
+    first thread goes on, or it never does. If its hook returns after all, it waits until
+    the other one has finished, and raises :class:`TakenOver`.
+
+    Attributes:
+        hook: the hook that did not return; None: nothing was taken over. No hook is
+            called any more then, as others may hang for the same reason.
+        over: set when the other thread has finished.
+    """
+
+    def __init__(self) -> None:
+        self.hook: Callable[..., object] | None = None
+        self.over = InterruptibleEvent()
+        self._calls: dict[int, tuple[Callable[..., object]]] = {}
+        self._looked_at: tuple[Callable[..., object]] | None = None
+
+    def call(self, hook: Callable[[T], object], event: T) -> None:
+        """Call a hook; it may call this again."""
+        here = threading.get_ident()
+        outer = self._calls.get(here)
+        self._calls[here] = (hook,)
+        try:
+            hook(event)
+        finally:
+            if self._calls.pop(here, None) is None:
+                self.over.wait()
+                raise TakenOver
+            if outer is not None:
+                self._calls[here] = outer
+
+    def takes(self, thread: int | None) -> bool:
+        """
+        Take the work of a thread over if it was in the same call at the last look.
+
+        Look every ``STANDS_SECONDS``; one thread does.
+        """
+        before, call = self._looked_at, self._calls.get(thread or 0)
+        self._looked_at = call
+        if call is None or call is not before:
+            return False
+        if self._calls.pop(thread or 0, None) is None:
+            return False  # it has just returned
+        self.hook = call[0]
+        return True
+
+
+def essential(hook: Any) -> Any:  # noqa: ANN401 - a function or a class
+    """Mark a hook of ours, or a class of them, that waits for nobody."""
+    hook.is_essential = True
+    return hook

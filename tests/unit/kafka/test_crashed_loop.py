@@ -1,0 +1,48 @@
+"""A poll ends with the error by which the network's loop has ended."""
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.waiting import LIMIT, wait_for
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    "call",
+    [lambda it: it.poll(math.inf), lambda it: it.poll(20_000), next],
+    ids=["poll-inf", "poll-20s", "iteration"],
+)
+def test_a_poll_raises_the_error_that_ended_the_loop(
+    call: Callable[[Any], Any],
+) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        consumer = SafeConsumer(**broker.client_config, group_id=None)
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.poll(500)
+        raised = list[BaseException]()
+
+        def poll() -> None:
+            try:
+                call(consumer)
+            except BaseException as error:  # noqa: BLE001 - it is looked at
+                raised.append(error)
+
+        thread = threading.Thread(target=poll, daemon=True)
+        thread.start()
+        wait_for(lambda: consumer._net._pending_waiters, "a poll that waits")
+
+        def fails(*_: object) -> None:  # as when somebody has closed its descriptor
+            raise OSError(9, "Bad file descriptor")
+
+        consumer._net._selector.select = fails
+        consumer._net.wakeup()
+        thread.join(LIMIT)
+        assert [type(one) for one in raised] == [OSError]
