@@ -112,7 +112,7 @@ class Moved(Entry, tag="moved"):
 
 
 class Call(Entry, tag="call"):
-    """The application calls ``op``: pause, resume, seek or commit."""
+    """The application calls ``op``: pause, resume, seek, commit, assign or unsubscribe."""
 
     op: str
     id: Id
@@ -120,6 +120,7 @@ class Call(Entry, tag="call"):
     owner: str | None = None
     until: float | None = None
     lifetime: str | None = None
+    moves: bool | None = None
     offsets: dict[str, Position | None] | None = None
     ok: bool | None = None
 
@@ -129,10 +130,12 @@ class Return(Call, tag="return"):
 
 
 class Hold(Entry, tag="hold"):
-    """A hold that came from elsewhere is in force."""
+    """A hold that no call of the process names is in force."""
 
     scope: str
     owner: str | None = None
+    since: float | None = None
+    until: float | None = None
     written: float | None = None
     offset: Position | None = None
 

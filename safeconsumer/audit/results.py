@@ -324,8 +324,7 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
-        if "A4" in one.was_reset:
-            yield "A4", one.was_reset["A4"]
+        yield from one.unjudged()
     if _is_recreated(case):
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))

@@ -25,7 +25,6 @@ WHOLE = 'e hold scope=orders owner="app\\u0020(all)"'
 WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
 
 
-@pytest.mark.xfail(strict=True, reason="the judge believes the library's own lift")
 @pytest.mark.parametrize(
     "steps",
     [
@@ -119,16 +118,12 @@ def test_a_lift_with_its_cause_excuses_what_follows(steps: str) -> None:
     assert verdict(f"a: {steps}") == (set(), set())
 
 
-@pytest.mark.xfail(strict=True, reason="the judge believes the library's own lift")
 def test_a_pause_that_a_lost_membership_ended_is_not_judged() -> None:
     """The next join may have left the partition out, and a journal shows no empty join."""
     steps = f"own; {PLAIN}; lost g-1; lift orders:0 app why=ended; own g5; poll 0 2"
     assert verdict(f"a: {steps}") == (set(), {"A1"})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the judge believes the library's own completion"
-)
 @pytest.mark.parametrize("why", ["dead-letter", "skipped"])
 def test_a_record_is_not_complete_because_the_worker_says_so(why: str) -> None:
     """A record is dead-lettered or skipped after a call of its handler has failed."""
