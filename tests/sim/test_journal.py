@@ -14,8 +14,10 @@ from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import state
-from safeconsumer.holds.hold import WHOLE, Lifetime
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
+from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.plain import ended_by_assignment
+from safeconsumer.holds.view import Holds
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Line, Read, check, read
 from tests.sim.lab import GROUP, Lab
@@ -360,7 +362,7 @@ def test_a_disk_that_was_full_leaves_no_hole(
 # ------------------------------------------------------------ planted libraries
 
 
-def _forgets_pauses(holds, cause, **change):
+def _forgets_pauses(holds: Holds, cause: Cause, **change: Any) -> tuple[Hold, ...]:  # noqa: ANN401 - as it is
     """End every plain and whole pause with each change of the assignment (KAFKA-13463)."""
     known = {one.key for one in holds if one.lifetime is Lifetime.PLAIN}
     known |= {one.key for one in holds if one.owner == WHOLE}
@@ -373,8 +375,12 @@ def _forgets_pauses(holds, cause, **change):
 @both_protocols
 @simulated(seeds=1)
 def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
-    lab, tmp_path, monkeypatch, assignor, names
-):
+    lab: Lab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    assignor: type,
+    names: str,
+) -> None:
     monkeypatch.setattr(state, "ended_by_assignment", _forgets_pauses)
     tps = lab.topic("t", 4, records=20)
     settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
