@@ -194,9 +194,16 @@ class Handlers:
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, entry: Call, offset: int) -> None:
-        """Judge a commit when it is asked for."""
-        first = min((one for one in self._open if one < offset), default=None)
+    def committing(self, entry: Call, offset: int, position: int | None) -> None:
+        """
+        Judge a commit when it is asked for.
+
+        Beyond the position it is one of before a seek, of what was delivered by then.
+        """
+        open_ = self._open
+        if position is not None and offset > position:
+            open_ = self._open | self._left
+        first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             said = f"committed {offset}, {first} is not complete"
             self._find("W4", entry, first, said)

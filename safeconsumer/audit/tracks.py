@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator
 
 from safeconsumer.audit.clocks import Lags
-from safeconsumer.audit.commits import CommitRule
+from safeconsumer.audit.commits import CommitRule, Place
 from safeconsumer.audit.entries import (
     Assigned,
     Begins,
@@ -353,13 +353,13 @@ class Track:
 
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
-        known = self.position
+        known, reached = self.position, -1
         position = None if known is None else max(known, self._peeked, self._also)
-        self.commits.called(
-            call, offset, self._latest, position, is_owned=self.is_owned
-        )
-        if self.is_working:
-            self.handled.committing(call, offset)
+        if self.is_working:  # it commits what is complete, wherever a seek stands now
+            reached = self.epochs[-1].end if self.is_owned else -1
+            self.handled.committing(call, offset, position)
+        place = Place(self._latest, self.is_owned, position, reached)
+        self.commits.called(call, offset, place)
 
     def committed(self, entry: Return, offset: int) -> None:
         """Follow the answer of a commit."""
