@@ -57,6 +57,22 @@ A hold's scope and owner.
 """
 
 
+@frozen
+class Reading:
+    """
+    A hold's record on the holds topic, as a member read it.
+
+    Attributes:
+        at: when it was read, by the member's clock.
+        written: when the broker appended it; None if that is not known.
+        number: the number of the entry.
+    """
+
+    at: float
+    written: float | None
+    number: int
+
+
 @frozen(kw_only=True)
 class Placed:
     """
@@ -123,7 +139,7 @@ class Holds:
     Follows the holds of one member.
 
     Attributes:
-        heard: the holds from elsewhere that it read, and when.
+        read: the holds of operators and groups that it read.
         lags: how long after their append it read holds and lifts.
     """
 
@@ -131,7 +147,7 @@ class Holds:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self.heard: dict[Key, list[float]] = {}
+        self.read: dict[Key, list[Reading]] = {}
         self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
@@ -204,7 +220,8 @@ class Holds:
 
     def hears(self, entry: Hold) -> Change:
         """Follow a hold that no call of the process names."""
-        self.heard.setdefault((entry.scope, entry.owner or ""), []).append(entry.at)
+        key = entry.scope, entry.owner or ""
+        self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
         if entry.written is not None:
             self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n)

@@ -166,3 +166,23 @@ def test_a_lift_of_an_operators_hold_is_checked_against_the_holds_topic() -> Non
     """Without the holds topic the member's word is not enough for a clean verdict."""
     steps = "a: own; hold orders operator:alice; lift orders operator:alice; poll 0 2"
     assert verdict(steps) == (set(), {"G2"})
+
+
+@pytest.mark.parametrize(
+    ("held", "unjudged"),
+    [
+        pytest.param("held 1500.1 1600.1 orders bob", {"G2"}, id="another owner's"),
+        pytest.param("held 1500.1 1600.1 returns", {"G2"}, id="another topic's"),
+        pytest.param("held 1500.1 1600.1", {"G2"}, id="a later one"),
+        pytest.param("held 900.1 999.1", {"G2"}, id="an earlier one"),
+        pytest.param("held 1000.1 1600.1", set(), id="placed then"),
+        pytest.param("held 900.1 1600.1", set(), id="placed before and renewed then"),
+    ],
+)
+def test_a_history_that_lacks_what_a_member_read_proves_nothing(
+    held: str, unjudged: set[str]
+) -> None:
+    """The history may be of other holds topics, or of another cluster."""
+    hold = "hold orders operator:alice written=1000.1 offset=7"
+    member = f"a: own; {hold}; lift orders operator:alice since=1000.4"
+    assert verdict(f"operator: {held}", member) == (set(), unjudged)
