@@ -106,7 +106,8 @@ The calls that most programs need; each links to its promise.
 | stop a partition, and let it flow again | {meth}`~safeconsumer.SafeConsumer.pause`, {meth}`~safeconsumer.SafeConsumer.resume` |
 | stop everything, whatever is assigned | {meth}`~safeconsumer.SafeConsumer.pause_all`, {meth}`~safeconsumer.SafeConsumer.resume_all` |
 | stop for the length of a block | {meth}`~safeconsumer.SafeConsumer.held` |
-| know what is paused, and why | {meth}`~safeconsumer.SafeConsumer.paused`, {meth}`~safeconsumer.SafeConsumer.holds`, {meth}`~safeconsumer.SafeConsumer.explain` |
+| know what you have paused | {meth}`~safeconsumer.SafeConsumer.paused` |
+| know what is quiet, and why | {meth}`~safeconsumer.SafeConsumer.quiet`, {meth}`~safeconsumer.SafeConsumer.holds`, {meth}`~safeconsumer.SafeConsumer.explain` |
 | stop the whole group | {meth}`~safeconsumer.SafeConsumer.pause_group`, {meth}`~safeconsumer.SafeConsumer.resume_group` |
 | end a `poll` that waits | {meth}`~safeconsumer.SafeConsumer.wakeup` |
 | work through records with slow handlers | {class}`~safeconsumer.Worker` |

@@ -86,13 +86,14 @@ from safeconsumer.holds.hold import (
     Lifetime,
     checked_duration,
     checked_lifetime,
+    checked_name,
     checked_owner,
     checked_placer,
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Scope, Target
-from safeconsumer.holds.view import affected_by
+from safeconsumer.holds.view import View, affected_by
 
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl
@@ -172,8 +173,9 @@ class SafeConsumer(UpstreamConsumer):
             holds.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any thread, in a
-    rebalance listener and in a signal handler; ``poll`` and iteration on one thread.
+    ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
+    thread, in a rebalance listener and in a signal handler; ``poll`` and iteration on
+    one thread.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -293,7 +295,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or a hook calls it while it handles an event.
+                step of an iteration, or a hook calls it while it handles an event; or a
+                ``Worker`` or ``Pump`` has the consumer.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, where no call
@@ -302,6 +305,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         if not self._safe_iteration.is_stepping():
             refuse_in_listener(self, "poll")
+            self._subscription.refuse_other_poll()
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
         return self._safe_iteration.one_poll(
@@ -332,7 +336,10 @@ class SafeConsumer(UpstreamConsumer):
         wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
-            records = super().poll(timeout_ms, max_records, update_offsets)
+            # An iteration moves the position record by record, whatever the application's
+            # own poll() asked for.
+            moves = update_offsets and not is_step
+            records = super().poll(timeout_ms, max_records, moves)
         except _WokenUpError:
             records = {}
         finally:
@@ -389,6 +396,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         refuse_in_listener(self, "next")
+        self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._safe_step
         if is_wrapped:
             # A lambda would cost each record a tenth of its time: self in a cell.
@@ -691,16 +699,42 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "resume_group")
         return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
-    def paused(self) -> set[TopicPartition]:
+    def paused(self, *, owner: str = APP) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that an owner has paused; as kafka-python's.
+
+        By default those are the application's own: by single partitions, topics,
+        patterns or as a whole, and those that a previous owner handed over. A hold of
+        an operator, of a worker or of any other owner does not show here, and neither
+        does a closed gate: so ``assignment() - paused()`` is what the application lets
+        flow, no matter what other owners hold. :meth:`quiet` has all that is quiet.
+
+        After ``resume(*paused())`` no plain pause of the application is left that could
+        take effect later. The partitions are those of :meth:`assignment`, so a ``pause``
+        of all of a topic is one of the topic.
+
+        Args:
+            owner: whose pauses are asked for, any ``Hold.owner`` of :meth:`holds`.
+
+        Raises:
+            HoldSettingError: the owner is not acceptable as a name.
+        """
+        checked_name(owner)
+        view = self._safe_ledger.view()
+        return self._safe_returned(view, view.held_by(owner))
+
+    def quiet(self) -> set[TopicPartition]:
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        After ``resume(*paused())`` no plain pause of the application is left that could
-        take effect later.
+        None of their records is delivered now, for whatever reason; :meth:`explain`
+        says who. ``resume(*quiet())`` lifts what the application holds of them, and
+        returns what still covers them. The partitions are those of :meth:`assignment`:
+        ``pause(*quiet())`` has the application pause them, too, and whole topics of
+        which nothing flows.
         """
         view = self._safe_ledger.view()
-        handed = self._safe_handed(view.assigned)
-        return {handed[tp] for tp in view.quiet}
+        return self._safe_returned(view, view.quiet)
 
     def holds(self) -> tuple[Hold, ...]:
         """Return every hold, also those that cover nothing assigned here now."""
@@ -787,6 +821,12 @@ class SafeConsumer(UpstreamConsumer):
         """Set the position of a partition; as kafka-python's."""
         with self._safe_written(lambda it: it.seeking({partition: offset})):
             self._safe_iteration.ended_by(partial(super().seek, partition, offset))
+
+    def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
+        # A seek of ours to a record that a poll has returned.
+        with self._safe_written(lambda it: it.seeking({partition: offset})):
+            seek = partial(self._subscription.go_back, partition, offset)
+            self._safe_iteration.ended_by(seek)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of partitions, or of all; as kafka-python's."""
@@ -895,6 +935,7 @@ class SafeConsumer(UpstreamConsumer):
                 does not own. Nothing was sent, nor committed of the others.
             CommitFailedError: kafka-python's, where the broker has ended the membership
                 and this member does not know it yet.
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
@@ -913,6 +954,7 @@ class SafeConsumer(UpstreamConsumer):
         not own sends nothing: callback and future get a ``NotOwnedError``.
 
         Raises:
+            HandlersFailError: a ``Worker`` or ``Pump`` has the consumer, and commits.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "commit_async")
@@ -1004,6 +1046,12 @@ class SafeConsumer(UpstreamConsumer):
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal
         return nullcontext() if journal is None else call(journal)
+
+    def _safe_returned(
+        self, view: View, partitions: Iterable[tuple[str, int]]
+    ) -> set[TopicPartition]:
+        handed = self._safe_handed(view.assigned)
+        return {handed[tp] for tp in partitions}
 
     def _safe_handed(
         self, assigned: Mapping[str, Any]

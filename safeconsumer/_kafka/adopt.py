@@ -13,6 +13,7 @@ from kafka.consumer.fetcher import Fetcher
 
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
+from safeconsumer._kafka.fixes.waits import adopt_network
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -34,6 +35,7 @@ def adopt(
         # kafka-python 3.0.12 does not hand it on to where requests are made.
         consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
+    adopt_network(consumer._net)
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.prepare(ledger)
     consumer._fetcher.__class__ = PauseSafeFetcher

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaConsumer
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 
@@ -79,6 +79,20 @@ class ControlReader:
     def silence(self) -> float:
         """Return the seconds since all partitions were last fetched without an error."""
         return float(self._fetcher.silence())
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
+        """Go on at an offset; the epoch is that of the record before it, -1 if unknown."""
+        position = OffsetAndMetadata(offset, "", leader_epoch)
+        self._consumer._subscription.seek(tp, position)
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """Return the leader epochs of the positions; -1 where it is unknown."""
+        assignment = self._consumer._subscription.assignment
+        return {
+            tp: state.position.leader_epoch
+            for tp, state in assignment.items()
+            if state.position is not None
+        }
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offsets up to which all was polled, past compacted records too."""

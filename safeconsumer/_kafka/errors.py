@@ -27,7 +27,8 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     A second ``poll`` or step of an iteration began in the middle of another.
 
     Another thread made the second call, or a hook or signal handler that runs inside of
-    the first one. The first call goes on undisturbed.
+    the first one. The first call goes on undisturbed. While a ``Worker`` or ``Pump``
+    has the consumer, every poll but its own is refused so, between its polls too.
     """
 
 

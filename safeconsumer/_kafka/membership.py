@@ -1,17 +1,20 @@
 """Shows what a worker, and a journal, need of a consumer's membership in its group."""
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.view import covers
 
 
 class Membership:
@@ -98,16 +101,33 @@ class Membership:
         """Whether another object, such as a worker, polls and commits."""
         return self._subscription.refusal is not None
 
-    def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
+    def refuse_others(self, refusal: Callable[[], Exception] | None) -> None:
         """
-        Let commits without offsets raise what ``refusal`` makes.
+        Let every commit that is not of :meth:`own_commit` raise what ``refusal`` makes.
 
         None allows them again.
 
-        They commit what polls returned. A worker hands records on and has completed
-        fewer.
+        A worker hands records on, and it alone knows which are complete. While it has
+        the consumer nobody else polls either: it would commit past what they took.
         """
         self._subscription.refusal = refusal
+
+    def own_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets as the worker or pump that has the consumer commits them."""
+        marked: Mapping[TopicPartition, OffsetAndMetadata]
+        marked = self._coordinator.of_worker(dict(offsets))
+        return marked
+
+    @contextmanager
+    def own_poll(self) -> Iterator[None]:
+        """Let this thread poll in the block."""
+        self._subscription.poller = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._subscription.poller = None
 
     def pass_over_nothing(self) -> None:
         """
@@ -144,6 +164,12 @@ class Membership:
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the leader epoch of a partition's position; -1 if it is not known."""
+        state = self._subscription.assignment.get(tp)
+        position = None if state is None else state.position
+        return -1 if position is None else int(position.leader_epoch)
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
         state = self._subscription.assignment.get(tp)
@@ -162,12 +188,13 @@ class Membership:
         """
         Return how many offsets no poll has returned yet, by the last fetches.
 
-        None if a partition was never fetched, so that nobody knows.
+        None if a partition was never fetched, or is held, so that nobody knows. What a
+        worker holds by itself counts as it was: at least that is there.
         """
-        lag = 0
-        for state in tuple(self._subscription.assignment.values()):
+        lag, view = 0, self.ledger.peek()
+        for tp, state in tuple(self._subscription.assignment.items()):
             position, end = state.position, state.highwater
-            if position is None or end is None:
+            if position is None or end is None or covers(view, tp):
                 return None
             lag += max(0, end - position.offset)
         return lag

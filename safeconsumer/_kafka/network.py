@@ -16,6 +16,8 @@ HAS_BACKENDS = find_spec("kafka.net.backend") is not None
 
 _WITHOUT_TLS = "kafka.net.backend.transport" if HAS_BACKENDS else "kafka.net.transport"
 _WITH_TLS = "kafka.net.ssl" if HAS_BACKENDS else "kafka.net.transport"
+_LOOP = "kafka.net.backend.selector" if HAS_BACKENDS else "kafka.net.selector"
+NetworkSelector: Any = import_module(_LOOP).NetworkSelector
 KafkaTCPTransport: Any = import_module(_WITHOUT_TLS).KafkaTCPTransport
 KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
 

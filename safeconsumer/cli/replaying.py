@@ -102,6 +102,8 @@ class Replay:
         self._say = say
         self._most = most
         self._posted: list[tuple[Found, Any]] = []
+        # The leader epochs of what was passed, for the commits.
+        self._epochs: dict[TopicPartition, int] = {}
         # What the group's offsets will be once all that was posted is acknowledged.
         self._passed = {
             tp: begin if is_again else self._start(tp)
@@ -117,9 +119,14 @@ class Replay:
         begin, end = self._there.begins[tp], self._there.ends[tp]
         if self._there.group is None:
             return begin
-        committed = self._there.consumer.committed(tp, timeout_ms=_COMMIT_MS)
+        committed = self._there.consumer.committed(
+            tp, metadata=True, timeout_ms=_COMMIT_MS
+        )
         # Out of range, as a consumer does with auto_offset_reset="earliest".
-        return committed if committed and begin <= committed <= end else begin
+        if committed is None or not begin <= committed.offset <= end:
+            return begin
+        self._epochs[tp] = committed.leader_epoch
+        return int(committed.offset)
 
     def chosen(self) -> Iterator[Letter]:
         """Yield the letters to send back; pass over the others, and report the left ones."""
@@ -189,6 +196,7 @@ class Replay:
 
     def _pass(self, found: Found) -> None:
         self._passed[found.tp] = found.record.offset + 1
+        self._epochs[found.tp] = found.record.leader_epoch
 
     def _post(self, letter: Letter) -> None:
         stored = letter.stored
@@ -237,7 +245,10 @@ class Replay:
     def _commit(self, passed: Mapping[TopicPartition, int]) -> None:
         if self._there.group is None:
             return
-        marks = {tp: OffsetAndMetadata(at, "", -1) for tp, at in passed.items()}
+        marks = {
+            tp: OffsetAndMetadata(at, "", self._epochs.get(tp, -1))
+            for tp, at in passed.items()
+        }
         try:
             self._there.consumer.commit(marks, timeout_ms=_COMMIT_MS)
         except kafka_errors.CommitFailedError as error:

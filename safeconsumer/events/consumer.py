@@ -159,6 +159,8 @@ class HoldsRemoved(Event):
         besides: pauses of all that was assigned of a topic, which the call ended
             though it named nothing of the topic, or though more of it flows than it
             named.
+        waiting: pauses by name of what is not assigned, which the call ended though it
+            named others: a warning.
     """
 
     __match_args__ = ("holds", "flowing")
@@ -168,21 +170,30 @@ class HoldsRemoved(Event):
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
     besides: tuple[Hold, ...] = ()
+    waiting: tuple[Hold, ...] = ()
 
     @property
     def severity(self) -> str:
         """
         The level of its log line; debug for the application's own holds.
 
-        If other holds still cover what was to flow, or more ended than was named, the
-        level is that of the class.
+        If other holds still cover what was to flow, or more of what is assigned ended
+        than was named, the level is that of the class.
         """
+        if self.waiting:
+            return "warning"
         is_told = not _is_own(self.holds) or self.remaining or self.besides
         return super().severity if is_told else "debug"
 
     @property
     def advice(self) -> str | None:
-        """How to lift what is left, or to keep what ended besides."""
+        """How to lift what is left, or to keep what ended without being named."""
+        if self.waiting:
+            scope = str(self.waiting[0].scope)
+            return (
+                "any resume() ends pauses of what is not assigned; "
+                f"pause({scope!r}, owner=...) lasts until resume({scope!r}, owner=...)"
+            )
         if self.remaining or not self.besides:
             return _how_to_lift(self.remaining, self.group_id)
         scope = str(self.besides[0].scope)
@@ -272,7 +283,8 @@ class HoldsBit(Event):
     They left quiet and are back, or they came under a pause of all that was assigned of
     their topic. If plain pauses alone keep them quiet, as each eager rebalance gives
     them back, the level is info; but a warning, where no partition is left that the
-    application paused by name.
+    application paused by name, or where the membership was lost with them: kafka-python's
+    pauses end then, and a program may have forgotten its own.
 
     Attributes:
         holds: the holds that keep them quiet.
@@ -280,6 +292,7 @@ class HoldsBit(Event):
             alone, all that it keeps quiet.
         is_left_alone: whether, of a topic that was paused as a whole, nothing is left
             that was paused by name; reported once.
+        lost: the partitions among them that were lost with the membership.
     """
 
     __match_args__ = ("holds", "partitions")
@@ -289,6 +302,7 @@ class HoldsBit(Event):
     holds: tuple[Hold, ...]
     partitions: Partitions
     is_left_alone: bool = False
+    lost: Partitions = ()
 
     @property
     def severity(self) -> str:
@@ -297,6 +311,7 @@ class HoldsBit(Event):
         is_asked_for = (
             bool(holds)
             and not self.is_left_alone
+            and not self.lost
             and all(one.lifetime is Lifetime.PLAIN or one.is_routine for one in holds)
         )
         return "info" if is_asked_for and level == self.level else level
@@ -304,7 +319,8 @@ class HoldsBit(Event):
     @property
     def advice(self) -> str | None:
         """How to lift the holds."""
-        return _how_to_lift(self.holds, self.group_id)
+        how = _how_to_lift(self.holds, self.group_id)
+        return f"pauses outlive a lost membership; {how}" if self.lost else how
 
 
 class GatesChanged(Event):
@@ -462,6 +478,38 @@ class PositionOutOfRange(Event):
         return (
             "the log ends before the position: it was cut off or made anew, and what "
             "is written from here on has offsets that were read before"
+        )
+
+
+class LogTruncated(Event):
+    """
+    A log was cut below a position, and reading goes on where the logs part.
+
+    A leader took over that lacked records (an unclean election). Those from ``offset``
+    on were read before, unless the position was a committed one, and others have their
+    offsets now.
+
+    Attributes:
+        partition: the partition.
+        position: where it would have gone on.
+        offset: where it goes on, the first offset that the new leader lacked.
+    """
+
+    __match_args__ = ("partition", "position", "offset")
+    name: ClassVar[str] = "log_truncated"
+    level: ClassVar[str] = "warning"
+
+    partition: TopicPartition
+    position: int
+    offset: int
+
+    @property
+    def advice(self) -> str:
+        """What to do about the records that were read and are gone."""
+        return (
+            "undo what was done with the records from the new position on, if they must "
+            "not count: the brokers have lost them; unclean.leader.election.enable=false "
+            "and min.insync.replicas=2 keep them"
         )
 
 

@@ -27,6 +27,7 @@ ALARMS = (
     "control_unchecked",
     "held_partition_uncommitted",
     "hold_bit_on_assignment",
+    "log_truncated",
     "pattern_covers_nothing",
     "pause_not_handed_over",
     "position_out_of_range",

@@ -67,6 +67,8 @@ class TopicReader:
         self._consumer: SafeConsumer | None = None
         self._client: ControlReader | None = None
         self._waited = 0.0
+        self._epochs: dict[TopicPartition, int] = {}
+        self._truncated: set[TopicPartition] = set()
         self.positions: dict[TopicPartition, int] = {}
 
     def begin(
@@ -86,7 +88,8 @@ class TopicReader:
             ids: the topics' ids; None: those that the asker's metadata has.
 
         Returns:
-            The topics that were created again; they are read from their beginning.
+            The topics that were created again, or cut; they are read from their
+            beginning.
 
         Raises:
             KafkaError: the broker does not answer, or refuses.
@@ -104,7 +107,7 @@ class TopicReader:
         remade = [
             Remade(tp.topic, at.get(tp, 0), ends[tp])
             for tp in tps
-            if tp.topic in others or ends[tp] < at.get(tp, 0)
+            if tp.topic in others or tp in self._truncated or ends[tp] < at.get(tp, 0)
         ]
         recent = TopicPartition(self._recent, 0)
         is_anew = recent not in at or any(one.topic == self._recent for one in remade)
@@ -112,10 +115,10 @@ class TopicReader:
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
             firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
         for one in remade:
-            self.positions.pop(TopicPartition(one.topic, 0), None)
+            self._forget(TopicPartition(one.topic, 0))
         self._ids.update({name: one for name, one in found.items() if one is not None})
         self._ends = dict(ends)
-        self._seek(consumer, firsts)
+        self._seek(firsts)
         return tuple(remade)
 
     def _connected(self, tps: Sequence[TopicPartition]) -> SafeConsumer:
@@ -127,14 +130,21 @@ class TopicReader:
         self._waited = 0.0
         return self._consumer
 
-    def _seek(
-        self, consumer: SafeConsumer, firsts: Mapping[TopicPartition, int]
-    ) -> None:
-        at = {} if self._client is None else self._client.positions()
+    def _seek(self, firsts: Mapping[TopicPartition, int]) -> None:
+        assert self._client is not None  # noqa: S101 - it is connected
+        at = self._client.positions()
         for tp, first in firsts.items():
+            if first > self.positions.get(tp, 0):
+                self._epochs.pop(tp, None)
             self.positions[tp] = max(self.positions.get(tp, 0), first)
             if at.get(tp) != self.positions[tp]:
-                consumer.seek(tp, self.positions[tp])
+                epoch = self._epochs.get(tp, -1)
+                self._client.seek(tp, self.positions[tp], epoch)
+
+    def _forget(self, tp: TopicPartition) -> None:
+        self.positions.pop(tp, None)
+        self._epochs.pop(tp, None)
+        self._truncated.discard(tp)
 
     def turn(self, wait_ms: float) -> dict[str, list[Any]]:
         """
@@ -148,7 +158,13 @@ class TopicReader:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
         began = time.monotonic()
-        polled = self._consumer.poll(wait_ms)
+        try:
+            polled = self._consumer.poll(wait_ms)
+        except kafka_errors.LogTruncationError as error:
+            # Records that were read are gone, and others have their offsets: what was
+            # read does not say what is there. The next beginning reads all of it.
+            self._truncated.update(error.divergent_offsets)
+            raise
         waited = self._waited + time.monotonic() - began
         self._waited = 0.0 if polled else min(waited, self.silence())
         # A topic that was created again is fetched from the old one's offset, as soon
@@ -158,6 +174,7 @@ class TopicReader:
             message = f"{', '.join(others)} was made again"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
         self.positions.update(self._client.positions())
+        self._epochs.update(self._client.epochs())
         return {tp.topic: records for tp, records in polled.items()}
 
     def _others(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:

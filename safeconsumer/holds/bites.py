@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey
-from safeconsumer.holds.ownership import Reassignment
+from safeconsumer.holds.ownership import Cause, Reassignment
 from safeconsumer.holds.scope import Partition, Topic, TopicPartition
 from safeconsumer.holds.view import Assigned, Holds
 
@@ -24,12 +24,12 @@ class Bites(NamedTuple):
     reported once: all that it keeps quiet is among the partitions then.
 
     Attributes:
-        left_quiet: partitions that left while they were quiet, and are held still; the
-            last that left stand last.
+        left_quiet: partitions that left while they were quiet, and are held still, and
+            whether the membership was lost with them; the last that left stand last.
         alone: the whole pauses that were reported so, by topic.
     """
 
-    left_quiet: Mapping[TopicPartition, None] = {}
+    left_quiet: Mapping[TopicPartition, bool] = {}
     alone: Mapping[str, Hold] = {}
 
     def after(
@@ -39,7 +39,7 @@ class Bites(NamedTuple):
         assigned: Assigned,
         *,
         left: Iterable[TopicPartition],
-        is_passing: bool,
+        cause: Cause,
     ) -> tuple[Bites, dict[str, Any]]:
         """
         Move to a new assignment, of which ``left`` departs and was quiet.
@@ -47,8 +47,9 @@ class Bites(NamedTuple):
         Returns:
             What is known then; and, if holds bite, the fields of a ``HoldsBit``.
         """
-        left_quiet = {**self.left_quiet, **dict.fromkeys(left)}
-        alone = self.alone if is_passing else self._alone(holds, assigned)
+        is_lost = cause is Cause.LOST
+        left_quiet = {**self.left_quiet, **dict.fromkeys(left, is_lost)}
+        alone = self.alone if cause.is_passing else self._alone(holds, assigned)
         news = {
             topic for topic, one in alone.items() if self.alone.get(topic) is not one
         }
@@ -63,11 +64,12 @@ class Bites(NamedTuple):
                 biting.update((hold.key, hold) for hold in covering)
         gained = what.gained
         still = [tp for tp in left_quiet if tp not in gained and holds.covers(tp)]
-        bites = Bites(dict.fromkeys(still[-MOST_LEFT:]), alone)
+        bites = Bites({tp: left_quiet[tp] for tp in still[-MOST_LEFT:]}, alone)
         told = {
             "partitions": tuple(bit),
             "holds": tuple(biting.values()),
             "is_left_alone": bool(news),
+            "lost": tuple(tp for tp in bit if tp in gained and left_quiet.get(tp)),
         }
         return bites, told if bit else {}
 

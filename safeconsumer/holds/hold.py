@@ -203,11 +203,28 @@ def is_routine(owner: str) -> bool:
 
 def checked_owner(owner: object) -> str:
     """
-    Return the owner's name.
+    Return the name of an owner whose holds a program may change.
 
     Raises:
-        HoldSettingError: if it is empty, too long or not printable text, or has the
-            prefix of operators' or group holds.
+        HoldSettingError: as :func:`checked_name`, or if it has the prefix of operators'
+            or group holds.
+    """
+    name = checked_name(owner)
+    if name.startswith((OPERATOR, GROUP)):
+        message = (
+            f"owner {name[:60]!r} is reserved for holds from control topics: an "
+            "operator's hold is lifted by the command line, a group's by resume_group()"
+        )
+        raise HoldSettingError(message)
+    return name
+
+
+def checked_name(owner: object) -> str:
+    """
+    Return the owner's name, any owner's.
+
+    Raises:
+        HoldSettingError: if it is empty, too long or not printable text.
     """
     if (
         not isinstance(owner, str)
@@ -218,12 +235,6 @@ def checked_owner(owner: object) -> str:
         message = (
             f"owner must be 1 to {MAX_OWNER_LENGTH} printable characters, "
             f"not {str(owner)[:60]!r}"
-        )
-        raise HoldSettingError(message)
-    if owner.startswith((OPERATOR, GROUP)):
-        message = (
-            f"owner {owner[:60]!r} is reserved for holds from control topics: an "
-            "operator's hold is lifted by the command line, a group's by resume_group()"
         )
         raise HoldSettingError(message)
     return owner

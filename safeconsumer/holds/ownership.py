@@ -24,9 +24,20 @@ class Cause(Enum):
 
     PASSING = "passing"
     """
-    A join is being prepared, the membership was lost, or the consumer closes: the next
-    completed join decides what became of the partitions.
+    A join is being prepared, or the consumer closes: the next completed join decides
+    what became of the partitions.
     """
+
+    LOST = "lost"
+    """
+    The membership was lost, so that others may have owned the partitions; the next
+    completed join decides here, too.
+    """
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it is left to the next completed join what became of the partitions."""
+        return self in {Cause.PASSING, Cause.LOST}
 
     @property
     def is_called(self) -> bool:

@@ -179,6 +179,30 @@ def ended_besides(
     )
 
 
+def ended_unnamed(aside: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hold, ...]:
+    """
+    Return the pauses by name, of what is not assigned, that a resume of others ends.
+
+    ``aside`` is what any resume ends. A resume that names nothing means all of it, and
+    that of a whole pause all that was paused under it.
+    """
+    named = {scope for scope, _ in keys}
+    wide = [scope for scope in named if not isinstance(scope, Partition)]
+    aside = tuple(aside)
+    whole = {_topic_of(hold) for hold in aside if hold.owner == WHOLE}
+    return tuple(
+        hold
+        for hold in aside
+        if isinstance(hold.scope, Partition)
+        and keys
+        and hold.scope not in named
+        and hold.scope.topic not in whole
+        and not any(
+            one.covers((hold.scope.topic, hold.scope.partition)) for one in wide
+        )
+    )
+
+
 def ended_by_expiry(
     holds: Holds, here: Collection[TopicPartition], expired: Iterable[Hold]
 ) -> tuple[Hold, ...]:
@@ -219,7 +243,7 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         if tp in owned or scope.topic in whole:
             return False
         # Only lost, or about to join: nothing is decided yet.
-        if cause is Cause.PASSING:
+        if cause.is_passing:
             return False
         if (tp in departed or tp in undecided) and travels(hold, scope, is_carried):
             return True

@@ -29,6 +29,10 @@ _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 # Expressions longer than this are machine-made; topic names end at 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
+# The most topics about which a pattern remembers its answer: topics with ever new names
+# would fill the memory. About a million bytes.
+_MOST_ANSWERS = 10_000
+
 # It is equal to and interchangeable with ``kafka.TopicPartition``, a named tuple.
 TopicPartition = tuple[str, int]
 
@@ -84,7 +88,7 @@ class Pattern:
     Every topic whose whole name matches, present and future, ``re:ord.*``.
 
     Two are equal if their expressions have the same text. The expression is asked once
-    about a topic name and the answer is remembered.
+    about a topic name and the answer is remembered, of up to 10,000 names.
     """
 
     text: str
@@ -95,6 +99,8 @@ class Pattern:
         """Tell whether the whole topic name matches."""
         answer = self._answers.get(topic)
         if answer is None:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
             answer = self._answers[topic] = self.compiled.fullmatch(topic) is not None
         return answer
 

@@ -21,6 +21,7 @@ from safeconsumer.holds.plain import (
     ended_by_assignment,
     ended_by_expiry,
     ended_by_resume,
+    ended_unnamed,
     placed_over,
     travels,
 )
@@ -191,10 +192,14 @@ class State(NamedTuple):
         told: list[Told] = []
         if removed:
             besides = () if is_all else ended_besides(removed, keys, flowing)
-            fields = {"remaining": remaining, "besides": besides}
-            told = [
-                (events.HoldsRemoved, {"holds": removed, "flowing": flowing, **fields})
-            ]
+            fields = {
+                "holds": removed,
+                "flowing": flowing,
+                "remaining": remaining,
+                "besides": besides,
+                "waiting": () if is_all else ended_unnamed(aside, keys),
+            }
+            told = [(events.HoldsRemoved, fields)]
         elif remaining:
             told = [(events.StillHeld, {"holds": remaining})]
         told += [*_placed_back(back), *self._opened(state, "resumed", flowing)]
@@ -296,17 +301,16 @@ class State(NamedTuple):
             undecided=self.undecided,
             is_carried=is_carried,
         )
-        is_passing = cause is Cause.PASSING
-        undecided = self.undecided.union(what.departed) if is_passing else frozenset()
+        undecided = (
+            self.undecided.union(what.departed) if cause.is_passing else frozenset()
+        )
         if not (what.gained or what.departed or ended or undecided != self.undecided):
             return what, Step(self, is_seen=False)
         back = () if cause is Cause.CLOSED else bared(ended, now)
         holds = self.holds.without((hold.key for hold in ended), back)
         assigned = by_topic(wanted)
         left = tuple(filter(self.is_quiet, what.departed))
-        bites, bite = self.bites.after(
-            what, holds, assigned, left=left, is_passing=is_passing
-        )
+        bites, bite = self.bites.after(what, holds, assigned, left=left, cause=cause)
         gates = self.gates.reassigned(what.gained, what.departed, is_watched=is_watched)
         due = self._due(holds, back)
         state = State(holds, due, gates, ownership, assigned, bites, undecided)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from safeconsumer.holds.hold import Hold, HoldKey
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
@@ -50,14 +50,20 @@ class Holds:
         )
 
     def covered(self, assigned: Assigned) -> set[TopicPartition]:
-        narrow, wide = self._narrow, self._wide
-        found: set[TopicPartition] = set()
-        for topic, partitions in assigned.items():
-            if topic in narrow or any(one.covers((topic, 0)) for one in wide):
-                found.update(partitions)
-            else:
-                found.update(filter(narrow.__contains__, partitions))
-        return found
+        """Return the assigned partitions that any hold covers."""
+        return _covered(assigned, self._narrow, self._wide)
+
+    def covered_by(
+        self, owners: Collection[str], assigned: Assigned
+    ) -> set[TopicPartition]:
+        """Return the assigned partitions that a hold of some owners covers."""
+
+        def are_theirs(by: ByOwner) -> bool:
+            return any(owner in by for owner in owners)
+
+        narrow = {at for at, by in self._narrow.items() if are_theirs(by)}
+        wide = [scope for scope, by in self._wide.items() if are_theirs(by)]
+        return _covered(assigned, narrow, wide)
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
         """Return the holds that cover the partition, narrowest first."""
@@ -142,6 +148,20 @@ class Holds:
         index[at] = {**index.get(at, _NONE), hold.owner: hold}
 
 
+def _covered(
+    assigned: Assigned,
+    narrow: Container[TopicPartition | str],
+    wide: Collection[Scope],
+) -> set[TopicPartition]:
+    found: set[TopicPartition] = set()
+    for topic, partitions in assigned.items():
+        if topic in narrow or any(one.covers((topic, 0)) for one in wide):
+            found.update(partitions)
+        else:
+            found.update(filter(narrow.__contains__, partitions))
+    return found
+
+
 def _overlap(asked: Scope, held: Scope) -> bool:
     match held:
         case Partition() | Topic():
@@ -180,9 +200,31 @@ class View(NamedTuple):
     def owns(self, tp: TopicPartition) -> bool:
         return tp in self.assigned.get(tp[0], ())
 
+    def held_by(self, owner: str) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that a hold of this owner covers.
+
+        Whole pauses are the application's.
+        """
+        owners = (APP, WHOLE) if owner == APP else (owner,)
+        return self.holds.covered_by(owners, self.assigned)
+
     def is_quiet_throughout(self) -> bool:
         count = sum(map(len, self.assigned.values()))
         return count > 0 and count == len(self.quiet)
+
+
+def covers(view: View, tp: TopicPartition) -> bool:
+    """
+    Tell whether a gate, or a hold that is not a worker's routine, covers a partition.
+
+    A partition that is not assigned any more counts as covered: it is another member's.
+    """
+    if tp not in view.quiet:  # nearly always
+        return not view.owns(tp)
+    return tp in view.gates or not all(
+        hold.is_routine for hold in view.holds.covering(tp)
+    )
 
 
 def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:

@@ -41,9 +41,10 @@ class Deliveries:
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget the positions of partitions whose ownership begins or ends."""
-        for tp in partitions:
-            self.next.pop(tp_text(tp), None)
-            self._left.pop(tp_text(tp), None)
+        for name in map(tp_text, partitions):
+            self.next.pop(name, None)
+            self._left.pop(name, None)
+            self._targets.pop(name, None)
 
     def began(self) -> None:
         """Note that a poll or step begins: seeks that have returned bind it."""

@@ -251,8 +251,15 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "worker_dropped_total",
         "worker",
-        "Polled records dropped in a rebalance or at a stop; the next owner of their "
-        "partitions gets them again.",
+        "Polled records dropped because their partition was revoked, lost or moved by a "
+        "seek or a reset, or the worker stopped; they come again, to the next owner.",
+        labels=(Label("how", ("revoked", "lost", "moved", "stopped")),),
+    ),
+    Metric(
+        "worker_refetched_total",
+        "worker",
+        "Polled records that waited and were given back, to make room for others; they "
+        "are fetched again.",
     ),
     Metric(
         "worker_leaked_total",
@@ -286,7 +293,8 @@ METRICS: tuple[Metric, ...] = (
         "worker_lag_records",
         "worker",
         "Records that a worker has not completed, and offsets that it has not polled, "
-        "by the last fetches. There is no value while a partition was never fetched.",
+        "by the last fetches. There is no value while a partition was never fetched, or "
+        "is held by anything but the worker's own backpressure and retries.",
     ),
     Metric(
         "worker_breaker_open_topics",

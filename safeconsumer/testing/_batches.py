@@ -14,6 +14,7 @@ from safeconsumer.testing._codes import RefusedError
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
+_LAST_DELTA = 23  # where the last offset stands in the header, from the first one on
 _MAX_TIMESTAMP = 35  # where that stands in the header
 _MAGIC = 2
 _ANY_SIZE = 2**31 - 1
@@ -74,6 +75,13 @@ class Batch:
         struct.pack_into(">q", data, _MAX_TIMESTAMP, append_time)
         return _signed(data, self.header.attributes | _APPEND_TIME)
 
+    def before(self, offset: int) -> "Batch":
+        """Keep the records below an offset; the next batch begins there."""
+        kept = self.with_only([one for one in self.records() if one.offset < offset])
+        data = bytearray(kept.data)
+        struct.pack_into(">i", data, _LAST_DELTA, offset - 1 - self.base)
+        return _signed(data, kept.header.attributes)
+
     def with_only(self, records: Sequence[Any]) -> "Batch":
         """Keep these of its records where they are: the offsets of others become gaps."""
         header = self.header
@@ -85,7 +93,7 @@ class Batch:
         codec = DefaultRecordBatch(data).compression_type
         struct.pack_into(">q", data, 0, self.base)
         # Its producer and what it counted stay; so does where the next batch begins.
-        for begin, end in ((12, 16), (23, 27), (35, 57)):
+        for begin, end in ((12, 16), (_LAST_DELTA, 27), (_MAX_TIMESTAMP, 57)):
             data[begin:end] = self.data[begin:end]
         return _signed(data, header.attributes & ~0x07 | codec)
 

@@ -236,6 +236,14 @@ class Cluster:
         self.log(topic, partition).lead(node)
         self.fetches.look_again()
 
+    def truncate(
+        self, topic: str, partition: int, offset: int, node: int | None = None
+    ) -> None:
+        """Let a broker, by default the leader, lead that lacks records from an offset on."""
+        log = self.log(topic, partition)
+        log.truncate(offset, log.leader if node is None else node)
+        self.fetches.look_again()
+
     def move_coordinator(self, group: str, node: int) -> None:
         """Make another broker the coordinator of a group, as its last assignment was."""
         self.nodes.move_coordinator(GROUP, group, node)

@@ -20,7 +20,12 @@ _NO_SESSION, _FIRST_EPOCH = -1, 0
 _OF_SESSIONS = {_codes.FETCH_SESSION_ID_NOT_FOUND, _codes.INVALID_FETCH_SESSION_EPOCH}
 _MOST_SESSIONS = 1000  # Kafka's own max.incremental.fetch.session.cache.slots
 
-_NOTHING = {"high_watermark": -1, "aborted_transactions": None, "records": b""}
+_NOTHING = {
+    "diverging_epoch": None,
+    "high_watermark": -1,
+    "aborted_transactions": None,
+    "records": b"",
+}
 
 _Key = tuple[str, Any, int]  # topic (empty if unknown), its id, partition
 
@@ -32,6 +37,7 @@ class _Asked:
     offset: int
     room: int
     epoch: int
+    last_epoch: int
 
 
 @define
@@ -108,7 +114,7 @@ class Fetches:
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
-        """Return each partition's answer, the bytes of all, and whether one is an error."""
+        """Return each partition's answer, the bytes of all, and whether one cannot wait."""
         told, size, is_due = {}, 0, not asked
         for key, one in asked.items():
             room = max(0, min(one.room, exchange.body.max_bytes - size))
@@ -117,7 +123,7 @@ class Fetches:
             )
             answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
             size += len(answer["records"])
-            is_due = is_due or bool(answer["error_code"])
+            is_due = is_due or _is_about_position(answer)
             told[key] = answer
         return told, size, is_due
 
@@ -134,14 +140,25 @@ class Fetches:
         if id_ is not None and self._cluster.topics.get(None, id_) is None:
             raise RefusedError(_codes.UNKNOWN_TOPIC_ID)
         log = self._cluster.records.led(exchange.node, topic, number, one.epoch)
+        state = {
+            "high_watermark": log.end,
+            "last_stable_offset": log.stable_end,
+            "log_start_offset": log.start,
+        }
+        if one.last_epoch >= 0:  # from version 12 on; since Kafka 2.7 (KIP-595)
+            parted = log.diverging(one.offset, one.last_epoch)
+            if parted is not None:
+                epoch, end = parted
+                return {
+                    **state,
+                    "diverging_epoch": {"epoch": epoch, "end_offset": end},
+                }
         if not log.start <= one.offset <= log.end:
             raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
         is_committed = exchange.body.isolation_level == READ_COMMITTED
         end = log.stable_end if is_committed else log.end
         return {
-            "high_watermark": log.end,
-            "last_stable_offset": log.stable_end,
-            "log_start_offset": log.start,
+            **state,
             "aborted_transactions": _aborted(log, one.offset) if is_committed else None,
             "records": log.read(one.offset, room, end, at_least_one=at_least_one),
         }
@@ -220,6 +237,7 @@ class Fetches:
                         offset=one.fetch_offset,
                         room=one.partition_max_bytes,
                         epoch=one.current_leader_epoch,
+                        last_epoch=one.last_fetched_epoch,
                     ),
                 )
 
@@ -236,6 +254,11 @@ def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], .
     return partitions
 
 
+def _is_about_position(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer says that nothing can be read from the offset asked for."""
+    return bool(answer["error_code"] or answer["diverging_epoch"])
+
+
 def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:
     return [
         {"producer_id": one.producer_id, "first_offset": one.first}
@@ -250,7 +273,7 @@ def _news(
     news = {}
     for key, answer in told.items():
         state = (answer["high_watermark"], answer.get("log_start_offset", -1))
-        is_new = is_whole or answer["records"] or answer["error_code"]
+        is_new = is_whole or answer["records"] or _is_about_position(answer)
         if is_new or session.told.get(key) != state:
             news[key] = answer
         session.told[key] = state

@@ -8,7 +8,10 @@ from typing import Any
 
 from attrs import frozen
 
+from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch, of_transaction_end
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._leader_epochs import LeaderEpochs
 from safeconsumer.testing._producers import Producers
 
 
@@ -26,13 +29,18 @@ class Log:
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
-        self.epoch = 0
+        self.epochs = LeaderEpochs()
         self.start = 0
         self.batches: list[Batch] = []
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self._end = 0
         self._horizons: dict[int, int] = {}  # when tombstones go, by their batch's base
+
+    @property
+    def epoch(self) -> int:
+        """The leader's epoch."""
+        return self.epochs.latest
 
     @property
     def end(self) -> int:
@@ -94,25 +102,50 @@ class Log:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the last epoch that is not above ``epoch``, and where its records end."""
-        if epoch > self.epoch:
-            return -1, -1
-        found, end = epoch if epoch == self.epoch else -1, self.start
-        for batch in self.batches:
-            if batch.header.leader_epoch > epoch:
-                return found, batch.base
-            found, end = max(found, batch.header.leader_epoch), batch.end
-        return found, max(end, self._end)
+        return self.epochs.end_of(epoch, self._end)
+
+    def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
+        """
+        Return where a reader's log and this one part, if they do before its offset.
+
+        Args:
+            offset: the record that the reader asks for.
+            epoch: of the last record that it has read.
+
+        Raises:
+            RefusedError: this log never had the epoch, or no longer has the offset.
+        """
+        found, end = self.end_of_epoch(epoch)
+        if found < 0 or offset < self.start:
+            raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
+        return (found, end) if found < epoch or end < offset else None
 
     def lead(self, node: int) -> None:
-        """Get another leader."""
+        """Get another leader, which has all records."""
         self.leader = node
-        self.epoch += 1
+        self.epochs.begin(self._end)
+
+    def truncate(self, offset: int, node: int) -> None:
+        """Get another leader, which lacks the records from ``offset`` on."""
+        offset = max(self.start, min(offset, self._end))
+        self.batches = [
+            one if one.end <= offset else one.before(offset)
+            for one in self.batches
+            if one.base < offset
+        ]
+        self.aborted = [one for one in self.aborted if one.last < offset]
+        self.producers = Producers()
+        for batch in self.batches:
+            self.producers.restore(batch)
+        self._end = offset
+        self.lead(node)
 
     # What cleaning does
 
     def delete_before(self, offset: int) -> None:
         """Delete the records below ``offset``: what DeleteRecords and retention do."""
         self.start = max(self.start, min(offset, self._end))
+        self.epochs.delete_before(self.start)
         self.batches = list(self._since(self.start))
         self.aborted = [one for one in self.aborted if one.last >= self.start]
 

@@ -80,6 +80,14 @@ class Producers:
         if header.is_transactional and known.open_since is None:
             known.open_since = batch.base
 
+    def restore(self, batch: Batch) -> None:
+        """Remember a batch of a log that was cut: a transaction's end may be among them."""
+        header = batch.header
+        if header.is_control_batch:
+            self.end_transaction(header.producer_id, header.producer_epoch)
+        else:
+            self.note(batch)
+
     def is_last(self, batch: Batch) -> bool:
         """Whether a batch is the last that its producer has written."""
         known = self._known.get(batch.header.producer_id)

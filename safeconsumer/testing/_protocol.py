@@ -157,6 +157,8 @@ def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not 
         field = kind.fields[name]
         if value is not None and field.is_struct_array():
             values[name] = [_filled(field.data_class, one) for one in value]
+        elif value is not None and field.is_struct():
+            values[name] = _filled(field.data_class, value)
         else:
             values[name] = value
     return kind(**values, **how)

@@ -145,7 +145,7 @@ class Records:
 def _sought(log: Log, timestamp: int, *, is_committed: bool) -> tuple[int, int, int]:
     """Return offset, time and leader's epoch of what ListOffsets asks for, or -1."""
     if timestamp == _EARLIEST:
-        return log.start, -1, log.epoch
+        return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:
         return log.stable_end if is_committed else log.end, -1, log.epoch
     if timestamp < 0:

@@ -216,6 +216,28 @@ class EmbeddedBroker:
         """
         self.command(lambda cluster: cluster.compact(name))
 
+    def truncate(
+        self, name: str, partition: int, offset: int, broker_id: int | None = None
+    ) -> None:
+        """
+        Lose the records of a partition from ``offset`` on, as in an unclean election.
+
+        The leader epoch grows, so clients that have read further find out, and other
+        records may be written at the same offsets. What groups have committed stays.
+
+        Args:
+            name: of the topic.
+            partition: its number.
+            offset: of the first record that the new leader lacks.
+            broker_id: the new leader; None means that the leader stays the same broker,
+                as if it had been restarted with an older disk.
+
+        Raises:
+            BrokerCommandError: there is no such partition.
+        """
+        node = None if broker_id is None else self._known(broker_id)
+        self.command(lambda cluster: cluster.truncate(name, partition, offset, node))
+
     def move_coordinator(self, group: str, broker_id: int) -> None:
         """Make another broker the coordinator of one group; its members stay in it."""
         node = self._known(broker_id)

@@ -5,7 +5,13 @@ import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    nullcontext,
+    suppress,
+)
 from typing import Any, Literal, ParamSpec
 
 from attrs import define, evolve, field, fields, frozen
@@ -356,11 +362,17 @@ class _Consumer:
     def has(self, topic: str) -> bool:
         return any(tp.topic == topic for tp in self.log)
 
+    def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
+        return offsets
+
+    def own_poll(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def _nothing(self, *_given: object, **_named: object) -> None:
         # Without a broker there is nothing to tell, or to do.
         return
 
-    why_nothing = read_with = refuse_commits = ask_before_join = lag = _nothing
+    why_nothing = read_with = refuse_others = ask_before_join = lag = _nothing
     pass_over_nothing = is_lost = is_joining = _nothing
     lacks_commit = reset_number = revokes_on_join = close = _nothing
 

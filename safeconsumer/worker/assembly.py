@@ -16,6 +16,7 @@ from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.options import Options, PumpOptions, WorkerOptions
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import DeadLetter
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _policy(
         on_exhausted=options.on_exhausted,
         post=None if letters is None else letters.post,
         max_ratio=getattr(limits, "max_ratio", None),
+        sample=getattr(limits, "sample", SAMPLE),
         span=options.limits.span,
         **more,
     )

@@ -9,7 +9,7 @@ from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import UnansweredBatchError
-from safeconsumer.worker.calls import batch_failed
+from safeconsumer.worker.calls import batch_failed, blamed
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure
 from safeconsumer.worker.progress import record_at
@@ -177,10 +177,12 @@ class Batch:
             TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or the
                 indexes have another type.
         """
-        if not isinstance(error, BaseException) or isinstance(error, BatchFailure):
+        is_error = isinstance(error, BaseException)
+        counts = blamed(error) if is_error else error
+        if not is_error or isinstance(counts, BatchFailure):
             message = f"fail() takes the exception of the records, not {error!r:.200}"
             raise TypeError(message)
-        self._ticket.answer(self._chosen(indexes), error)
+        self._ticket.answer(self._chosen(indexes), counts)
 
     def _chosen(self, indexes: int | Iterable[int] | None) -> list[int] | None:
         if indexes is None:
@@ -269,7 +271,7 @@ class HandOut:
             try:
                 read.append((index, self._readers.read(record)))
             except Exception as error:  # noqa: BLE001 - it is this record's failure
-                ticket.answer([index], error)
+                ticket.answer([index], blamed(error))
         return read
 
     def abandon_last(self, error: BaseException) -> None:

@@ -33,8 +33,9 @@ class Breaker:
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
     Args:
-        on: exception classes that count as failures, with their subclasses. Other
-            exceptions, and those that steer a worker, count neither as failures nor as
+        on: exception classes that count as failures, with their subclasses, and
+            ExceptionGroups of nothing else. Other exceptions, and those that steer a
+            worker, count neither as failures nor as
             successes.
         failures: this many failures in a row open it, of whatever records. If records
             are handled one after the other, as with ``order="partition"``, set

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import inspect
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from attrs import define, field
 from kafka.structs import TopicPartition
 
+from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -22,6 +22,7 @@ from safeconsumer.worker.handlers import (
     WorkerControl,
 )
 from safeconsumer.worker.lanes import Indexes
+from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
@@ -138,9 +139,14 @@ def blamed(error: BaseException) -> BaseException:
     """
     Return the exception that a record's call counts as having raised.
 
-    A ``CancelledError`` is not an ``Exception``, and would end the worker.
+    A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
+    group with one in it.
     """
-    if not isinstance(error, asyncio.CancelledError):
+    error = meant(error)
+    is_group = isinstance(error, BaseExceptionGroup) and not isinstance(
+        error, Exception
+    )
+    if not is_group and not isinstance(error, asyncio.CancelledError):
         return error
     wrong = HandlerCancelledError("the handler was cancelled, but not by its worker")
     wrong.__cause__ = error
@@ -267,6 +273,7 @@ def spared(error: BaseException | None, size: int) -> Indexes:
     """Return which of so many records are done, by their places, after a call of all."""
     if error is None:
         return range(size)
+    error = meant(error)
     errors = getattr(error, "errors", None)
     if not isinstance(error, BatchFailure) or misfit(errors, size) is not None:
         return ()
@@ -313,7 +320,7 @@ def call_in_process(  # noqa: PLR0913 - called by name
     """
     until = time.monotonic() + seconds
     partition, attempt, carrier = about
-    context = Context(partition, attempt, threading.Event(), _no_deadline, state)
+    context = Context(partition, attempt, Revocation(), _no_deadline, state)
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 

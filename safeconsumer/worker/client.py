@@ -15,7 +15,6 @@ from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
-from safeconsumer.holds.view import View
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -52,19 +51,6 @@ class Emitter:
         return dict(self._dispatcher.failures)
 
 
-def covers(view: View, tp: TopicPartition) -> bool:
-    """
-    Tell whether a hold that is not a worker's, or a gate, covers a partition.
-
-    A partition that is not assigned any more counts as covered: it is another member's.
-    """
-    if tp not in view.quiet:  # nearly always
-        return not view.owns(tp)
-    return tp in view.gates or not all(
-        hold.is_routine for hold in view.holds.covering(tp)
-    )
-
-
 Polled: TypeAlias = dict[TopicPartition, list[AnyRecord]]
 Committed: TypeAlias = Callable[[Exception | None], None]
 
@@ -93,14 +79,15 @@ class ConsumerClient:
 
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
-        polled: Polled = self._consumer.poll(
-            timeout_ms=timeout * 1000, max_records=records
-        )
+        with self.membership.own_poll():
+            polled: Polled = self._consumer.poll(
+                timeout_ms=timeout * 1000, max_records=records
+            )
         return polled
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """Return to this offset, so that its records come again."""
-        self._consumer.seek(tp, offset)
+        self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
     def hold(
         self,
@@ -185,7 +172,8 @@ class ConsumerClient:
         Raises:
             KafkaError: it was refused, or took longer than ``timeout`` seconds.
         """
-        self._consumer.commit(_offsets(marks), timeout_ms=timeout * 1000)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit(offsets, timeout_ms=timeout * 1000)
 
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
@@ -195,7 +183,8 @@ class ConsumerClient:
         def told(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
 
-        self._consumer.commit_async(_offsets(marks), callback=told)
+        offsets = self.membership.own_commit(_offsets(marks))
+        self._consumer.commit_async(offsets, callback=told)
 
     def leave(self, timeout: float) -> None:
         """Leave the group and close the consumer."""

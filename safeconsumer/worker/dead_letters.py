@@ -23,7 +23,8 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.calls import is_async, refuse_undone
+from safeconsumer.worker import forks
+from safeconsumer.worker.calls import blamed, is_async, refuse_undone
 from safeconsumer.worker.handlers import HandlersFailError, Reject
 from safeconsumer.worker.letters_format import written
 from safeconsumer.worker.partition import Epoch
@@ -39,7 +40,8 @@ class Failure:
     Why a record is a dead letter; passed to the callable that takes dead letters.
 
     Attributes:
-        error: the last exception of the handler.
+        error: the last exception of the handler; its traceback may have no local
+            variables any more.
         attempts: the number of attempts, as ``Context.attempt`` counts them.
         is_brief: whether the letter was too large before: write a shorter one.
     """
@@ -117,7 +119,7 @@ class DeadLetters:
         emit: Callable[..., None],
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._sink = sink
+        self._sink = forks.leaving(sink)
         self._clock = clock or time.monotonic
         self._retry = retry
         self._emit = emit
@@ -289,7 +291,7 @@ class DeadLetters:
             answer = self._sink(letter.record, failure)
             when_sent(answer, lambda error: self._inbox.put((post, error)))
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
-            self._failed(post, error)
+            self._failed(post, blamed(error))
         finally:
             self._sending = None
 
@@ -384,9 +386,10 @@ def _is_final(error: BaseException) -> bool:
 
 def _error_of(future: Future[Any]) -> BaseException | None:
     try:
-        return future.exception()
+        error = future.exception()
     except BaseException as cancelled:  # noqa: BLE001 - it was
         return cancelled
+    return None if error is None else blamed(error)
 
 
 # ------------------------------------------------------------ letters for a topic

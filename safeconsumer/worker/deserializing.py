@@ -2,18 +2,27 @@
 Applies a consumer's deserializers where its worker's handler is called.
 
 Their exceptions are therefore failures of the record, and not of the poll.
+
+kafka-python calls deserializers on one thread, so they may keep a state. Here many
+handlers' threads call them, one at a time: a record is read under the locks of both its
+deserializers, as they may share something, such as a decompressor that both call.
 """
 
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
 from typing import Any
+from weakref import WeakValueDictionary
 
-from attrs import frozen
+from attrs import field, frozen
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
+from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.worker.calls import is_async, misfit, refuse_undone
+from safeconsumer.worker.groups import is_all, meant
 from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
@@ -32,6 +41,49 @@ _FINAL = (
 )
 
 
+class _Locks:
+    """
+    The locks of all deserializers that workers of this process use, one per object.
+
+    Several workers, or key and value, may share an object. A lock lasts while a reader
+    has it, and so has the object: no other object has its ``id`` meanwhile. The locks
+    are re-entrant: a signal handler may interrupt a reader and read, too.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget every lock: in a forked child its owner may be missing."""
+        self._lock = threading.RLock()
+        self._found: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+    def of(self, *readers: object) -> tuple[Any, Any]:
+        """
+        Return the locks of two deserializers, which may be one, to be taken in this order.
+
+        It is the same order wherever two deserializers are used together, so that no
+        two threads wait for each other.
+        """
+        used = sorted({id(_called(one)) for one in readers if one is not None})
+        with self._lock:
+            locks = [self._found.setdefault(one, threading.RLock()) for one in used]
+        locks = locks or [threading.RLock()]
+        return locks[0], locks[-1]
+
+
+_LOCKS = _Locks()
+run_in_child(_LOCKS.renew)
+
+
+def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
+    # The object that keeps the state. kafka-python wraps what it is given, and a bound
+    # method is another object each time it is looked up.
+    given = reader.fn if isinstance(reader, DeserializeWrapper) else reader
+    owner = getattr(given, "__self__", None)
+    return given if owner is None or isinstance(owner, ModuleType) else owner
+
+
 @frozen
 class Readers:
     """
@@ -43,12 +95,21 @@ class Readers:
 
     key: Any
     value: Any
+    _locks: tuple[Any, Any] = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         for reader in (self.key, self.value):
             # kafka-python wraps every object that it is given.
             if isinstance(reader, DeserializeWrapper) and reader.fn is not None:
                 check_callable(reader.fn, "a deserializer", "data")
+
+    @_locks.default
+    def _find_locks(self) -> tuple[Any, Any]:
+        return _LOCKS.of(self.key, self.value)
+
+    def __reduce__(self) -> tuple[type["Readers"], tuple[Any, Any]]:
+        # In another process they are other objects, with other locks.
+        return Readers, (self.key, self.value)
 
     def __bool__(self) -> bool:
         return self.key is not None or self.value is not None
@@ -57,18 +118,21 @@ class Readers:
         """
         Return the record with its key and value deserialized.
 
-        The given one is unchanged.
+        The given one is unchanged. It waits while another thread is in one of the
+        deserializers.
 
         Raises:
             DeserializationError: the data can never be deserialized.
             Exception: any other error of a deserializer.
         """
         headers = list(record.headers or ())  # a deserializer may change them
-        return record._replace(
-            key=_read(self.key, "key", record, headers),
-            value=_read(self.value, "value", record, headers),
-            headers=headers,
-        )
+        first, second = self._locks
+        with first, second:
+            return record._replace(
+                key=_read(self.key, "key", record, headers),
+                value=_read(self.value, "value", record, headers),
+                headers=headers,
+            )
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""
@@ -80,7 +144,9 @@ def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # n
     data = getattr(record, field)
     try:
         return deserialized(reader, record.topic, headers, data)
-    except _FINAL as error:
+    except Exception as error:
+        if not is_all(error, _FINAL):
+            raise
         message = f"the record's {field} cannot be deserialized: {shown(error)}"
         raise DeserializationError(message) from error
 
@@ -125,7 +191,10 @@ def _each(readers: Readers, records: Sequence[Any]) -> Iterator[list[Any]]:
             bad[index] = error
     try:
         yield [record for _, record in good]
-    except BatchFailure as failure:
+    except Exception as error:
+        failure = meant(error)
+        if not isinstance(failure, BatchFailure):
+            raise
         # An index that does not fit those that the handler got would fit the longer,
         # whole batch, so it is refused here.
         wrong = misfit(failure.errors, len(good))

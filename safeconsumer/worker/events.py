@@ -76,7 +76,7 @@ class WorkDropped(WorkerEvent):
         partitions: the partitions of the records.
         records: how many, queued and running.
         running: how many of them were handed over to handlers.
-        reason: ``revoked``, ``lost``, ``moved`` (a seek went back) or ``stopped``.
+        reason: ``revoked``, ``lost``, ``moved`` (by a seek or a reset) or ``stopped``.
     """
 
     __match_args__ = ("partitions", "records", "reason")
@@ -91,12 +91,20 @@ class WorkDropped(WorkerEvent):
 
 class WorkDrained(WorkerEvent):
     """
-    A wait for running handlers has ended.
+    A wait for running handlers, and before a rebalance for their commit, has ended.
+
+    A commit that is refused is tried again until ``Drain.revoke`` is over. If it is
+    still missing then, the log line is a warning.
 
     Attributes:
         seconds: how long it took.
         running: records still being worked on at the end; 0 if all finished in time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
+        uncommitted: partitions of which completed records are not committed; their
+            next owners handle these again. Empty with ``stop``, whose commit is next.
+        floorless: those among them that have no valid committed offset at all; their
+            next owners begin where ``auto_offset_reset`` says, which may pass records
+            over.
     """
 
     __match_args__ = ("reason", "running")
@@ -105,6 +113,13 @@ class WorkDrained(WorkerEvent):
     seconds: float
     running: int
     reason: str
+    uncommitted: Partitions = ()
+    floorless: Partitions = ()
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line."""
+        return "warning" if self.uncommitted else super().severity
 
 
 class CommitRejected(WorkerEvent):
@@ -168,6 +183,8 @@ class WorkPaused(WorkerEvent):
         seconds: for how long; longer than the handler asked for if another pause of the
             same scope lasts longer.
         reason: the handler's reason; None if it gave none.
+        is_for_error: whether it was raised from an error, or while one was handled;
+            otherwise, as for a rate, its log line is no warning.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -180,6 +197,12 @@ class WorkPaused(WorkerEvent):
     scope: str
     seconds: float
     reason: str | None
+    is_for_error: bool = False
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line; info without an error."""
+        return self.level if self.is_for_error else "info"
 
 
 class BreakerOpened(WorkerEvent):

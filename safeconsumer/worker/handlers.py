@@ -1,6 +1,5 @@
 """Defines what handlers get and may raise, and calls them with the records of a task."""
 
-import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
@@ -16,10 +15,18 @@ from safeconsumer.errors import (
 )
 from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.records import AnyRecord
+from safeconsumer.worker.revocation import Revocation
 
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
-    """Parent of the exceptions by which a handler steers its worker."""
+    """
+    Parent of the exceptions by which a handler steers its worker.
+
+    In an ExceptionGroup, as ``asyncio.TaskGroup`` raises it, they mean what they mean
+    alone. Of several :class:`StopWorker` counts before :class:`Pause`,
+    :class:`RetryLater` and :class:`Reject`, and each of these before a failure; of
+    pauses the widest and then the longest counts, of delays the longest.
+    """
 
 
 class RetryLater(WorkerControl):
@@ -72,6 +79,7 @@ class Pause(WorkerControl):
     """
 
     _held_for = 0.0  # seconds, by another pause of this scope
+    _is_for_error = False  # where its cause has not come along, as from a process
 
     def __init__(
         self,
@@ -91,6 +99,14 @@ class Pause(WorkerControl):
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
+
+
+def is_for_error(pause: Pause) -> bool:
+    """Tell whether a pause was raised from an error, or while one was handled."""
+    behind = pause.__cause__
+    if not pause.__suppress_context__:
+        behind = pause.__context__
+    return pause._is_for_error or behind is not None  # noqa: SLF001 - ours
 
 
 class Reject(WorkerControl):
@@ -197,14 +213,15 @@ class Context:
             asked for, an outage that a breaker knows, and an error of a whole batch are
             not counted.
         revoked: an event, set once the partition is being taken away: records done from
-            then on may be handled again by another member. Never set in the process
-            executor.
+            then on may be handled again by another member. A thread asks
+            ``is_set()`` or waits by ``wait(timeout)``; a coroutine does
+            ``await context.revoked``. Never set in the process executor.
         state: the value of the worker's ``lifespan`` here; None without one.
     """
 
     partition: TopicPartition
     attempt: int
-    revoked: threading.Event
+    revoked: Revocation
     _deadline: Callable[[], float | None]
     state: Any = None
 
@@ -238,8 +255,10 @@ A batch handler: it takes the records of a batch and a context.
 
 
 def commits_alone() -> Exception:
-    """Return the error of a commit without offsets where a worker or pump commits."""
+    """Return the error of another's commit while a worker or pump has the consumer."""
     return HandlersFailError(
-        "commit() and commit_async() without offsets commit what was polled, handled "
-        "or not: leave these calls out, the worker or pump commits what is done"
+        "a Worker or Pump has this consumer and commits what is done: leave out "
+        "commit(), commit_async() and group_metadata(), with offsets or without; they "
+        "would commit past records that other handlers have not finished. Nothing was "
+        "sent"
     )

@@ -23,7 +23,11 @@ class Report:
 
     Attributes:
         done: records completed: handled, acknowledged as dead letters, or skipped.
-        dropped: records given up: revoked, lost, or unfinished when it stopped.
+        dropped: records given up; they come again.
+        dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
+            a seek or a reset, or ``stopped``. With ``done`` and ``refetched`` it is all
+            that polls returned.
+        refetched: records that were given back, to make room, and fetched again later.
         given_up: the dropped records on which a handler still worked when it stopped.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
@@ -36,6 +40,8 @@ class Report:
 
     done: int
     dropped: int
+    dropped_by_reason: Mapping[str, int]
+    refetched: int
     given_up: int
     dead_letters: int
     skipped: int
@@ -48,6 +54,8 @@ class Report:
 class Stats:
     """
     A worker's numbers at one moment.
+
+    What polls have returned is ``done``, ``dropped``, ``refetched``, or still here.
 
     Attributes:
         state: ``new``, ``running``, ``draining`` or ``closed``.
@@ -63,12 +71,14 @@ class Stats:
         skipped: records that failed for good and were passed over.
         dropped: records given up on a rebalance or stop; their next owner gets them
             again.
+        dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
+            a seek or a reset, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by
             retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
             defect.
-        refetched: records that waited and were forgotten, to make room for partitions
-            that had none; they come again.
+        refetched: records that waited and were given back, mostly to make room for
+            partitions that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded though something is
@@ -78,7 +88,8 @@ class Stats:
             beginning is not committed yet, since none of its records is handled before
             that.
         lag: records held, and offsets not polled yet by what the last fetches reported;
-            None while a partition was never fetched, as one that is held since it came.
+            None while a partition was never fetched, or is held: no fetch would see
+            what is written to it. The worker's own backpressure is no such hold.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
@@ -109,6 +120,7 @@ class Stats:
     dead_letters: int
     skipped: int
     dropped: int
+    dropped_by_reason: Mapping[str, int]
     gone: int
     leaked: int
     refetched: int
@@ -174,7 +186,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
         retries=schedule.retries,
         dead_letters=schedule.dead_letters,
         skipped=schedule.skipped,
-        dropped=engine.departures.dropped,
+        dropped=engine.departures.dropped.total(),
+        dropped_by_reason=dict(engine.departures.dropped),
         gone=engine.gone,
         leaked=engine.leaked,
         refetched=brakes.refetched,

@@ -91,14 +91,22 @@ class Held:
         """The records and bytes that are held now."""
         return Load(self.records, self.bytes)
 
-    def open(self, tp: TopicPartition, number: int, losses: int, start: int) -> Epoch:
+    def open(
+        self,
+        tp: TopicPartition,
+        number: int,
+        losses: int,
+        start: int,
+        leader_epoch: int = -1,
+    ) -> Epoch:
         """
         Begin an epoch that reads from the offset ``start``.
 
         The partition must have none.
         """
+        progress = Progress(start, leader_epoch)
         with self.lock:
-            epoch = Epoch(tp, number, losses, Progress(start), self._clock())
+            epoch = Epoch(tp, number, losses, progress, self._clock())
             epoch.left_behind = tuple(self._left_behind.get(tp, ()))
             self.epochs[tp] = epoch
         return epoch

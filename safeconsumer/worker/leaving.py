@@ -1,13 +1,15 @@
 """Waits for running work, drops it and commits before partitions leave."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.events.consumer import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
 from safeconsumer.worker.held import Dropped, Held
@@ -152,6 +154,7 @@ class Commits:
         self._under_way = None
         if not marks:
             return True
+        self._due = self._clock() + self._setting.every
         error: Exception | None = None
         try:
             timeout = max(0.0, min(self._setting.timeout, seconds))
@@ -164,6 +167,21 @@ class Commits:
     def is_due(self) -> bool:
         """Tell whether the next commit is due."""
         return self._clock() >= self._due
+
+    @property
+    def is_backing_off(self) -> bool:
+        """Whether the last commit was refused, and the next one is not due yet."""
+        return self._refused is not None and not self.is_due()
+
+    def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
+        """Return which partitions have something to commit, and which have no floor."""
+        marks, _ = self._new_marks()
+        behind = [one for one in leaving if one.tp in marks]
+        floorless = [one for one in behind if not self.has_floor(one)]
+        return {
+            "uncommitted": sorted_tps(one.tp for one in behind),
+            "floorless": sorted_tps(one.tp for one in floorless),
+        }
 
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
@@ -228,13 +246,17 @@ class Commits:
         )
 
 
-# Seconds; a commit before a rebalance takes no longer: the loop stands meanwhile.
+# Seconds; one try of the commit before a rebalance: the loop stands meanwhile.
 _SECONDS_BEFORE_JOIN = 1.0
 # Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
 # The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
+# Why records are dropped: their partition left in a rebalance or with a lost membership,
+# a seek or a reset moved its position, or the worker stopped.
+LOST, MOVED, STOPPED = "lost", "moved", "stopped"
+_REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
@@ -243,17 +265,26 @@ class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
 
 @frozen
 class _Waiting:
-    """A wait for running work: since when, until when, and why."""
+    """
+    A wait for handlers, and then for the commit of what they have completed.
+
+    Attributes:
+        began: since when.
+        deadline: until when running handlers are waited for.
+        commit_by: until when a commit that is refused, floors included, is tried again.
+        reason: why.
+    """
 
     began: float
     deadline: float
+    commit_by: float
     reason: str
 
 
 @define(eq=False, slots=False)
 class Departures:
     """
-    Waits for running work before partitions leave, and drops the records that are left.
+    Waits for running work and its commit before partitions leave, and drops the rest.
 
     It waits before an eager join, after a cooperative revocation, and at the end. For
     the polling thread only.
@@ -262,7 +293,7 @@ class Departures:
         work: the object that works on the records.
         in_flight: counts the dead letters on their way, of all epochs or of some.
         outlived: counts the records of closed epochs that are waited for at the end.
-        dropped: how many records were given up.
+        dropped: how many records were given up, by why.
     """
 
     _group: Membership
@@ -274,7 +305,7 @@ class Departures:
     work: Schedule = field(init=False)
     in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
     outlived: Callable[[], int] = lambda: 0
-    dropped: int = 0
+    dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
     _may_join: bool = False
     _was_joining: bool = False
@@ -341,7 +372,7 @@ class Departures:
     def _lose_all(self) -> None:
         if not self._is_stopping:
             self.tell()
-        self.drop(tuple(self._held.epochs.values()), "lost")
+        self.drop(tuple(self._held.epochs.values()), LOST)
         self._departing = []
         if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
@@ -384,7 +415,7 @@ class Departures:
             return
         losses, keeps = self._group.losses, self._group.is_cooperative
         lost = [epoch for epoch in gone if epoch.losses != losses]
-        self.drop(lost, "lost")
+        self.drop(lost, LOST)
         revoked = [epoch for epoch in gone if epoch.losses == losses]
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
@@ -392,7 +423,7 @@ class Departures:
             self.work.queue.drop_queued(revoked)
             self._departing += revoked
             if self._waiting is None:
-                self._wait(min(COOPERATIVE_DRAIN, self._drain.revoke), REVOKED)
+                self._wait(self._drain.revoke, REVOKED)
 
     # ------------------------------------------------------------ waiting, dropping
 
@@ -403,24 +434,37 @@ class Departures:
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """End a wait that is over: commit, drop what is left, and let the join begin."""
+        """End a wait that is over: drop what is left, and let the join begin."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
         if self.running() and self._clock() < waiting.deadline:
             return
-        self.tell()
-        self._waiting = None
         if self._group.is_lost():  # the next join drops everything
+            self.tell()
+            self._waiting = None
             return
-        # A request to stop in the meantime is noticed only afterwards.
-        self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
+        if not self._commits_in_time(waiting):
+            return
+        is_partial = waiting.reason == REVOKED
+        leaving = self._departing if is_partial else self._held.epochs.values()
+        self.tell(**self._commits.missing(leaving))
+        self._waiting = None
         departing, self._departing = self._departing, []
         self.drop(departing, REVOKED)
         self._may_join = waiting.reason == REBALANCE
 
-    def tell(self) -> None:
-        """Emit how long was waited, if there is a wait."""
+    def _commits_in_time(self, waiting: _Waiting) -> bool:
+        # It returns False if the commit was refused and there is time to try it again.
+        # Between two tries the loop goes on polling: the member stays in its group, and
+        # a request to stop is noticed.
+        if self._clock() < waiting.commit_by and self._commits.is_backing_off:
+            return False
+        is_committed = self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
+        return is_committed or self._clock() >= waiting.commit_by
+
+    def tell(self, **missing: Partitions) -> None:
+        """Emit how long was waited, and what is not committed, if there is a wait."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -429,6 +473,7 @@ class Departures:
             seconds=self._clock() - waiting.began,
             running=self.running(),
             reason=waiting.reason,
+            **missing,
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
@@ -437,7 +482,7 @@ class Departures:
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:
-            self.dropped += records
+            self.dropped[reason] += records
             self._emit(
                 worker_events.WorkDropped,
                 partitions=sorted_tps(one.tp for one in dropped if one.records),
@@ -448,5 +493,9 @@ class Departures:
         return dropped
 
     def _wait(self, seconds: float, reason: str) -> None:
-        now = self._clock()
-        self._waiting = _Waiting(now, now + seconds, reason)
+        now, for_handlers = self._clock(), seconds
+        if reason == REVOKED:
+            # The group has assigned already, and the next owner can repeat what runs.
+            # It cannot know where to begin without a floor, so that gets all the time.
+            for_handlers = min(COOPERATIVE_DRAIN, seconds)
+        self._waiting = _Waiting(now, now + for_handlers, now + seconds, reason)

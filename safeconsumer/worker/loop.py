@@ -10,11 +10,20 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.errors import CorruptBatchError
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WORKER
+from safeconsumer.holds.view import covers
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
-from safeconsumer.worker.client import ConsumerClient, Polled, covers
+from safeconsumer.worker.client import ConsumerClient, Polled
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
+from safeconsumer.worker.leaving import (
+    LOST,
+    MOVED,
+    REVOKED,
+    STOPPED,
+    Commits,
+    Departures,
+    JoinDeferred,
+)
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.results import Schedule
@@ -44,7 +53,7 @@ class Brakes:
     Attributes:
         work: the object that works on the records.
         pause_seconds: for each owner, for how many seconds it has held something.
-        refetched: records that were forgotten for others, and come again.
+        refetched: records that were given back, and come again.
     """
 
     work: Schedule
@@ -68,6 +77,7 @@ class Brakes:
         self._is_throttled = False
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
+        self._kept_out: frozenset[TopicPartition | None] = frozenset()
         self._placed_in: Mapping[TopicPartition, int] = {}  # ownerships, by epoch
         self._counted_at = clock()
         self._lifted_at: float | None = None
@@ -108,13 +118,14 @@ class Brakes:
         self._placed_in = self._group.epochs()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
+        self._kept_out = frozenset(tp for _, tp in wanted)
         self._held.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
         """Lift all of the worker's holds; none is placed afterwards."""
         self._count()
         self._held.low = None
-        self._wanted = frozenset()
+        self._wanted, self._kept_out = frozenset(), frozenset()
         self._client.hold(OWNERS, {})
 
     def _count(self) -> None:
@@ -249,6 +260,11 @@ class Brakes:
         """Whether anything is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
 
+    def may_come(self, tp: TopicPartition) -> bool:
+        """Tell whether the last turn let more of a partition come; any thread."""
+        kept_out = self._kept_out
+        return None not in kept_out and tp not in kept_out
+
     def stands_since(self) -> float | None:
         """
         Return since when no record was completed though all room is taken; any thread.
@@ -338,6 +354,7 @@ class Engine:
     def begin(self, work: Schedule) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
+        work.queue.may_come = self.brakes.may_come
         self.unreadable.work = work
         self._group.ask_before_join(self._before_join)
         self._group.pass_over_nothing()
@@ -409,7 +426,7 @@ class Engine:
             with suppress(Exception):  # then its owner must look after it
                 self._mend()
             epochs = tuple(self.held.epochs.values())
-            dropped = self.departures.drop(epochs, "stopped")
+            dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -447,7 +464,7 @@ class Engine:
 
     def _wait_idle(self, seconds: float) -> None:
         with self.held.lock:
-            if self.departures.running():
+            if self.departures.running() or self.commits.is_backing_off:
                 self.held.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
@@ -483,8 +500,10 @@ class Engine:
             has_moved = before.number == number
             if has_moved and self._work.journal is not None:
                 self._work.journal.drops(tp, start)
-            self.departures.drop([before], "moved" if has_moved else REVOKED)
-        epoch = self.held.open(tp, number, self._group.losses, start)
+            self.departures.drop([before], MOVED if has_moved else REVOKED)
+        epoch = self.held.open(
+            tp, number, self._group.losses, start, self._group.leader_epoch(tp)
+        )
         epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
@@ -513,13 +532,13 @@ class Engine:
             if start is not None and start < epoch.progress.next_offset:
                 if done < start:  # the log was cut back; what waits may be there still
                     self._client.go_back(tp, done)
-                    polled.pop(tp, None)
+                    self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)
                 self.commits.tell_begin(self._open(tp, epoch.number, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:
-                    epoch.progress.reach(start)
+                    epoch.progress.reach(start, self._group.leader_epoch(tp))
                 self.commits.begin_again(epoch)
                 self.commits.tell_begin(epoch)
 
@@ -531,8 +550,11 @@ class Engine:
             # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.epochs()
-        for tp, records in polled.items():
-            if not records or tp not in owned:
+        for tp, records in [*polled.items()]:
+            if tp not in owned:
+                self._drop_unowned(polled.pop(tp))
+                continue
+            if not records:
                 continue
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
@@ -540,25 +562,34 @@ class Engine:
             epoch = self._epoch(tp, owned[tp], records[0])
             if not self.commits.has_floor(epoch):
                 self._client.go_back(tp, records[0].offset)
+                self.brakes.refetched += len(records)
                 continue
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
                 # that has seen the low mark long ago.
                 self._client.go_back(tp, records[len(fits)].offset)
+                self.brakes.refetched += len(records) - len(fits)
             if not fits:
                 continue
             chunk = self.held.admit(epoch, fits)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
 
+    def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
+        reason = LOST if self._group.is_lost() else REVOKED
+        self.departures.dropped[reason] += len(records)
+
     def _mend(self) -> None:
         # Something was raised, for example by a Ctrl-C, while a poll's records were in
         # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
-        for tp, number in self._group.epochs().items():
-            epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
+        in_hand, owned = self._in_hand or {}, self._group.epochs()
+        for tp in in_hand.keys() - owned.keys():
+            self._drop_unowned(in_hand[tp])
+        for tp, number in owned.items():
+            epoch, records = self.held.epochs.get(tp), in_hand.get(tp, ())
             if epoch is not None and epoch.number == number:
                 start = epoch.progress.next_offset
             elif records:
@@ -568,6 +599,7 @@ class Engine:
             position = self._group.position(tp)
             if position is not None and position > start:
                 self._client.go_back(tp, start)
+                self.brakes.refetched += sum(one.offset >= start for one in records)
         self._in_hand = {}
 
     def _pass_gaps(self) -> None:
@@ -580,7 +612,7 @@ class Engine:
                 position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
-                        epoch.progress.reach(position)
+                        epoch.progress.reach(position, self._group.leader_epoch(tp))
 
     def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)

@@ -10,7 +10,13 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Trip
-from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
+from safeconsumer.worker.groups import is_all
+from safeconsumer.worker.handlers import (
+    HandlersFailError,
+    Pause,
+    WorkerControl,
+    is_for_error,
+)
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tasks import Outcome, Task
@@ -134,7 +140,7 @@ class Outages:
     def _is_named(self, error: BaseException) -> bool:
         assert self._breaker is not None  # noqa: S101 - as above
         is_control = isinstance(error, (WorkerControl, HandlersFailError))
-        return isinstance(error, self._breaker.on) and not is_control
+        return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, outcome: Outcome, error: str) -> tuple[Trip | None, bool]:
         # Returns what stops the topic now, and whether its hold is to be placed.
@@ -291,6 +297,7 @@ def checked_pause(error: BaseException) -> BaseException:
         wrong.__cause__ = error
         return wrong
     pause.__cause__ = error.__cause__
+    pause._is_for_error = is_for_error(error)  # noqa: SLF001 - read for its event
     return pause
 
 

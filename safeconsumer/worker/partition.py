@@ -1,7 +1,6 @@
 """Keeps what a worker holds of one partition within one ownership: an epoch."""
 
 import heapq
-import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
 from safeconsumer.worker.progress import Chunk, Progress, record_at
+from safeconsumer.worker.revocation import Revocation
 
 if TYPE_CHECKING:
     from safeconsumer.worker.tasks import Task
@@ -84,7 +84,7 @@ class Epoch:
     allowed: int = 0
     failed: dict[int, Failed] = field(factory=dict)
     left_behind: Sequence[Lane] = ()
-    revoked: threading.Event = field(factory=threading.Event)
+    revoked: Revocation = field(factory=Revocation)
     is_closed: bool = False
     is_held: bool = False
     committed: int = -1

@@ -95,6 +95,7 @@ class Progress:
 
     Args:
         start: the offset from which the ownership reads.
+        leader_epoch: at least that of the record before it; -1 if unknown.
 
     Attributes:
         admitted: how many records were ever admitted.
@@ -103,9 +104,9 @@ class Progress:
 
     __slots__ = ("_chunks", "_passed", "admitted", "next_offset")
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, leader_epoch: int = -1) -> None:
         self._chunks: deque[Chunk] = deque()
-        self._passed = Watermark(start)
+        self._passed = Watermark(start, leader_epoch)
         self.admitted = 0
         self.next_offset = start
 
@@ -133,7 +134,7 @@ class Progress:
             self._chunks.pop()
         return self.next_offset
 
-    def reach(self, offset: int) -> None:
+    def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
         Note that no more records come before an offset, once all are complete.
 
@@ -141,7 +142,7 @@ class Progress:
         """
         if self.floor() == self.admitted and offset > self.next_offset:
             self.next_offset = offset
-            self._passed = Watermark(offset, self._passed.leader_epoch)
+            self._passed = Watermark(offset, leader_epoch)
 
     def floor(self) -> int:
         """Return the ordinal of the first incomplete record."""

@@ -46,7 +46,9 @@ class Pump:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
             deserializers are called where batches are handed out: their exceptions are
             failures of the record, see :class:`DeserializationError`. In the block
-            ``commit()`` without offsets raises :class:`HandlersFailError`.
+            ``commit``, ``commit_async`` and ``group_metadata`` raise
+            :class:`HandlersFailError`, and ``poll`` and iteration
+            :class:`ConcurrentPollError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
@@ -114,7 +116,7 @@ class Pump:
         ledger.busy = self._engine.held.busy
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
-        self._client.membership.refuse_commits(commits_alone)
+        self._client.membership.refuse_others(commits_alone)
         self._engine.begin(self._schedule)
         ledger.lookers.append(queue.obey)
         self._thread.start()
@@ -285,5 +287,5 @@ class Pump:
             self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
-        self._client.membership.refuse_commits(None)
+        self._client.membership.refuse_others(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)

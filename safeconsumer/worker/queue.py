@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from attrs import field, frozen
+from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.view import View
+from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.breaker import Trip
-from safeconsumer.worker.client import covers
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
-from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tasks import Letter, Task
 from safeconsumer.worker.turns import Turns
 
@@ -44,6 +44,7 @@ class Policy:
     on_exhausted: OnExhausted = "stop"
     post: Callable[[Letter], None] | None = None
     max_ratio: float | None = None
+    sample: int = SAMPLE
     span: int = 50_000
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS
@@ -72,6 +73,7 @@ class Queue:
         ready: the lanes that may be handed out.
         ledger: the consumer's holds.
         tripped: the topics that a breaker has stopped.
+        may_come: tells whether more records of a partition may come now.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Queue:
         self.ledger = ledger
         self.ready = Turns()
         self.tripped: dict[str, Trip] = {}
+        self.may_come: Callable[[TopicPartition], bool] = lambda _tp: True
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
         self._filling: dict[Lane, float] = {}
@@ -386,9 +389,16 @@ class Queue:
         # How long a batch that is not full may still wait.
         if not self.policy.within or not lane.runs or lane in lane.epoch.apart:
             return 0.0
-        if lane.count() >= self.policy.quantum:
+        if lane.count() >= self.policy.quantum or not self._can_grow(lane):
             return 0.0
         return lane.runs[0][0].came + self.policy.within - self.clock()
+
+    def _can_grow(self, lane: Lane) -> bool:
+        # Handlers would be idle in vain where the limits let no more come, or what comes
+        # is beyond the span.
+        last = lane.runs[-1]
+        within = lane.epoch.within_span(*last, self.policy.span)
+        return within == len(last[1]) and self.may_come(lane.epoch.tp)
 
     def _look_at_batches(self, epoch: Epoch) -> None:
         for lane in [one for one in self._filling if one.epoch is epoch]:

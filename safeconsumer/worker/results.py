@@ -32,7 +32,7 @@ from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tasks import Letter, Outcome, Task
-from safeconsumer.worker.tracebacks import chain, shown
+from safeconsumer.worker.tracebacks import chain, forget_locals, shown
 
 if TYPE_CHECKING:
     from safeconsumer.worker.journal import HandlerJournal
@@ -69,8 +69,9 @@ class Schedule:
         self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
+        self._kept: list[BaseException] = []  # until their texts are made
         self.journal: HandlerJournal | None = None
-        self.failing = Failing()
+        self.failing = Failing(queue.policy.sample)
         self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
         self.retries = 0
@@ -119,11 +120,14 @@ class Schedule:
             if not self._held.running:
                 self._held.idle.notify_all()
             told = self._taken()
+            kept, self._kept = self._kept, []
             is_quiet = any(
                 one.task.epoch.is_held and not one.task.epoch.running
                 for one in outcomes
             )
         self._tell_all(told)
+        for error in kept:
+            forget_locals(error)
         self._held.tell_low()
         if is_quiet:
             self.queue.ledger.wake()
@@ -305,6 +309,7 @@ class Schedule:
                 self.is_stop_asked = True
             case Exception() if not isinstance(error, HandlersFailError):
                 known.answer = (task, index, error, self._clock())
+                self._kept.append(error)
             case _:
                 self._stop_for(error)
 
@@ -373,6 +378,7 @@ class Schedule:
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
             seconds=max(pause.for_, pause._held_for),  # noqa: SLF001 - ours
             reason=pause.reason,
+            is_for_error=pause._is_for_error,  # noqa: SLF001 - ours
         )
 
     def _count_failure(
@@ -436,6 +442,7 @@ class Schedule:
             why = self._exceeds()
             if why is None:
                 self._policy.post(letter)
+                self._kept.append(letter.error)
             else:
                 self._stop_for(partial(_too_many, why, letter))
 
@@ -528,8 +535,9 @@ def _failed(letter: Letter) -> RecordFailedError:
 def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
     tp = letter.lane.epoch.tp
     message = (
-        f"{why}, more than the limits of DeadLetter allow; the last is "
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
+        f"{why}, more than max_ratio of DeadLetter allows; the last is "
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset}, which stays where it "
+        f"is: {shown(letter.error)}; mend what makes records fail, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error

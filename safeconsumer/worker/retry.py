@@ -9,10 +9,14 @@ from safeconsumer._checks import (
     positive_int,
 )
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.groups import is_all
 
 # A ratio of few records means nothing, and one over a long life is out of date.
-_RATIO_SAMPLE = 100
-_WINDOW = 1_000
+SAMPLE = 100
+_WINDOW = 10  # samples
+# Records that may fail for good before the first one has succeeded. With a wrong
+# password all do, and a supervisor may start the worker again and again.
+_LETTERS_AT_FIRST = 5
 
 
 def check_waits(first: float, factor: float, most: float) -> None:
@@ -51,7 +55,8 @@ class Retry:
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
         jitter: draw each wait at random between half of it and all of it.
-        never: exception classes that are final at once.
+        never: exception classes that are final at once; so is an ExceptionGroup of
+            nothing else.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -69,7 +74,7 @@ class Retry:
 
     def is_final(self, failures: int, error: BaseException) -> bool:
         """Tell whether a record that has failed so often is not tried again."""
-        return failures >= self.attempts or isinstance(error, self.never)
+        return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
         """
@@ -88,12 +93,15 @@ class Failing:
     """
     Counts how many records went to the dead letters lately.
 
-    Of more than a thousand records only about the last five hundred are counted.
+    Of more than ten samples only about the last five are counted.
 
     Attributes:
+        sample: from how many records on their ratio says something.
         seen: records that ended, in success or failure.
         dead: records that failed for good.
     """
+
+    sample: int = SAMPLE
 
     seen: float = 0
     dead: float = 0
@@ -104,22 +112,27 @@ class Failing:
 
     def failed(self) -> "Failing":
         """Count one record that failed for good."""
-        return _recent(Failing(self.seen + 1, self.dead + 1))
+        return _recent(evolve(self, seen=self.seen + 1, dead=self.dead + 1))
 
     def exceeds(self, max_ratio: float | None) -> str | None:
-        """Describe how the ratio is exceeded; None if it is not."""
-        if (
-            max_ratio is not None
-            and self.seen >= _RATIO_SAMPLE
-            and self.dead > max_ratio * self.seen
-        ):
-            dead, seen = round(self.dead), round(self.seen)
+        """
+        Describe how the ratio is exceeded; None if it is not.
+
+        Until a record has succeeded a few letters are enough.
+        """
+        if max_ratio is None or self.dead <= max_ratio * self.seen:
+            return None
+        dead, seen = round(self.dead), round(self.seen)
+        if self.seen >= self.sample:
             return f"{dead} of the last {seen} records failed for good"
+        if self.dead == self.seen > _LETTERS_AT_FIRST:
+            return f"none of the first {seen} records has succeeded"
         return None
 
 
 def _recent(failing: Failing) -> Failing:
-    if failing.seen <= _WINDOW:
+    most = _WINDOW * failing.sample
+    if failing.seen <= most:
         return failing
-    kept = _WINDOW / 2 / failing.seen
-    return evolve(failing, seen=_WINDOW / 2, dead=failing.dead * kept)
+    kept = most / 2 / failing.seen
+    return evolve(failing, seen=most / 2, dead=failing.dead * kept)

@@ -13,11 +13,12 @@ from safeconsumer._checks import (
     is_number,
     not_negative,
     positive,
+    positive_int,
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.calls import is_async
-from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits
 
@@ -40,7 +41,7 @@ class Commit:
     Args:
         every: seconds between two commits.
         timeout: seconds that a commit may take at the end; before a rebalance no more
-            than 1 s of them.
+            than 1 s of them, and it is tried again until ``Drain.revoke`` is over.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -53,12 +54,14 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    Says how long running handlers are waited for.
+    Says how long running handlers are waited for, and the commit behind them.
 
     Args:
-        revoke: seconds to wait before an eager join; less than half of the consumer's
-            ``max_poll_interval_ms``. Partitions of a cooperative revocation get no more
-            than 1 s.
+        revoke: seconds to wait before partitions leave in a rebalance; less than half
+            of the consumer's ``max_poll_interval_ms``. Running handlers get all of it
+            before an eager join, and no more than 1 s in a cooperative revocation. A
+            commit that the broker refuses, as while a coordinator moves, is tried again
+            until then.
         shutdown: seconds to wait when the worker stops; the last commit, ending the
             threads or processes of handlers and leaving the group take no more than 2 s
             beyond them, whatever the broker does.
@@ -130,7 +133,10 @@ class DeadLetter:
             as bytes, and headers ``dead-letter-*`` that name its place, its group and
             the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
-            share of the last 100 to 1,000 records failed for good; None for no limit.
+            share of the last records failed for good, or the first six records did and
+            none has succeeded yet; None for no limit.
+        sample: how many records ``max_ratio`` needs; it looks at up to ten times as
+            many.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -139,6 +145,7 @@ class DeadLetter:
     producer: Any = field()
     topic: str = field()
     max_ratio: float | None = field(default=0.1, kw_only=True, validator=_share_or_none)
+    sample: int = field(default=SAMPLE, kw_only=True, validator=positive_int)
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:

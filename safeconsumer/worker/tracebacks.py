@@ -1,9 +1,10 @@
 """Turns errors and stacks of other code into text, safely and cut to size."""
 
 import asyncio
+import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -59,6 +60,42 @@ def _frames(error: BaseException) -> list[str]:
             f'  File "{frame.f_code.co_filename}", line {line}, in '
             f"{frame.f_code.co_qualname}\n"
             for frame, line in traceback.walk_tb(error.__traceback__)
+        ]
+
+
+# Before 3.13 to clear the frame of a generator or a coroutine that waits would end it: an
+# error may come from a task that has caught it, and goes on.
+_WAITING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_SKIPPED = 0 if sys.version_info >= (3, 13) else _WAITING
+
+
+def forget_locals(error: BaseException) -> None:
+    """
+    Let an error that is kept not keep the local variables of the calls it came through.
+
+    It does the same for its causes and its parts. Its traceback stays as it is, as text.
+    Calls that are still running keep theirs, and so do coroutines before Python 3.13.
+    """
+    for one in _with_causes(error):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if not frame.f_code.co_flags & _SKIPPED:
+                try:
+                    frame.clear()
+                except RuntimeError:  # it is running, or it waits
+                    continue
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    left, seen = [error], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        parts = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        left += [
+            two for two in (one.__cause__, one.__context__, *parts) if two is not None
         ]
 
 

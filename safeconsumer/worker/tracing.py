@@ -16,6 +16,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker.calls import is_async, refuse_undone
+from safeconsumer.worker.groups import meant
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -254,6 +255,7 @@ def _asked(error: BaseException) -> list[str]:
 
 
 def _record(span: trace.Span, error: BaseException) -> None:
+    error = meant(error)
     asked = _asked(error)
     if asked:
         span.set_attribute("safeconsumer.asked", ",".join(asked))

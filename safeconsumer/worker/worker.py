@@ -54,10 +54,12 @@ class Worker:
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
             worker closes it when it ends. Its deserializers are called where the
-            handler runs, before it: their exceptions are failures of the record, see
-            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
-            what was polled, so while the worker runs it raises
-            :class:`HandlersFailError`.
+            handler runs, before it, by one thread at a time: they need not be
+            thread-safe. Their exceptions are failures of the record, see
+            :class:`DeserializationError`. While the worker has it, every commit of
+            somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
+            producer's transactions) raises :class:`HandlersFailError`, and every other
+            poll :class:`ConcurrentPollError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a
@@ -69,12 +71,15 @@ class Worker:
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
+            A process that a handler forks ends with that call of the handler, by its
+            ``sys.exit()`` or with status 1, and handles nothing else.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one. By key, the
             keys of a partition share as many lanes as there are handlers: a batch has
             records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
-            first one, before it is handed out with fewer.
+            first one, before it is handed out with fewer. It waits only while more can
+            come: not where ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -256,7 +261,7 @@ class Worker:
                 self._client.membership.consumed.has, self._options.dead_letter
             )
             self._client.membership.read_with(None, None)
-            self._client.membership.refuse_commits(commits_alone)
+            self._client.membership.refuse_others(commits_alone)
             if self._client.journal is not None:
                 self._client.journal.works(self._options.order, self.running)
             self._engine.begin(self._schedule)
@@ -464,7 +469,9 @@ class Worker:
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
             done=engine.held.done,
-            dropped=engine.departures.dropped,
+            dropped=engine.departures.dropped.total(),
+            dropped_by_reason=dict(engine.departures.dropped),
+            refetched=engine.brakes.refetched,
             given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,

@@ -144,6 +144,24 @@ class OneByOne(Program):
             self.consumer.resume(tp)
 
 
+class TheRest(ResumePaused):
+    """It pauses what ``paused()`` does not name."""
+
+    def stop(self) -> None:
+        self.consumer.pause(*(self.consumer.assignment() - self.consumer.paused()))
+
+
+class UnlessPaused(Program):
+    """Each turn it pauses everything, if nothing is paused; or resumes what is."""
+
+    def on_turn(self) -> None:
+        self.is_busy = BUSY <= self.turn < FREE
+        if not self.is_busy:
+            self.consumer.resume(*self.consumer.paused())
+        elif not self.consumer.paused():
+            self.stop()
+
+
 class Again(Program):
     """It pauses twice: what was paused, for a moment not, and then again."""
 
@@ -530,6 +548,8 @@ Saved                       L/.    LE/.   L/.    LE/.   LE/.   L/.    L/.    LE/
 SavedByValue                L/L    LE/L   L/L    LE/.   LE/.   L/.    L/L    LE/.
 SavedGuarded                L/.    L/S    L/.    ./.    ./S    L/.    L/.    ./S
 OneByOne                    L/.    L/.    L/.    ./.    ./S    L/.    L/.    ./S
+TheRest                     L/.    L/.    L/.    ./.    ./.    L/.    L/.    ./.
+UnlessPaused                L/.    L/.    L/.    ./.    ./.    L/.    L/.    ./.
 Again                       L/.    L/.    L/.    ./.    ./.    L/.    L/.    ./.
 EachTurn                    L/.    L/.    L/.    ./.    ./.    L/.    L/.    ./.
 Loop                        L/.    L/.    L/.    ./.    ./.    L/.    L/.    ./.

@@ -82,7 +82,7 @@ def test_a_pause_leads_around_it(
     lab.append(good, 3, first=2)
     reader.is_silent(of=[bad])
     assert reader.offsets(good) == [*range(5)]
-    assert reader.consumer.paused() == {bad}
+    assert reader.consumer.quiet() == {bad}
     reader.consumer.resume(bad)
     with pytest.raises(error):
         reader.until(lambda: False)

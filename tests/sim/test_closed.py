@@ -36,6 +36,7 @@ ANSWERED: dict[str, Callable[[SafeConsumer], object]] = {
     "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("t"),
     "pause": lambda consumer: consumer.pause(P0),
     "paused": lambda consumer: consumer.paused(),
+    "quiet": lambda consumer: consumer.quiet(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
     "wakeup": lambda consumer: consumer.wakeup(),  # a handler of SIGTERM may come late
@@ -83,7 +84,11 @@ def test_a_closed_consumer_holds_nothing_more(lab: Lab) -> None:
     consumer.pause_all()
     with consumer.held("t"):
         assert consumer.holds() == ()
-    assert (consumer.resume(P0), consumer.paused()) == ((), set())
+    assert (consumer.resume(P0), consumer.paused(), consumer.quiet()) == (
+        (),
+        set(),
+        set(),
+    )
     assert told == []
     with pytest.raises(HoldSettingError):
         consumer.pause(P0, for_=-1)

@@ -9,12 +9,15 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer import SafeConsumer
 from tests.sim.idioms import (
     ASSIGNORS,
+    BUSY,
     END,
     EXCEPTED,
+    LATER,
     PROGRAMS,
     SITUATIONS,
     A,
     B,
+    DictatedEagerly,
     Game,
     Program,
     Situation,
@@ -28,8 +31,43 @@ from tests.sim.playing import simulated
 REBALANCE, LOADING = 27, 14  # Kafka's codes
 
 
+class Other:
+    """
+    Somebody else, who holds something from before the program stops until a turn.
+
+    A gate, as the group control has, is closed on whatever is gained until that turn,
+    and for one turn after it.
+
+    Args:
+        what: ``one`` partition, the ``topic``, or a ``gate``.
+        until: the turn that lifts it.
+    """
+
+    def __init__(self, what: str, until: int) -> None:
+        self._what, self._until = what, until
+        self._gained: dict[Any, int] = {}
+
+    def meet(self, consumer: SafeConsumer, program: Program) -> None:
+        """Begin, before the program has subscribed."""
+        self._consumer = consumer
+        if self._what == "gate":
+            consumer._safe_ledger.watch(self._gained.update)
+            return
+        target = program.first if self._what == "one" else program.a
+        consumer.pause(target, owner="somebody else")
+
+    def on_turn(self, turn: int) -> None:
+        """Lift it, in its turn; or open the gates of what was gained."""
+        if turn < self._until:
+            return
+        if self._what == "gate":
+            self._consumer._safe_ledger.open_gates(self._gained)
+        elif turn == self._until:
+            self._consumer.resume_all("somebody else")
+
+
 class Stage:
-    """One program, one client, one situation."""
+    """One program, one client, one situation, and perhaps somebody else's hold."""
 
     def __init__(
         self,
@@ -37,6 +75,7 @@ class Stage:
         program: type[Program],
         kind: type[KafkaConsumer],
         assignor: Any,  # noqa: ANN401 - one of the two above
+        other: "Other | None" = None,
     ) -> None:
         self.lab = lab
         self.assignor = assignor
@@ -50,6 +89,9 @@ class Stage:
             **({"log": False} if kind is SafeConsumer else {}),
         )
         self.game = Game(program(self.consumer))
+        self.other = other
+        if other is not None:
+            other.meet(self.consumer, self.game.program)
         self.game.program.subscribe()
         self.refusal: Any = None
 
@@ -64,6 +106,8 @@ class Stage:
                 self._assign(situation.changes[turn])
             for tp in (*A, B):
                 self.lab.append(tp, 1, first=turn)
+            if self.other is not None:
+                self.other.on_turn(turn)
             self.game.begin(turn)
             self._poll(until=began + turn + 0.7)
             self.lab.sleep(max(0.0, began + turn + 1 - self.lab.now))
@@ -116,17 +160,28 @@ def played(
     return Stage(lab, program, kind, assignor()).play(SITUATIONS[name])
 
 
+# They look at what is paused before they pause: by day they meet every hold of somebody
+# else, and alone only the gains that they leak by on kafka-python.
+LOOKING = ("TheRest", "UnlessPaused")
+
+
+def is_by_day(number: int, program: str, assignor: str, situation: str) -> bool:
+    is_telling = program not in LOOKING or situation in {"gained", "lost, more"}
+    return played_by_day(number, assignor) and is_telling
+
+
 GAMES = [
     pytest.param(
         program,
         assignor,
         situation,
         id=f"{program}-{situation}-{assignor}",
-        marks=[] if played_by_day(row + column, assignor) else pytest.mark.nightly,
+        marks=[] if is_daily else pytest.mark.nightly,
     )
     for row, program in enumerate(PROGRAMS)
     for column, situation in enumerate(SITUATIONS)
     for assignor in ASSIGNORS
+    for is_daily in (is_by_day(row + column, program, assignor, situation),)
 ]
 
 
@@ -143,6 +198,38 @@ def test_a_program_as_people_write_it(
     )
     cell = expected(program, assignor, situation)
     assert f"{stock}/{ours}" == cell.replace("?", stock)
+
+
+LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
+MEETINGS = [
+    pytest.param(
+        program,
+        what,
+        when,
+        "gained" if is_daily else [*SITUATIONS][(row + column + number) % 8],
+        id=f"{program}-{what}-{when}",
+        marks=[] if is_daily else pytest.mark.nightly,
+    )
+    for row, program in enumerate(PROGRAMS)
+    for column, what in enumerate(("one", "topic", "gate"))
+    for number, when in enumerate(LIFTED)
+    for is_daily in (program in LOOKING or row % 18 == 3 * column + number,)
+]
+
+
+@pytest.mark.contract("P3", "P7")
+@pytest.mark.parametrize(("program", "what", "when", "situation"), MEETINGS)
+@simulated(seeds=1)
+def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
+    lab: Lab, program: str, what: str, when: str, situation: str
+) -> None:
+    """Nothing goes wrong that does not without it, until it is lifted and after that."""
+    lab.topic("a", 4)
+    lab.topic("b", 1)
+    other = Other(what, LIFTED[when])
+    stage = Stage(lab, PROGRAMS[program], SafeConsumer, DictatedEagerly(), other)
+    _, alone = expected(program, "eager", situation).split("/")
+    assert set(stage.play(SITUATIONS[situation])) <= {*alone, "."}
 
 
 def test_what_is_right_on_kafka_python_is_right_here() -> None:

@@ -507,7 +507,7 @@ def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
         reader.poll(0)
         call(consumer, tps)
         wanted = set(tps[: PAUSES.get(call, 0)])
-        assert consumer.paused() == wanted, interrupts.place
+        assert consumer.quiet() == wanted, interrupts.place
         consumer.resume_all()
         written.is_read_by(reader, interrupts.place)
         consumer.commit()
@@ -529,7 +529,7 @@ def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
 
     def block() -> None:
         with consumer.held(first, owner=owner):
-            assert consumer.paused() == {first}
+            assert consumer.quiet() == {first}
 
     for at in places(lab):
         written.write(1)
@@ -537,7 +537,7 @@ def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
         if at % 2:
             consumer.pause(first, owner="block")
             reader.poll(0)
-            assert consumer.paused() == {first}, interrupts.place
+            assert consumer.quiet() == {first}, interrupts.place
             consumer.resume(first, owner="block")
         written.is_read_by(reader, interrupts.place)
         assert consumer.holds() == (), interrupts.place
@@ -632,7 +632,7 @@ def test_in_a_hook(lab: Lab) -> None:
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
         assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
-        assert reader.consumer.paused() == {tps[0]}
+        assert reader.consumer.quiet() == {tps[0]}
         reader.consumer.resume(tps[0])
 
 
@@ -674,6 +674,57 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
         if not has_come:
             break
     assert place > 50
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=1)
+def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(
+    lab: Lab,
+) -> None:
+    """P18: it is asked for again at once; else the position waits for 30 seconds."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[tp])
+    reader.take(3)
+    interrupts = interrupting(OURS, THEIRS)
+    for at in itertools.count():
+        late = lab.cluster.fail("ListOffsets", is_held=True)
+        reader.consumer.seek_to_beginning(tp)
+        reader.poll(0.1)
+        has_come = interrupts.at(at, lambda: reader.consumer.seek_to_end(tp))
+        late.end()
+        began = lab.now
+        assert reader.consumer.position(tp, timeout_ms=60_000) in {0, 3}
+        assert lab.now - began < 5
+        if not has_come:
+            break
+    assert at > 10
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=1)
+def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab: Lab) -> None:
+    """P18: a handler raises before the poll has noted that it asks; it was None at once."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[tp])
+    reader.take(3)
+    manager = reader.consumer._manager
+    call_soon = manager.call_soon
+
+    def interrupted(call: Callable[..., object], *given: object) -> object:
+        future = call_soon(call, *given)
+        if call.__name__ != "_reset_offsets_async":
+            return future
+        manager.call_soon = call_soon
+        raise TimeLimitError
+
+    late = lab.cluster.fail("ListOffsets", is_held=True)
+    reader.consumer.seek_to_end(tp)
+    manager.call_soon = interrupted
+    with pytest.raises(TimeLimitError):
+        reader.poll(5)
+    lab.sleep(0.1)
+    lab.world.call_later(0.5, late.end)
+    assert reader.consumer.position(tp, timeout_ms=5000) == 3
 
 
 @pytest.mark.contract("P18")

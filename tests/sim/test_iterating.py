@@ -172,7 +172,7 @@ def test_what_is_gained_with_a_membership_that_was_lost_flows(
     reader.reads(p1, [1])
     assert lab.now - began < 1
     reader.is_silent(of=[p0])
-    assert reader.consumer.paused() == {p0}
+    assert reader.consumer.quiet() == {p0}
 
 
 @both_ways

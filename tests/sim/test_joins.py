@@ -88,7 +88,7 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(
     reader.until(lambda: len(reader.log) == 2)
     reader.is_silent()
     assert all(reader.offsets(tp) == [0] for tp in new)
-    assert reader.consumer.paused() == set(old)
+    assert reader.consumer.quiet() == set(old)
 
 
 def slow(lab: Lab, base: type) -> type:

@@ -62,7 +62,7 @@ def test_pause_seek_and_resume_in_a_listener_stand(
     reader.is_silent()
     assert reader.offsets(sought) == [7, 8, 9]
     assert reader.offsets(paused) == []
-    assert consumer.paused() == {paused}
+    assert consumer.quiet() == {paused}
     consumer.resume(paused)
     reader.reads(paused, range(4, 10))
 
@@ -90,7 +90,7 @@ def test_paused_does_not_list_what_is_being_revoked(lab: Lab, assignor: type) ->
     seen: list[set[TopicPartition]] = []
 
     def look(_: object) -> None:
-        seen.append(set(reader.consumer.paused()))
+        seen.append(set(reader.consumer.quiet()))
 
     reader, tps = member(lab, assignor)
     reader.consumer.subscribe(["t"], listener=Listener(look, look))

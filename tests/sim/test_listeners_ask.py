@@ -89,6 +89,7 @@ def test_a_listener_saves_positions_and_asks(lab: Lab) -> None:
         if tps[0] in gained and not asked:
             asked.append(consumer.partitions_for_topic("t"))
             asked.append(consumer.paused())
+            asked.append(consumer.quiet())
             asked.append(len(consumer.holds()))
             asked.append(len(consumer.explain(tps[0])))
 
@@ -99,7 +100,7 @@ def test_a_listener_saves_positions_and_asks(lab: Lab) -> None:
     consumer.subscribe(["t"], listener=listener)
     consumer.pause(tps[0])
     reader.owns(tps)
-    assert asked == [{0, 1}, {tps[0]}, 1, 1]
+    assert asked == [{0, 1}, {tps[0]}, {tps[0]}, 1, 1]
     consumer.resume(tps[0])
     reader.until(lambda: len(reader.log) == 20)
     consumer.subscribe(["t", "u"], listener=listener)
@@ -141,7 +142,7 @@ def test_a_listener_that_raises_loses_nothing(
     listener._revoked = listener._assigned = len
     reader.until(lambda: reader.offsets(flowing) == [*range(10)])
     reader.is_silent(of=[held])
-    assert reader.consumer.paused() == {held}
+    assert reader.consumer.quiet() == {held}
     reader.consumer.resume(held)
     reader.reads(held, range(10))
 

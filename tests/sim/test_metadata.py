@@ -60,7 +60,7 @@ def goes_on(lab: Lab, reader: Reader, tps: list[TopicPartition]) -> None:
     for tp in tps:
         lab.append(tp, 5, first=5)
     reader.until(lambda: len(reader.log) >= since + 5)
-    assert reader.consumer.paused() == {tps[0]}
+    assert reader.consumer.quiet() == {tps[0]}
     reader.consumer.resume(tps[0])
     reader.until(lambda: len(reader.log) >= since + 10)
     for tp in tps:

@@ -57,6 +57,60 @@ def test_what_a_program_that_does_nothing_wrong_is_told(
     a.stop()
 
 
+def _is_bite(event: events.Event) -> bool:
+    return isinstance(event, events.HoldsBit)
+
+
+@pytest.mark.contract("P6")
+@both_protocols
+@pytest.mark.parametrize("is_whole", [False, True], ids=["by name", "whole"])
+@simulated(seeds=1)
+def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
+    lab: Lab, caplog: pytest.LogCaptureFixture, assignor: type, *, is_whole: bool
+) -> None:
+    """A program that forgets its pauses in ``on_partitions_lost`` sees why nothing comes."""
+    (p0,) = lab.topic("t", 1, records=3)
+    told: list[events.Event] = []
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[told.append])
+    reader.reads(p0, range(3))
+    reader.consumer.pause(*(reader.consumer.assignment() if is_whole else [p0]))
+    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
+        lab.network.isolate(lab.world.outside)
+        lab.until(lambda: not lab.members())
+        lab.network.heal(lab.world.outside)
+        reader.until(lambda: any(map(_is_bite, told)), seconds=60)
+        reader.is_silent()
+    (bit,) = filter(_is_bite, told)
+    assert bit.severity == "warning"
+    assert bit.lost == (p0,)  # type: ignore[attr-defined]  # a HoldsBit
+    assert "outlive" in (bit.advice or "")
+    (line,) = [one for one in caplog.records if one.name == "safeconsumer"]
+    assert "hold_bit_on_assignment" in line.getMessage()
+
+
+@pytest.mark.contract("P3")
+@simulated(seeds=1)
+def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list that every member applies is what an owner, or a hold of the group, is for."""
+    tps = lab.topic("t", 2, records=3)
+    told: list[events.Event] = []
+    reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[told.append])
+    other = lab.member(KafkaConsumer, "t", name="b")
+    reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
+    owned = reader.consumer.assignment()
+    mine, away = sorted(tps, key=owned.__contains__, reverse=True)
+    reader.consumer.pause(mine, away)
+    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
+        reader.consumer.resume(mine)
+    removed = told[-1]
+    assert (removed.name, removed.severity) == ("hold_removed", "warning")
+    assert f"pause('{away.topic}:{away.partition}', owner=" in (removed.advice or "")
+    assert "safeconsumer" in {one.name for one in caplog.records}
+    other.stop()
+
+
 @pytest.mark.contract("P7")
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways
@@ -103,6 +157,6 @@ def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
     reader.consumer.subscribe(["t", "v"])
     reader.owns([*tps, *new])
     reader.is_silent()
-    assert reader.consumer.paused() == set(tps)
+    assert reader.consumer.quiet() == set(tps)
     lab.append(new[0])
     reader.reads(new[0], [0])

@@ -220,7 +220,7 @@ def test_a_hook_may_pause_and_not_poll(lab: Lab) -> None:
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
     reader.consumer.pause(tps[0])
-    assert reader.consumer.paused() == set(tps)
+    assert reader.consumer.quiet() == set(tps)
     assert len(refused) == 2
     late.end()
     reader.is_silent()

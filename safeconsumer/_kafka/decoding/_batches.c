@@ -435,6 +435,18 @@ is_plain_tuple(PyTypeObject *kind)
         && (flags & Py_TPFLAGS_BASETYPE);
 }
 
+/* The class of the records that were read last: its fields stand in their places. */
+static PyTypeObject *record_class;
+
+static void
+remember_class(PyTypeObject *kind)
+{
+    PyTypeObject *old = record_class;
+    Py_INCREF(kind);
+    record_class = kind;
+    Py_XDECREF(old);
+}
+
 PyDoc_STRVAR(read_doc,
 "read(data, at, count, kind, topic, partition, leader_epoch, offset, timestamp,\n"
 "     append_time)\n--\n\n"
@@ -466,6 +478,7 @@ read_(PyObject *Py_UNUSED(module), PyObject *args)
     if (count < 0 || !open_buffer(data, at, &view)) {
         return count < 0 ? not_as_written() : NULL;
     }
+    remember_class((PyTypeObject *)kind);
     newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     PyObject *made = PyList_New(0);
     PyObject *arguments = make_arguments(topic, partition, epoch, append_time);
@@ -938,7 +951,7 @@ is_fetchable(Steps *steps)
 static PyObject *
 field(PyObject *record, int place, int name)
 {
-    if (!PyTuple_Check(record) || PyTuple_Size(record) != FIELDS) {
+    if (Py_TYPE(record) != record_class) {
         return PyObject_GetAttr(record, names[name]);
     }
     PyObject *found = PyTuple_GetItem(record, place);

@@ -21,6 +21,7 @@ from kafka.errors import (
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 
+from safeconsumer._kafka.fixes.waits import adopt_network
 from safeconsumer._kafka.network import KafkaSSLTransport, KafkaTCPTransport
 
 
@@ -208,8 +209,9 @@ class ClosingManager(KafkaConnectionManager):
 
 
 class ClosingClient(KafkaNetClient):
-    """A network client that leaves no socket open."""
+    """A network client that leaves no socket open, and whose waits may be interrupted."""
 
     def __init__(self, **configs: object) -> None:
         super().__init__(**configs)
         self._manager.__class__ = ClosingManager
+        adopt_network(self._net)

@@ -30,10 +30,12 @@ class Stamped(int):
     Attributes:
         state: upstream's state of the partition; None if it was not assigned any more.
         reset: the number of its last reset.
+        leader_epoch: of the offset that a broker has answered; -1 if it named none.
     """
 
     state: OwnedPartitionState | None
     reset: int
+    leader_epoch: int = -1
 
     @classmethod
     def of(cls, number: int, state: OwnedPartitionState | None) -> "Stamped":

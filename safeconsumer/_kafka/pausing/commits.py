@@ -38,6 +38,7 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
     Attributes:
         states: upstream's state object of each ownership.
         is_given_up: whether who asked for it was interrupted, so that it is sent no more.
+        is_of_worker: whether the worker or pump that has the consumer asked for it.
         is_journaled: whether a journal has it.
         answered: tells the journal, if there is one, the result.
 
@@ -63,7 +64,7 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
         self._generation = generation
-        self.is_given_up = self.is_journaled = False
+        self.is_given_up = self.is_journaled = self.is_of_worker = False
         self.answered: Callable[..., None] = _told_to_nobody
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -39,7 +39,7 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.ownership import Ownership
+from safeconsumer.holds.ownership import Cause, Ownership
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
@@ -392,7 +392,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         self._losing = Future()
         try:
-            with self._passing():
+            with self._changing(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
                     # The listener was called.
                     self._subscription.assign_from_subscribed([])
@@ -403,18 +403,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._losing.success(None)
 
     @contextmanager
-    def _passing(self) -> Iterator[None]:
+    def _changing(self, cause: Cause) -> Iterator[None]:
         # What is assigned here is not what a completed join has assigned.
         subscription: LedgerSubscription = self._subscription
-        subscription.is_passing = True
+        subscription.cause = cause
         try:
             yield
         finally:
-            subscription.is_passing = False
+            subscription.cause = Cause.JOINED
 
     async def _on_close_prepare_async(self) -> None:
         try:
-            with self._passing():
+            with self._changing(Cause.PASSING):
                 await super()._on_close_prepare_async()
         finally:
             self.watch.gave_up(is_lost=False)  # the consumer's holds end next
@@ -431,7 +431,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            with self._passing():
+            with self._changing(Cause.LOST):
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
             self.watch.gave_up(is_lost=True)
@@ -466,7 +466,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
-            with self._passing(), self._waking.kept():
+            cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
+            with self._changing(cause), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
             # A listener's: upstream has revoked, and asks for no join if the application
@@ -575,8 +576,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
         Upstream's future, where the coordinator has to be found first, is done as soon
         as it is found: a listener that awaits it goes on before the commit is sent.
+
+        Raises:
+            HandlersFailError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
+        self._refuse_other(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
         if refusal is None:
@@ -610,8 +615,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Raises:
             NotOwnedError: something in it is not owned now, or is not any more when it
                 is tried again.
+            HandlersFailError: a worker or pump has the consumer, and it is not its own.
         """
         commit = self._of_this_ownership(offsets)
+        self._refuse_other(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
@@ -657,6 +664,19 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         assigned = self._subscription.assignment
         return OwnedOffsets(offsets, assigned, self._generation, revoked)
 
+    def of_worker(self, offsets: Offsets) -> Offsets:
+        """Return offsets that the worker or pump may commit which has the consumer."""
+        commit = self._of_this_ownership(offsets)
+        commit.is_of_worker = True
+        return commit
+
+    def _refuse_other(self, commit: OwnedOffsets | None) -> None:
+        # A worker hands records on and knows what is complete; nobody else does. A
+        # commit that was asked for before is refused, too: sent now, it could go back.
+        refusal = self._subscription.refusal
+        if refusal is not None and not (commit is not None and commit.is_of_worker):
+            raise refusal()
+
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription
         if (
@@ -669,6 +689,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
+        self._refuse_other(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
             raise refusal
@@ -763,7 +784,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Set missing positions to committed offsets; False if that must be tried again.
 
         Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own.
+        set meanwhile, and in an ownership that began after a commit of its own. It also
+        drops the commit's leader epoch, by which a log that was cut meanwhile is found
+        out (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
@@ -780,7 +803,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             positions = self._positions()
             for tp, committed in offsets.items():
                 if tp in positions and positions[tp] == before.get(tp):
-                    subscription.seek(tp, committed.offset)
+                    subscription.seek(
+                        tp,
+                        OffsetAndMetadata(committed.offset, "", committed.leader_epoch),
+                    )
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
@@ -800,7 +826,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return {tp: assigned.get(tp) for tp in partitions}
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
-        """Return what a producer needs to commit for this member, as it may from now on."""
+        """
+        Return what a producer needs to commit for this member, as it may from now on.
+
+        Raises:
+            HandlersFailError: a worker or pump has the consumer, and alone commits.
+        """
+        self._refuse_other(None)
         self._is_committed_elsewhere = True
         if self._subscription.journal is not None:
             self._subscription.journal.unseen()

@@ -12,6 +12,7 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
+from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -94,15 +95,13 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
-        # Of what a drain took: whose it is, and the position that an iteration of it goes
-        # on from. A seek, in a signal handler too, sets another one.
-        self.drained_from: dict[
-            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
-        ] = {}
+        # The positions at which a drain took records; a seek sets another object.
+        self.drained_from: dict[TopicPartition, OffsetAndMetadata] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
-        self.wait = FetchWait(self._manager)
+        self._reset_under_way: Future | None = None  # done when it has ended
+        self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
@@ -119,7 +118,9 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self.wait.begin(is_over=self.wakeup.is_asked)
+        self.wait.begin()
+        if self.wakeup.is_asked:  # it may have ended the wait before this one
+            self.wait.end()
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -129,14 +130,12 @@ class PauseSafeFetcher(Fetcher):
         if self._reset_task is not None and not self._reset_task.is_done:
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
-        if waited_on:
-            self.wait.for_any(waited_on, timeout_ms)
-        else:
+        if not waited_on:
             # Upstream sleeps one backoff and checks again, and notices no resume.
             timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
-            self.wait.for_nothing(timeout_ms)
+        self.wait.for_any(waited_on, timeout_ms)
         records, _ = self.fetched_records(max_records, update_offsets)
         return records, False
 
@@ -322,7 +321,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> int:
         tp = part.topic_partition
         state, position = self._next_in_line(part)
-        if state is None:
+        if state is None or position is None:
             part.drain()
             return 0
         try:
@@ -338,7 +337,9 @@ class PauseSafeFetcher(Fetcher):
         at = part.next_fetch_offset
         if part._next_inline_exception is not None:
             at = records[-1].offset + 1
-        end = OffsetAndMetadata(at, "", part.leader_epoch)
+        # An answer without records has no epoch: that of the last record read stays.
+        epoch = part.leader_epoch if part.leader_epoch >= 0 else position.leader_epoch
+        end = OffsetAndMetadata(at, "", epoch)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
@@ -347,7 +348,7 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
-                self.drained_from[tp] = state, end if update_offsets else position
+                self.drained_from[tp] = position
                 self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
@@ -506,6 +507,30 @@ class PauseSafeFetcher(Fetcher):
 
     # ------------------------------------------------------------ asked positions
 
+    def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
+        """
+        Begin to ask where partitions begin; return what is done when that has ended.
+
+        Upstream notes its task after it has begun. If a signal handler raises in
+        between, nobody knows the task, and ``position`` would return None at once.
+        """
+        task: Future | None = super().reset_offsets_if_needed(timeout_ms)
+        if task is None:
+            self._reset_task = task = self._reset_under_way
+        return task
+
+    async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
+        # One after the other: a second task has nothing to ask, and would sleep for as
+        # long as the answer to the first may take.
+        while (earlier := self._reset_under_way) is not None:
+            await earlier
+        self._reset_under_way = ended = Future()
+        try:
+            await super()._reset_offsets_async(timeout_ms)
+        finally:
+            self._reset_under_way = None
+            ended.success(None)
+
     async def _reset_offsets_for_node(
         self,
         node_id: int,
@@ -528,6 +553,23 @@ class PauseSafeFetcher(Fetcher):
                     stamped[tp] = Stamped.of(strategy, state), epoch
         if stamped:
             await super()._reset_offsets_for_node(node_id, stamped, stamped.keys())
+
+    async def _send_list_offsets_request(
+        self,
+        node_id: int,
+        timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
+    ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
+        # Upstream sets a position to the answer without its epoch. A log that is cut
+        # before the first record has come would not be found out.
+        found: dict[TopicPartition, Any]
+        found, again = await super()._send_list_offsets_request(
+            node_id, timestamps_and_epochs
+        )
+        for tp, one in found.items():
+            asked, _ = timestamps_and_epochs[tp]
+            if isinstance(asked, Stamped):
+                asked.leader_epoch = one.leader_epoch
+        return found, again
 
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
@@ -560,10 +602,49 @@ class PauseSafeFetcher(Fetcher):
                 return
             if getattr(timestamp, "reset", state.reset_number) != state.reset_number:
                 return
+            begin = OffsetAndMetadata(
+                offset, "", getattr(timestamp, "leader_epoch", -1)
+            )
             if state.out_of_range is None:
-                super()._reset_offset_if_needed(partition, timestamp, offset)
+                super()._reset_offset_if_needed(partition, timestamp, begin)
             else:
-                self._subscriptions.answer_out_of_range(partition, offset)
+                self._subscriptions.answer_out_of_range(partition, begin)
+
+    async def _send_offset_for_leader_epoch_request(
+        self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, Any]:
+        # A broker that lacks the request cannot say that a log was cut. Upstream would
+        # ask for ever, and fetch nothing meanwhile; Java's client reads on.
+        try:
+            truncations: dict[TopicPartition, Any]
+            truncations = await super()._send_offset_for_leader_epoch_request(
+                node_id, partitions_to_positions
+            )
+        except kafka_errors.IncompatibleBrokerVersion:
+            with self._subscriptions._lock:
+                for tp, position in partitions_to_positions.items():
+                    state = self._subscriptions.assignment.get(tp)
+                    if state is not None and state.position == position:
+                        state.complete_validation()
+            return {}
+        return truncations
+
+    def _handle_offset_for_leader_epoch_response(
+        self, response: object, requested_positions: Mapping[TopicPartition, Any]
+    ) -> dict[TopicPartition, Any]:
+        subscription = self._subscriptions
+        truncations: dict[TopicPartition, Any]
+        with subscription._lock:  # one step with respect to a seek
+            before = {
+                tp: subscription.assignment[tp].position
+                for tp in requested_positions
+                if tp in subscription.assignment
+            }
+            truncations = super()._handle_offset_for_leader_epoch_response(
+                response, requested_positions
+            )
+            subscription.tell_truncated(before)
+        return truncations
 
     # ------------------------------------------------------------ ownership
 

@@ -223,31 +223,29 @@ class Iteration:
         subscription = self._consumer._subscription
         with subscription._lock:
             if state.moves == moves:
-                state.position = OffsetAndMetadata(record.offset, "", -1)
+                epoch = state.position.leader_epoch
+                state.position = OffsetAndMetadata(record.offset, "", epoch)
                 if subscription.journal is not None:
                     tp = TopicPartition(record.topic, record.partition)
                     subscription.journal.comes_again(tp, record.offset)
 
     def _taken(self, batches: Drained) -> Iterator[Steps]:
-        # States and positions as the drain left them: a later seek is not undone. An
-        # application's own poll() may return what another drain took, or more.
-        drained_from = self._consumer._fetcher.drained_from
+        # From the position that the drain found: a seek since then stands. An
+        # application's own poll() may return what it kept of an earlier drain.
         subscription = self._consumer._subscription
-        assignment = subscription.assignment
+        assignment, ledger = subscription.assignment, subscription.ledger
+        drained_from = self._consumer._fetcher.drained_from
         for tp, found in batches.items():
             state = assignment.get(tp)
-            if tp in drained_from:
-                state, position = drained_from[tp]
-            elif state is not None and state.position is not None:
-                position = state.position
-            else:
+            if state is None:
                 continue
-            yield self._steps(
-                subscription.ledger, assignment, tp, state, position, list(found)
-            )
+            position = drained_from.get(tp, state.position)
+            if position is not None:
+                yield self._steps(ledger, assignment, tp, state, position, list(found))
 
     def _poll(self) -> Drained:
         consumer = self._consumer
+        consumer._fetcher.drained_from.clear()  # an own poll() may drain nothing
         left = float(consumer._consumer_timeout) - time.monotonic()
         self._stepping = threading.get_ident()
         try:

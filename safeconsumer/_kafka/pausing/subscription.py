@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -74,10 +76,11 @@ class LedgerSubscription(SubscriptionState):
         ledger: the holds.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
-        is_passing: whether what is assigned now is no completed join's: it is being
-            prepared, or the membership is lost.
+        cause: why the assignment of a group changes now, if it does.
         journal: what this consumer does is reported to it; None: there is no journal.
-        refusal: makes the exception of commits without offsets; None: they are allowed.
+        refusal: makes the exception of every commit that is not of the worker or pump
+            that has the consumer; None: none has it.
+        poller: the thread on which that worker or pump polls now; None: it does not.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -89,14 +92,32 @@ class LedgerSubscription(SubscriptionState):
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
         self.undelivered = Undelivered()
-        self.is_passing = False
+        self.cause = Cause.JOINED
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
+        self.poller: int | None = None
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None
         self._is_whole = True
 
     # ------------------------------------------------------------ questions
+
+    def refuse_other_poll(self) -> None:
+        """
+        Refuse a poll of anybody but the worker or pump that has the consumer.
+
+        It commits past whatever somebody else takes, in the middle of its polls or
+        between them.
+
+        Raises:
+            ConcurrentPollError: one has it, and this is not its poll.
+        """
+        if self.refusal is not None and self.poller != threading.get_ident():
+            message = (
+                "a Worker or Pump has this consumer and polls it: leave out poll() and "
+                "iteration; records come to the handler, or in batches"
+            )
+            raise ConcurrentPollError(message)
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the quiet partitions of this moment, or of the drain under way."""
@@ -117,6 +138,10 @@ class LedgerSubscription(SubscriptionState):
 
     def is_paused(self, partition: TopicPartition) -> bool:
         return partition in self.quiet()
+
+    def paused_partitions(self) -> set[TopicPartition]:
+        """Return the assigned partitions that the application has paused."""
+        return {TopicPartition(*tp) for tp in self.ledger.view().held_by(APP)}
 
     def is_fetchable(self, partition: TopicPartition) -> bool:
         state = self.assignment.get(partition)
@@ -143,13 +168,7 @@ class LedgerSubscription(SubscriptionState):
         Upstream's positions move when a poll drains its records. A commit meanwhile, by
         another thread or by a rebalance, must not include records that the poll may yet
         give back, or never return.
-
-        Raises:
-            Exception: the exception of :attr:`refusal`, if a worker or pump commits.
         """
-        refusal = self.refusal
-        if refusal is not None:
-            raise refusal()
         with self._lock:
             return {
                 tp: position
@@ -217,14 +236,27 @@ class LedgerSubscription(SubscriptionState):
                 OwnedPartitionState.prepare(state, self._lock)
                 state.__class__ = OwnedPartitionState
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
-        cause = Cause.PASSING if self.is_passing else Cause.JOINED
-        self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)
+        self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         super().seek(partition, offset)
         if self.journal is not None:
             at = offset if isinstance(offset, int) else offset.offset
             self.journal.begins_at(partition, at)
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """
+        Seek to a record that was taken; the position keeps its leader epoch.
+
+        That is the epoch of a later record, which serves: in a log that was cut below
+        the offset it ends below it, too. A seek forward, as over a record that cannot be
+        read, has no epoch: the next one may begin in between.
+        """
+        with self._lock:
+            position = self.assignment[partition].position
+            is_back = position is not None and offset <= position.offset
+            epoch = position.leader_epoch if is_back else -1
+            self.seek(partition, OffsetAndMetadata(offset, "", epoch))
 
     def pass_over_nothing(self) -> None:
         """
@@ -297,17 +329,41 @@ class LedgerSubscription(SubscriptionState):
             super().request_offset_reset(partition, asked)
             state.out_of_range = position.offset
 
-    def answer_out_of_range(self, partition: TopicPartition, offset: int) -> None:
+    def tell_truncated(
+        self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        """
+        Emit an event for each position that was set to where its log was cut.
+
+        It counts as a reset, so that a worker begins again there. Use it under upstream's
+        lock, with the positions before a broker's answer was used.
+        """
+        for tp, position in before.items():
+            state = self.assignment[tp]
+            now = state.position
+            if position is None or now is None or now.offset >= position.offset:
+                continue
+            state.reset_number += 1
+            self.ledger.emit(
+                events.LogTruncated,
+                partition=tp,
+                position=position.offset,
+                offset=now.offset,
+            )
+
+    def answer_out_of_range(
+        self, partition: TopicPartition, begin: OffsetAndMetadata
+    ) -> None:
         """
         Set a position that was out of range to what a broker has answered, and tell it.
 
         If it was beyond the end, ``auto_offset_reset`` decides, as in upstream. Use it
         under upstream's lock.
         """
-        state = self.assignment[partition]
+        state, offset = self.assignment[partition], begin.offset
         position, asked = state.out_of_range, state.reset_strategy
         if asked == OffsetResetStrategy.EARLIEST and position < offset:
-            self.seek(partition, offset)
+            self.seek(partition, begin)
             self.ledger.emit(
                 events.UnreadRecordsDeleted,
                 partition=partition,
@@ -316,7 +372,7 @@ class LedgerSubscription(SubscriptionState):
                 gone=offset - position,
             )
         elif asked == self._default_offset_reset_strategy:
-            self.seek(partition, offset)
+            self.seek(partition, begin)
             self.ledger.emit(
                 events.PositionOutOfRange,
                 partition=partition,

@@ -76,6 +76,9 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """Drop the position until a broker has answered where to begin; as upstream's."""
         with self.lock:
+            # First: if a handler raises below, the answer that is awaited is dropped,
+            # and no other is asked for until request_timeout_ms is over.
+            self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1
             self.moves += 1

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
@@ -12,6 +12,7 @@ from kafka.future import Future
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.network import call_soon
+from safeconsumer._waits import InterruptibleEvent
 
 log = logging.getLogger(Future.__module__)
 
@@ -71,67 +72,33 @@ class FetchWait:
     A poll's wait for an answer to a fetch, which a lifted hold ends, too.
 
     Thread rules: the polling thread; :meth:`end` on any, and in a signal handler.
-
-    Args:
-        manager: upstream's.
     """
 
-    def __init__(self, manager: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        self._manager = manager
-        self._net = manager._net
-        self._is_over = False
-        self._for_any: Future | None = None
-        # Not an Event: an interrupt that leaves one would leave its lock taken.
-        self._for_nothing: threading.Lock | None = None
+    def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._net = net
+        self._ended = InterruptibleEvent()
 
-    def begin(self, *, is_over: bool) -> None:
-        """Have :meth:`end` count from now on; ``is_over``: as if it was called already."""
-        self._is_over = is_over
+    def begin(self) -> None:
+        """Have :meth:`end` count from now on."""
+        self._ended = InterruptibleEvent()
 
     def end(self) -> None:
         """End the wait under way, or the next since :meth:`begin`; takes no lock."""
-        self._is_over = True
-        lock = self._for_nothing
-        if lock is not None:
-            with contextlib.suppress(RuntimeError):  # another thread was quicker
-                lock.release()
-        wait = self._for_any
-        if wait is not None:
-            end_soon(self._net, wait)
+        self._ended.set()
 
-    def for_any(self, futures: Iterable[Future], timeout_ms: float | None) -> None:
-        """Wait until one of them is done."""
-        self._for_any = wait = Future()
-        try:
-            if not self._is_over:
-                futures = tuple(futures)
-                if any(one.is_done for one in futures):
-                    end(wait)
-                ended = functools.partial(self._until_any, futures)
-                self._net.run(ended, wait, timeout_ms)
-        finally:
-            self._for_any = None
+    def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
+        """Wait until one of them is done; without any, for the time or :meth:`end`."""
+        ended = self._ended
 
-    async def _until_any(
-        self, futures: Iterable[Future], wait: Future, timeout_ms: float | None
-    ) -> None:
-        # On the IO thread, where no signal handler runs. One that raised in the middle
-        # of upstream's add_both() would leave the lock of that future taken, for which
-        # the IO thread then waits for ever; and a timeout can only be the wait's own.
-        for future in futures:
-            future.add_both(lambda _: end(wait))
-        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-            await self._manager.wait_for(wait, timeout_ms)
+        def listen() -> None:
+            for future in futures:
+                future.add_both(lambda _: ended.set())
 
-    def for_nothing(self, timeout_ms: float) -> None:
-        """Wait while nothing is in flight."""
-        self._for_nothing = lock = threading.Lock()
-        lock.acquire()
-        try:
-            if not self._is_over:
-                lock.acquire(timeout=timeout_ms / 1000)
-        finally:
-            self._for_nothing = None
+        # On the IO thread: if a handler raised in the middle of upstream's add_both(),
+        # the lock of that future would stay taken.
+        if futures and not ended.is_set():
+            call_soon(self._net, listen)
+        ended.wait(None if timeout_ms is None else timeout_ms / 1000)
 
 
 class WakingManager:

@@ -190,7 +190,7 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
 
 def test_paused_names_what_is_quiet(lab: Lab) -> None:
     """
-    paused() names what is quiet, and nothing that flows.
+    paused() names what its program has paused, and nothing that flows.
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no such call.
     """

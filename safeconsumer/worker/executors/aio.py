@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import Any, Self
 
-from safeconsumer.worker import tracebacks
+from safeconsumer.worker import forks, tracebacks
 from safeconsumer.worker.calls import (
     Errors,
     Slot,
@@ -39,7 +39,8 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._call = calls.around(in_time(calls.handle, calls.timeout))
+        handle = forks.leaving_async(calls.handle)
+        self._call = calls.around(in_time(handle, calls.timeout))
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -133,8 +134,10 @@ class Coroutines:
 
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
+        # First: an eager task runs in create_task() already. From here on a stop
+        # cancels, in this loop, and so once the task is known.
+        self._loop = loop
         main = self._main = loop.create_task(self._live())
-        self._loop = loop  # from here on a stop cancels
         if self._is_over:
             main.cancel()
         return main

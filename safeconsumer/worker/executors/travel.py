@@ -8,7 +8,7 @@ from attrs import define
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.calls import Answer
-from safeconsumer.worker.handlers import BatchFailure
+from safeconsumer.worker.handlers import BatchFailure, Pause, is_for_error
 from safeconsumer.worker.tracebacks import chain, shown
 
 
@@ -44,6 +44,8 @@ def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
 def _packed(error: BaseException) -> "Parcel":
     with contextlib.suppress(Exception):  # whatever its class does
         error.add_note(chain(error))  # a traceback does not travel by itself
+    if isinstance(error, Pause):
+        error._is_for_error = is_for_error(error)  # noqa: SLF001 - nor does its cause
     return Parcel(error)
 
 
@@ -57,7 +59,10 @@ class Parcel:
         # What can be imported is known only there: what is tried first comes first.
         error, text = _each_apart(self.error), shown(self.error)
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
-        tries: list[object] = [error, (type(error), error.args, state)]
+        args = error.args
+        if isinstance(error, BaseExceptionGroup):
+            args = (error.message, [_packed(one) for one in error.exceptions])
+        tries: list[object] = [error, (type(error), args, state)]
         for kind in type(error).__mro__:
             tries += [(kind, (text,), state), (kind, (text,), {})]
         return _arrived, ([_dumped(one) for one in tries], text)

@@ -25,6 +25,7 @@ SECONDS = 60
 HANDLERS = """
 import asyncio
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -62,6 +63,27 @@ async def in_a_thread(record, context):
 
 def elsewhere():
     return patient(in_a_thread, executor="asyncio")
+
+def unread():
+    # Fills the pipe that nobody reads, so the first line of the log blocks the loop.
+    os.set_blocking(2, False)
+    try:
+        while True:
+            os.write(2, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(2, True)
+    worker = Worker(made(), note)
+
+    def tell():
+        while worker.stats().state == "new" or worker.healthy().is_alive:
+            time.sleep(0.01)
+        Path("blocked").touch()
+        while not worker._stops:
+            time.sleep(0.01)
+        Path("asked").touch()
+
+    threading.Thread(target=tell, daemon=True).start()
+    return worker
 
 def patient(handle=note, **settings):
     worker = Worker(made(), handle, drain=Drain(shutdown=3600), **settings)
@@ -191,6 +213,21 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     # Two signals before the first is taken would be one.
     wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
     stopped(process, Status.FAILED)
+
+
+@pytest.mark.xfail(strict=True, reason="only kill -9 ends it")
+@pytest.mark.any_broker
+def test_second_sigterm_ends_process_whose_stderr_nobody_reads(
+    program: Program,
+) -> None:
+    """Its loop stands in the log; nothing there can be interrupted."""
+    program.produce(b"a")
+    process = program.start("handlers:unread")
+    wait_for((program.folder / "blocked").exists, "it to block", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    wait_for((program.folder / "asked").exists, "it to be asked", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == Status.FAILED
 
 
 @pytest.mark.embedded_suffices

@@ -52,11 +52,11 @@ def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
     poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
     (alarm,) = told.of(control_events.ControlUnavailable)
     assert f"{name} has cleanup.policy=delete" in alarm.reason
-    assert consumer.paused() == set(team.partitions)
+    assert consumer.quiet() == set(team.partitions)
     set_policy(team, name, "compact")
     poll_until(consumer, lambda: len(told.of(control_events.ControlReady)) == 2)
     team.operator_lifts("@all")
-    poll_until(consumer, lambda: not consumer.paused())
+    poll_until(consumer, lambda: not consumer.quiet())
 
 
 def set_policy(team: Team, name: str, policy: str) -> None:
@@ -90,17 +90,17 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
     team.settled(consumer)
     told, name = team.told[id(consumer)], team.settings.operator_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
-    poll_until(consumer, lambda: len(consumer.paused()) == 2)
+    poll_until(consumer, lambda: len(consumer.quiet()) == 2)
     delete(team, name)
     poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
     create(team, name, topics.HOLDS_SETTINGS)
     poll_until(consumer, lambda: told.of(control_events.ControlTopicReset))
     held = set(team.partitions[:2])
-    assert held <= consumer.paused()
+    assert held <= consumer.quiet()
     # The others too, while the gate of an assignment that came meanwhile is closed.
-    poll_until(consumer, lambda: consumer.paused() == held)
+    poll_until(consumer, lambda: consumer.quiet() == held)
     again(team, f"{team.topic}:1")
-    poll_until(consumer, lambda: consumer.paused() == {team.partitions[0]})
+    poll_until(consumer, lambda: consumer.quiet() == {team.partitions[0]})
 
 
 def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
@@ -111,7 +111,7 @@ def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
     team.settled(consumer)
     name = team.settings.operator_topic
     team.operator_holds(f"{team.topic}:0")
-    poll_until(consumer, lambda: len(consumer.paused()) == 1)
+    poll_until(consumer, lambda: len(consumer.quiet()) == 1)
     delete(team, name)
     create(team, name, topics.HOLDS_SETTINGS)
     scopes = [f"{team.topic}:{n}" for n in (1, 2, 3)]
@@ -145,7 +145,7 @@ def test_compaction_that_really_runs(team: Team) -> None:
     consumer = team.subscribed()
     got = team.settled(consumer)
     assert team.partitions[0] not in got
-    assert consumer.paused() == {team.partitions[0]}
+    assert consumer.quiet() == {team.partitions[0]}
 
 
 def test_what_happened_lately_is_not_compacted(team: Team) -> None:
@@ -251,9 +251,7 @@ def test_a_member_with_a_wrong_clock(
     consumer = team.subscribed(control=team.quick)
     got: dict[TopicPartition, list[int]] = {}
     one_is_held = {team.partitions[1]}
-    poll_until(
-        consumer, lambda: consumer.paused() == one_is_held and bool(got), got=got
-    )
+    poll_until(consumer, lambda: consumer.quiet() == one_is_held and bool(got), got=got)
     (hold,) = (one for one in consumer.holds() if one.deadline is not None)
     assert began + 600 <= hold.deadline <= time.monotonic() + 600.5
     assert team.partitions[1] not in got

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import KafkaAdminClient
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
@@ -20,6 +21,7 @@ from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import numbered, produce, write
 from tests.harness.signals import TimeLimitError, handled_by
+from tests.harness.waiting import looks
 
 pytestmark = pytest.mark.any_broker
 
@@ -82,12 +84,12 @@ def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None
     """P2: none lifts another's; P3: what a call returns, lists and explains."""
     one = reading(start_paused=True)
     consumer, first, second = one.consumer, one.first, one.second
-    one.until(lambda: consumer.paused() == {first, second})
+    one.until(lambda: consumer.quiet() == {first, second})
     consumer.pause(first)
     consumer.pause(first, owner="ops", reason="an import")
     assert consumer.resume_all("app")
     one.until_read(second, 5)
-    assert consumer.paused() == {first}
+    assert consumer.quiet() == {first}
     (line,) = consumer.explain(first)
     assert "ops" in line
     assert "an import" in line
@@ -110,7 +112,7 @@ def test_what_was_deleted_under_a_hold_is_told(
     told = Told()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
     consumer, first, second = one.consumer, one.first, one.second
-    one.until(lambda: consumer.paused() == {first, second})
+    one.until(lambda: consumer.quiet() == {first, second})
     consumer.seek(first, 0)
     admin = KafkaAdminClient(**kafka_broker.client_config)
     admin.delete_records({first: 3})
@@ -120,6 +122,82 @@ def test_what_was_deleted_under_a_hold_is_told(
     assert one.got[first] == [3, 4]
     (gone,) = told.of(events.UnreadRecordsDeleted)
     assert (gone.partition, gone.position, gone.start, gone.gone) == (first, 0, 3, 3)
+
+
+@pytest.mark.contract("P16", "P20")
+def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
+    reading: Callable[..., Reading],
+    make_consumer: Callable[..., Any],
+) -> None:
+    """It has an epoch, which Kafka compares with its log."""
+    told = Told()
+    one = reading(auto_offset_reset="earliest")
+    one.until_read(one.first, 5)
+    one.until_read(one.second, 5)
+    one.consumer.commit({one.first: OffsetAndMetadata(1000, "", 0)})
+    one.consumer.close()
+    consumer = make_consumer(
+        SafeConsumer, one.topic, group=f"g-{one.topic}", hooks=(told,)
+    )
+    poll_until(consumer, lambda: told.of(events.LogTruncated))
+    (moved,) = told.of(events.LogTruncated)
+    assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, 5)
+    assert told.of(events.PositionOutOfRange) == []
+    one.append(one.first)
+    came = poll_until(consumer, lambda: consumer.position(one.first) == 6)
+    assert came[one.first] == [5]
+
+
+@pytest.mark.contract("P16", "P20")
+def test_a_position_of_a_record_beyond_the_end_goes_to_where_the_logs_part(
+    reading: Callable[..., Reading],
+    kafka_broker: Any,  # noqa: ANN401 - whichever is asked for
+    make_producer: Callable[..., Any],
+) -> None:
+    """Its topic was made again, with fewer records and the same leader epoch."""
+    told = Told()
+    one = reading(auto_offset_reset="earliest", hooks=(told,), metadata_max_age_ms=500)
+    one.until_read(one.first, 5)
+    one.until_read(one.second, 5)
+    one.consumer.pause_all()
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    admin.delete_topics([one.topic])
+    _made_again(admin, one.topic)
+    admin.close()
+    produce(make_producer(), one.topic, 2, 2)
+    one.consumer.resume_all()
+    one.until(lambda: len(told.of(events.LogTruncated)) == 2)
+    moved = {(m.partition, m.position, m.offset) for m in told.of(events.LogTruncated)}
+    assert moved == {(one.first, 5, 2), (one.second, 5, 2)}
+
+
+def _made_again(admin: Any, topic: str) -> None:  # noqa: ANN401 - kafka-python's
+    # A topic that was deleted is there until its brokers have heard of it.
+    def is_made() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, 2, 1)])
+        except TopicAlreadyExistsError:
+            return False
+        return True
+
+    for _ in looks(is_made, f"{topic} is made again"):
+        pass
+
+
+@pytest.mark.contract("P16")
+@pytest.mark.parametrize(("reset", "begins"), [("earliest", 0), ("latest", 5)])
+def test_a_number_beyond_the_end_goes_where_the_policy_says(
+    reading: Callable[..., Reading], reset: str, begins: int
+) -> None:
+    """A seek has no epoch: Kafka answers that the offset is out of range."""
+    told = Told()
+    one = reading(auto_offset_reset=reset, hooks=(told,))
+    one.until(one.consumer.assignment)
+    one.consumer.seek(one.first, 1000)
+    one.until(lambda: told.of(events.PositionOutOfRange))
+    (moved,) = told.of(events.PositionOutOfRange)
+    assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, begins)
+    assert told.of(events.LogTruncated) == []
 
 
 @pytest.mark.contract("P10", "P12")
@@ -153,7 +231,7 @@ def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
     with handled_by(pause):
         sent = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGUSR1))
         sent.start()
-        one.until(lambda: one.consumer.paused() == {one.first})
+        one.until(lambda: one.consumer.quiet() == {one.first})
         sent.join()
     one.append(one.first)
     one.append(one.second)

@@ -76,7 +76,7 @@ def test_changes_of_holds_are_counted(safe: Maker) -> None:
     consumer.pause(A)
     consumer.resume(A)
     consumer.pause_all(for_=0.001, owner="short")
-    wait_for(lambda: consumer.paused() == {B}, "it to expire")
+    wait_for(lambda: consumer.quiet() == {B}, "it to expire")
     consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
     consumer.assign([B])
     found = values(consumer)

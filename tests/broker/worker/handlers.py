@@ -138,3 +138,24 @@ class InBatches(Recording):
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)
+
+
+@frozen
+class InGroups(Recording):
+    """Does what a record says, and raises each error in an ExceptionGroup."""
+
+    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+        try:
+            Recording.__call__(self, record, context)
+        except Exception as error:  # noqa: BLE001 - raised in another form
+            name = "of a task group"
+            raise ExceptionGroup(name, [error]) from None
+
+
+@frozen
+class InTaskGroups(AsyncRecording):
+    """As InGroups, by a TaskGroup."""
+
+    async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
+        async with asyncio.TaskGroup() as group:
+            group.create_task(AsyncRecording.__call__(self, record, context))

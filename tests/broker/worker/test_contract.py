@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,11 +22,14 @@ from safeconsumer import (
     Retry,
     Worker,
 )
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
     AsyncRecording,
+    InGroups,
+    InTaskGroups,
     Recording,
 )
 from tests.harness.waiting import looks, wait_for
@@ -79,6 +83,21 @@ def test_a_dead_letter_completes_its_record(
     assert headers["dead-letter-topic"] == lab.topic.encode()
     assert headers["dead-letter-attempts"] == b"3"
     assert headers["dead-letter-exception"] == b"builtins.ValueError"
+
+
+@pytest.mark.contract("W7")
+def test_control_exceptions_in_a_group_mean_what_they_mean_alone(
+    lab: Lab, run: Run, executor: str, tmp_path: Path
+) -> None:
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["later=0.1", "reject", "pause=0.1", "fail=1", ""]})
+    recording = (InTaskGroups if executor == "asyncio" else InGroups)(tmp_path)
+    running = run(recording, retry=Retry(attempts=2, first=0.01), on_exhausted="skip")
+    running.wait_done(5)
+    assert running.worker.stats().pauses == 1
+    report = running.end()
+    assert (report.skipped, lab.committed()) == (1, {0: 5})
+    assert sorted(recording.offsets()[0]) == [0, 0, 1, 2, 2, 3, 3, 4]
 
 
 def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
@@ -179,7 +198,8 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
     consumer = lab.consumer(**times)
     running = lab.run(gate, consumer, drain=Drain(revoke=0.2))
     wait_for(lambda: gate.began, "the handler to begin")
-    generation = consumer.group_metadata().generation_id
+    membership = Membership(consumer)
+    generation = membership.generation()
     config = {**lab.broker.client_config, **times}
     other = f"{lab.group}-stock"
     stock = KafkaConsumer(lab.topic, group_id=other, **config)
@@ -190,10 +210,10 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
             return admin.describe_groups([other])[other]["group_state"]
 
         wait_for(lambda: state() == "Empty", "the member to be evicted", pause=0.1)
-    assert consumer.group_metadata().generation_id == generation
+    assert membership.generation() == generation
     gate.opened.set()
     running.wait_done(1)
-    assert consumer.group_metadata().generation_id == generation
+    assert membership.generation() == generation
     running.end()
     assert lab.committed() == {0: 1}
 
@@ -280,3 +300,42 @@ def test_an_idle_ownership_is_committed(lab: Lab) -> None:
     wait_for(lambda: None not in lab.committed().values(), "a floor")
     assert lab.committed() == {0: 4, 1: 2, 2: 0}
     running.end()
+
+
+class Stateful:
+    """A deserializer that keeps the data, lets other threads go on, and returns it."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self.inside: list[int] = []
+        self.shared = 0
+
+    def read(self, data: bytes) -> str:
+        self.inside.append(threading.get_ident())
+        self.shared += len(self.inside) > 1
+        self._data = data
+        time.sleep(0)
+        self.inside.pop()
+        return self._data.decode()
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
+def test_16000_values_of_a_stateful_deserializer_are_right(lab: Lab) -> None:
+    """W4: key and value share it, and eight threads want it."""
+    lab.new_topic(partitions=4)
+    values = [str(number) for number in range(4_000)]
+    lab.produce(dict.fromkeys(range(4), values), key=lambda n: b"%d" % n)
+    shared = Stateful()
+    wrong: list[Any] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        if not record.key == record.value == values[record.offset]:
+            wrong.append(record)
+
+    settings = {"key_deserializer": shared.read, "value_deserializer": shared.read}
+    consumer = lab.consumer(**settings)
+    running = lab.run(handle, consumer, order="unordered", concurrency=8)
+    running.wait_done(16_000)
+    assert running.end().committed
+    assert (wrong, shared.shared) == ([], 0)

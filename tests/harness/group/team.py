@@ -132,7 +132,7 @@ class Team:
         return lambda: consumer.assignment() == set(self.partitions)
 
     def is_quiet(self, consumer: SafeConsumer) -> Callable[[], bool]:
-        return lambda: consumer.paused() == set(self.partitions)
+        return lambda: consumer.quiet() == set(self.partitions)
 
     def is_ungated(self, consumer: SafeConsumer) -> bool:
         return bool(consumer.assignment()) and not consumer._safe_ledger.control_gates()

@@ -103,7 +103,7 @@ def fetch(
             partition=number,
             fetch_offset=offset,
             current_leader_epoch=more.get("epoch", -1),
-            last_fetched_epoch=-1,
+            last_fetched_epoch=more.get("last_epoch", -1),
             log_start_offset=-1,
             partition_max_bytes=more.get("room", 10_000),
         )

@@ -18,6 +18,7 @@ from kafka.protocol.consumer import (
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -432,6 +433,81 @@ def a_limit_ends_within_a_batch(place: Place) -> list[int]:
     return [*sizes(told), len(records_in(told))]
 
 
+def a_fetch_says_which_epoch_it_has_read(place: Place) -> list[Any]:
+    """Ask beyond the end, at the end, below the start, and for what has no epoch."""
+    topic = place.topic()
+    for _ in range(4):
+        place.ask.produce(topic, batch(b""))
+    place.delete_before(topic, 2)
+    asked = [(9, 0), (5, 0), (4, 0), (1, 0), (5, 1), (9, -1), (1, -1), (5, -1)]
+    answers = [
+        place.ask.ask(fetch((0, offset), topic=topic, last_epoch=epoch), 12)
+        for offset, epoch in asked
+    ]
+    return [fetched(one) for one in answers]
+
+
+def fetched(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401  not typed
+    """Return error, diverging epoch, the log's ends and the offsets of a partition."""
+    (one,) = answer.responses[0].partitions
+    parted = one.diverging_epoch
+    return (
+        int(one.error_code),
+        None if parted is None else (parted.epoch, parted.end_offset),
+        None if one.error_code else (one.log_start_offset, one.high_watermark),
+        [offset for offset, _ in records_in(answer)],
+    )
+
+
+def a_session_parts_from_the_log(place: Place) -> list[Any]:
+    """Ask beyond the end within a session, twice, and by a version that is too old."""
+    topic = place.topic()
+    beyond = {"topic": topic, "last_epoch": 0}
+    first = place.ask.ask(fetch((0, 9), session=(0, 0), **beyond), 12)
+    second = place.ask.ask(
+        fetch(session=(first.session_id, 1), wait=600_000, **beyond), 12
+    )
+    old = place.ask.ask(fetch((0, 9), **beyond), 11)
+    return [fetched(one)[:2] for one in (first, second, old)]
+
+
+def a_reader_asks_where_epochs_end(place: Place) -> list[Any]:
+    """Ask by OffsetForLeaderEpoch of the present one, of one to come, and of none."""
+    topic = place.topic()
+    kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    told = []
+    for current, epoch in ((-1, 0), (0, 0), (0, 1), (-1, -1), (1, 0)):
+        one = kind.OffsetForLeaderPartition(
+            partition=0, current_leader_epoch=current, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[kind(topic=topic, partitions=[one])]
+        )
+        (answer,) = place.ask.ask(request, 4).topics[0].partitions
+        told.append((int(answer.error_code), answer.leader_epoch, answer.end_offset))
+    return told
+
+
+def the_ends_of_a_log_have_epochs(place: Place) -> list[tuple[int, int]]:
+    """Ask for the earliest and the latest offset, and for the first of a time."""
+    topic = place.topic()
+    place.ask.produce(topic, batch(b""))
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    told = []
+    for timestamp in (-2, -1, 0):
+        asked = kind.ListOffsetsPartition(
+            partition_index=0, current_leader_epoch=-1, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[kind(name=topic, partitions=[asked])],
+        )
+        (answer,) = place.ask.ask(request, 4).topics[0].partitions
+        told.append((answer.offset, answer.leader_epoch))
+    return told
+
+
 def a_fetch_asks_for_nothing(place: Place) -> list[int]:
     """Ask with a long wait, which has nothing to wait for."""
     return sizes(place.ask.ask(fetch(wait=600_000), 11))
@@ -477,4 +553,24 @@ QUESTIONS: Mapping[Question, Any] = {
     a_batch_exceeds_the_limits: [[False, True, False]] * 2,
     a_limit_ends_within_a_batch: [300, 1],
     a_fetch_asks_for_nothing: [],
+    a_fetch_says_which_epoch_it_has_read: [
+        (NONE, (0, 5), (2, 5), []),
+        (NONE, None, (2, 5), []),
+        (NONE, None, (2, 5), [4]),
+        *[(_codes.OFFSET_OUT_OF_RANGE, None, None, [])] * 4,
+        (NONE, None, (2, 5), []),
+    ],
+    a_session_parts_from_the_log: [
+        (NONE, (0, 1)),
+        (NONE, (0, 1)),
+        (_codes.OFFSET_OUT_OF_RANGE, None),
+    ],
+    a_reader_asks_where_epochs_end: [
+        (NONE, 0, 1),
+        (NONE, 0, 1),
+        (NONE, -1, -1),
+        (NONE, -1, -1),
+        (_codes.UNKNOWN_LEADER_EPOCH, -1, -1),
+    ],
+    the_ends_of_a_log_have_epochs: [(0, 0), (2, 0), (0, 0)],
 }

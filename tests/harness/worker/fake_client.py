@@ -167,6 +167,9 @@ class FakeClient:
             one for one in self.delivered if one[0] != tp or one[1] < offset
         ]
 
+    def leader_epoch(self, _: TopicPartition) -> int:
+        return 0
+
     def lacks_commit(self, _: TopicPartition) -> bool:
         return False
 

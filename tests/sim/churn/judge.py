@@ -201,12 +201,12 @@ class Book:
 
     # Holds
 
-    def held_since(self, tp: TopicPartition) -> float | None:
-        """Return since when a hold of this member covers a partition; None: none does."""
+    def held_since(self, tp: TopicPartition, owner: str | None = None) -> float | None:
+        """Return since when a hold of an owner, or of any, covers a partition, or None."""
         since = [
             hold.since
-            for (_, scope), hold in self.holds.items()
-            if hold.until > self.now and covers(scope, tp)
+            for (whose, scope), hold in self.holds.items()
+            if owner in {None, whose} and hold.until > self.now and covers(scope, tp)
         ]
         return min(since, default=None)
 
@@ -332,12 +332,15 @@ class Book:
         self.owned[tp].next = offset
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
 
-    def looked(self, paused: set[TopicPartition]) -> None:
-        """Judge what ``paused()`` has returned."""
+    def looked(self, told: set[TopicPartition], owner: str | None = None) -> None:
+        """Judge what ``quiet()`` has returned, or ``paused()`` for an owner."""
         self.look()
         for tp in self.owned:
-            if self.held_since(tp) is not None and tp not in paused:
-                self.fail("P3", f"{short(tp)} is held; paused() is {short(*paused)}")
+            if self.held_since(tp, owner) is not None and tp not in told:
+                whose = owner or "anybody"
+                self.fail(
+                    "P3", f"{short(tp)}, held by {whose}, is not in {short(*told)}"
+                )
 
     def stands(self, tp: TopicPartition, position: int) -> None:
         """Judge what ``position()`` has returned."""

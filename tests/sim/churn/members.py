@@ -122,7 +122,8 @@ class Member:
             self.todo.popleft()()
 
     def _look(self) -> None:
-        self.book.looked(self.consumer.paused())
+        self.book.looked(self.consumer.quiet())
+        self.book.looked(self.consumer.paused(), owner="app")
         for tp in sorted(self.book.owned):
             try:
                 position = self.consumer.position(tp, timeout_ms=0)

@@ -37,7 +37,7 @@ def test_partitions_of_a_topic_that_is_called_re(team: Team) -> None:
         assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
         lifted = run(team, "resume", "re:re:2", *group)
         assert (lifted.exit_code, "lifted re:re:2" in lifted.stdout) == (0, True)
-    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
+    poll_until(consumer, lambda: consumer.quiet() == {team.partitions[1]})
 
 
 @played()
@@ -90,7 +90,7 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
         patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
         ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
     assert f"lifted {team.topic} group:app" in ended.stdout
-    poll_until(consumer, lambda: not consumer.paused())
+    poll_until(consumer, lambda: not consumer.quiet())
 
 
 @played()

@@ -46,7 +46,7 @@ def test_doctor_reads_the_topics_once(team: Team) -> None:
     team.settled(member)
     with Polled(member):
         team.operator_holds("@all")
-        wait_for(lambda: member.paused() == set(team.partitions), "the hold")
+        wait_for(lambda: member.quiet() == set(team.partitions), "the hold")
         asked = team.broker.lab.cluster.requests
         since = len(asked)
         ended = run(team, "doctor", "--group", team.group)

@@ -48,7 +48,7 @@ def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab: Lab) -> No
     operator.hold()
     began = lab.now
     lab.until(
-        lambda: all(m.consumer.paused() == m.consumer.assignment() for m in members)
+        lambda: all(m.consumer.quiet() == m.consumer.assignment() for m in members)
     )
     assert lab.now - began < 1.0
     for tp in partitions:
@@ -73,7 +73,7 @@ def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab: Lab) -
     a = member(lab, "a")
     lab.until(lambda: len(a.records) == 10)
     operator.hold()
-    lab.until(lambda: a.consumer.paused() == a.consumer.assignment())
+    lab.until(lambda: a.consumer.quiet() == a.consumer.assignment())
     b, away = latecomer(lab)
     for tp in partitions:
         lab.append(tp, 10, first=5)
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab: Lab) ->
     key = encode_key(ControlKey(GROUP, "bob", "t"))
     garbage = [(b"garbage-%d" % number, b"\xff" * 20) for number in range(50)]
     operator.write(*garbage, (key, b'{"v":9}'))
-    lab.until(lambda: a.consumer.paused() == {tp})
+    lab.until(lambda: a.consumer.quiet() == {tp})
     assert a.consumer._safe_control._state.skipped == 50
     b = member(lab, "b")
     lab.append(tp, 5, first=5)
@@ -189,7 +189,7 @@ def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> 
     began = lab.now
     operator.hold(for_=60.0)
     acknowledged = lab.now
-    lab.until(lambda: a.consumer.paused() == {tp})
+    lab.until(lambda: a.consumer.quiet() == {tp})
     lab.append(tp, 5, first=5)
     lab.until(lambda: len(a.records) == 10, 200)
     assert lab.now - began >= 60.0
@@ -210,7 +210,7 @@ def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:
     assert not operator.quietness().is_reached
     lab.freeze(b.process)
     operator.hold()
-    lab.until(lambda: a.consumer.paused() == a.consumer.assignment())
+    lab.until(lambda: a.consumer.quiet() == a.consumer.assignment())
     (unknown,) = b.consumer.assignment()
     lab.sleep(5)
     seen = operator.quietness()

@@ -226,7 +226,7 @@ def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> No
     obeys, leaks = (str(tmp_path / name) for name in ("obeys", "leaks"))
     consumer = team.member("a", journal=obeys)
     consumer.subscribe([team.topic, logged])
-    poll_until(consumer, lambda: len(consumer.paused()) == 5)
+    poll_until(consumer, lambda: len(consumer.quiet()) == 5)
     consumer.close()
     produce(team.producer, logged, 1)
     plain = team.member("b", control=None, journal=leaks)

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from safeconsumer.cli.letters import Letters, Wanted
 from safeconsumer.cli.replaying import Replay
 from tests.sim.lab import Lab
@@ -26,3 +28,19 @@ def test_a_replay_stops_while_no_broker_answers(lab: Lab) -> None:
     assert (replay.is_cut, replay.selected) == (True, 0)
     fault.end()
     there.consumer.close()
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=1)
+def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab: Lab) -> None:
+    """Also a second one, which passes nothing: it commits where it begins."""
+    (tp,) = lab.topic("t.dlq", records=3)
+    lab.cluster.lead("t.dlq", 0, 1)
+    lab.append(tp, 2)
+    for left in (5, 0):
+        there = Letters(lab.connection, "t.dlq", group="r")
+        replay = Replay(there, Wanted(), None, lambda _: frozenset({0}), len)
+        replay.run()
+        there.consumer.close()
+        committed = lab.cluster.committed("r")["t.dlq", 0]
+        assert (replay.left, committed.offset, committed.leader_epoch) == (left, 5, 1)

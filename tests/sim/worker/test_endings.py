@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -30,6 +31,9 @@ from tests.sim.worker.working import (
 )
 
 RARELY = Commit(every=60.0)
+eager = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks"
+)
 
 
 def ending(lab: Lab, run: Working, **how: Any) -> float:
@@ -398,7 +402,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
     error = run.ends()
     assert isinstance(error, HandlersFailError)
     assert refused == [str(error)]
-    assert "without offsets" in str(error)
+    assert "commits what is done" in str(error)
     assert committed(lab) == [0]
 
 
@@ -601,6 +605,73 @@ def test_cancelling_drains_and_twice_gives_up(
         report = worker.stop()
         assert report is not None
         assert (report.given_up, report.done) == ((0, 1) if times == 1 else (1, 0))
+
+    asyncio.run(main())
+    assert committed(lab) == [1 if times == 1 else 0]
+
+
+@eager
+@pytest.mark.parametrize("seconds", [None, 0, 1])
+@pytest.mark.parametrize("batch", [None, 5])
+@simulated(seeds=1)
+def test_worker_served_with_eager_tasks_handles_all_records(
+    lab: Lab, batch: int | None, seconds: float | None
+) -> None:
+    """Such a task runs in ``create_task``, up to its first wait."""
+    lab.topic("t", 2, records=20)
+    left: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan() -> AsyncIterator[str]:
+        yield "state"
+        left.append("lifespan")
+
+    async def handle(_record: Any, context: Any) -> None:
+        assert context.state == "state"
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # new in 3.12
+        worker = Worker(
+            consumer(lab, "t"),
+            handle,
+            executor="asyncio",
+            batch=batch,
+            lifespan=lifespan,
+        )
+        serving = asyncio.create_task(worker.serve())
+        while worker.stats().done < 40 and not serving.done():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+        worker.stop()
+        report = await serving
+        assert (report.done, report.committed) == (40, True)
+
+    asyncio.run(main())
+    assert committed(lab) == [20, 20]
+    assert left == ["lifespan"]
+
+
+@eager
+@pytest.mark.parametrize("times", [1, 2])
+@simulated(seeds=1)
+def test_worker_served_with_eager_tasks_drains_when_cancelled(
+    lab: Lab, times: int
+) -> None:
+    filled(lab, 1, "slow", "", "")
+    handler = Handler(lab, slow=10)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # new in 3.12
+        worker = Worker(consumer(lab, "t"), handler.wait, executor="asyncio")
+        serving = asyncio.create_task(worker.serve())
+        while not (handler.calls or serving.done()):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+        for _ in range(times):
+            serving.cancel()
+            await asyncio.sleep(1)
+        with pytest.raises(asyncio.CancelledError):
+            await serving
 
     asyncio.run(main())
     assert committed(lab) == [1 if times == 1 else 0]

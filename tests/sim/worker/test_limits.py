@@ -1,10 +1,12 @@
 """W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
@@ -329,3 +331,48 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab: Lab) -> None:
     run.consumer.resume_all()
     run.done(100)
     assert run.worker.stats().lag == 0
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda consumer: consumer.pause("t:0", owner="ops"),
+        lambda consumer: consumer.pause(TopicPartition("t", 0)),
+        lambda consumer: consumer.pause_all(),
+    ],
+    ids=["an owner's", "plain", "of everything"],
+)
+@simulated(seeds=1)
+def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(
+    lab: Lab, hold: Callable[[Any], None]
+) -> None:
+    """Whatever is written under the hold, no fetch would see it."""
+    (tp,) = lab.topic("t", 1, records=10)
+    run = Working(lab, Handler(lab))
+    run.done(10)
+    lab.sleep(1)
+    assert run.worker.stats().lag == 0
+    hold(run.consumer)
+    lab.append(tp, 200)
+    lab.sleep(60)
+    assert run.worker.stats().lag is None
+    run.consumer.resume_all("ops")
+    run.consumer.resume_all()
+    run.done(210)
+    assert run.worker.stats().lag == 0
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=1)
+def test_the_lag_under_backpressure_is_at_least_what_was_there(lab: Lab) -> None:
+    """A graph has no gap where it is looked at most."""
+    filled(lab, 1, *["slow"] * 40)
+    run = Working(
+        lab, Handler(lab, slow=5.0), limits=Limits(records=10), settings=SMALL
+    )
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    lag = run.worker.stats().lag
+    assert lag is not None
+    assert 10 <= lag <= 40
+    run.stop()

@@ -56,7 +56,15 @@ table = {{"t": handle}}
 """
 
 Typed = Callable[..., Result]
-COUNTS = {"done": 9, "dropped": 4, "given_up": 0, "dead_letters": 1, "skipped": 2}
+COUNTS: dict[str, Any] = {
+    "done": 9,
+    "dropped": 4,
+    "dropped_by_reason": {"lost": 4},
+    "refetched": 0,
+    "given_up": 0,
+    "dead_letters": 1,
+    "skipped": 2,
+}
 REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
 
 

@@ -7,7 +7,7 @@ in the simulated world, where every seed can be played again, and a real one, on
 and brokers; ``EXCEPTIONS`` has what cannot be so, and why.
 
 What is marked ``nightly`` or ``xfail`` is no proof: the one does not run by day, the
-other does not hold.
+other does not hold. Each of the latter is named by the page, under what is not promised.
 """
 
 import ast
@@ -70,8 +70,48 @@ def proofs() -> dict[str, list[str]]:
     return found
 
 
+def breaches() -> dict[str, Path]:
+    """Return the tests of promises that do not hold, by name, each with its file."""
+    return {
+        name: file
+        for file in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in broken(ast.parse(file.read_text(encoding="utf-8")))
+    }
+
+
+def not_promised() -> str:
+    """Return what the page says is not promised."""
+    text = CONTRACT.read_text(encoding="utf-8")
+    return text.partition("\n## N: ")[2].partition("\n## ")[0]
+
+
 def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     """Yield the tests of a file that prove something by day, each with its ids."""
+    for name, marks in _marks(tree):
+        ids = _ids(marks)
+        if ids is not None and not any(map(_NO_PROOF.match, map(ast.unparse, marks))):
+            yield name, ids
+
+
+def broken(tree: ast.Module) -> Iterator[str]:
+    """Yield the tests of a file that are marked as proofs and as failing."""
+    for name, marks in _marks(tree):
+        fails = any(map(_FAILS.match, map(ast.unparse, marks)))
+        if fails and _ids(marks) is not None:
+            yield name
+
+
+def _ids(marks: list[ast.expr]) -> list[str] | None:
+    for one in marks:
+        if (
+            isinstance(one, ast.Call)
+            and ast.unparse(one.func) == "pytest.mark.contract"
+        ):
+            return [ast.literal_eval(value) for value in one.args]
+    return None
+
+
+def _marks(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr]]]:
     named = {
         ast.unparse(node.targets[0]): node.value
         for node in tree.body
@@ -82,17 +122,11 @@ def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
-        marks = [
-            named.get(ast.unparse(one), one) for one in (*node.decorator_list, *of_all)
-        ]
-        if any(_NO_PROOF.match(ast.unparse(one)) for one in marks):
-            continue
-        for one in marks:
-            is_call = isinstance(one, ast.Call)
-            if is_call and ast.unparse(one.func) == "pytest.mark.contract":
-                yield node.name, [ast.literal_eval(value) for value in one.args]
+        own = (*node.decorator_list, *of_all)
+        yield node.name, [named.get(ast.unparse(one), one) for one in own]
 
 
+_FAILS = re.compile(r"pytest\.mark\.xfail\b")
 _NO_PROOF = re.compile(r"pytest\.mark\.(nightly|xfail|skip)\b")
 
 

@@ -119,6 +119,7 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         "hook_failures",
         "pause_all",
         "pause_group",
+        "quiet",
         "resume_all",
         "resume_group",
         "wakeup",

@@ -42,6 +42,13 @@ def test_what_fails_and_what_waits_for_the_night_is_no_proof() -> None:
     assert not dict(matrix.marked(ast.parse(whole)))
 
 
+def test_a_promise_that_is_known_to_be_broken_is_named_as_not_promised() -> None:
+    """By the test that fails; and no test is named there that holds by now."""
+    assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
+    named = re.findall(r"`(test_\w+)`", matrix.not_promised())
+    assert sorted(named) == sorted(matrix.breaches())
+
+
 def test_what_is_measured_says_how() -> None:
     """By a benchmark that there is."""
     for said in matrix.MEASURED.values():

@@ -203,7 +203,7 @@ class NaiveLedger:
             self.holds = {}
         for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
             self._over(key)
-        is_passing = cause is Cause.PASSING
+        is_passing = cause.is_passing
         self.undecided = self.undecided | gone if is_passing else set()
         self.assigned = new
         self.gated -= gone
@@ -228,7 +228,7 @@ class NaiveLedger:
             return by_hand
         if lifetime is Lifetime.WHILE_ASSIGNED:
             return any(covers(scope, tp) for tp in gone) and not is_here
-        if lifetime is Lifetime.UNTIL_RESUMED or cause is Cause.PASSING:
+        if lifetime is Lifetime.UNTIL_RESUMED or cause.is_passing:
             return False
         assert isinstance(scope, Partition)
         if cause is Cause.UNSUBSCRIBED:

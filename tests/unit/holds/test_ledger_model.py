@@ -112,7 +112,7 @@ class Both:
         self.unseen = seconds
 
     def assign(self, new: list[TopicPartition], cause: Cause) -> None:
-        if cause is Cause.PASSING:
+        if cause.is_passing:
             new = [tp for tp in new if tp in self.naive.assigned]
         if cause is Cause.UNSUBSCRIBED or (cause is Cause.ASSIGNED and not new):
             new, cause = [], Cause.UNSUBSCRIBED
@@ -246,7 +246,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     _steps("pass_time_before_the_next", st.integers(1, 4).map(float)),
     _steps("assign", assignments, st.sampled_from(Cause)),
     _steps("assign", assignments, st.just(Cause.JOINED)),
-    _steps("assign", st.just([]), st.just(Cause.PASSING)),
+    _steps("assign", st.just([]), st.sampled_from([Cause.PASSING, Cause.LOST])),
     _steps("poll"),
     _steps("poll"),
     _steps("choose_anew"),

@@ -1,6 +1,8 @@
 """Patterns are foreign code, asked once about a name."""
 
+import gc
 import re
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -55,6 +57,20 @@ def test_an_expression_is_asked_once_about_a_name() -> None:
     lab.hold(scope)
     lab.lift(scope)
     assert sorted(one.asked) == ["audit", "known", "orders"]
+
+
+def test_topics_with_ever_new_names_do_not_fill_the_memory() -> None:
+    """Such as one topic for each day, or for each customer that came and went."""
+    scope = scopes.pattern(re.compile("ord.*"))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(50_000):
+            assert scope.covers((f"orders-{number}", 0))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2_000_000
 
 
 @pytest.mark.contract("P4")

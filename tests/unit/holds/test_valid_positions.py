@@ -75,7 +75,7 @@ def test_a_gate(lab: LedgerLab) -> None:
     assert held(lab) == {A, C}
 
 
-@pytest.mark.parametrize("cause", [Cause.JOINED, Cause.PASSING])
+@pytest.mark.parametrize("cause", [Cause.JOINED, Cause.PASSING, Cause.LOST])
 def test_what_leaves_while_it_is_held(lab: LedgerLab, cause: Cause) -> None:
     """It comes back without a hold: its position has not been valid since."""
     lab.hold(ALL, owner="ops")

@@ -19,7 +19,7 @@ from tests.harness.listing import each
 pytestmark = pytest.mark.contract("P3", "P7")
 
 D, E = ("orders", 2), ("audit", 1)
-LOST = ("lost",)
+LOST, PREPARED = ("lost",), ("prepared",)
 Step = tuple[object, ...]
 
 
@@ -280,7 +280,8 @@ def _act(
         "poll": lab.poll,
         "join": lambda: lab.assign(*names),
         "assign": lambda: lab.assign(*names, cause=Cause.ASSIGNED),
-        "lost": lambda: lab.assign(*names, cause=Cause.PASSING),
+        "lost": lambda: lab.assign(*names, cause=Cause.LOST),
+        "prepared": lambda: lab.assign(*names, cause=Cause.PASSING),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
     }
 
@@ -431,10 +432,10 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
     bites, holds = Bites(), Holds([Hold(scope=ALL, owner="ops")])
     for some in (left[:2], left[2:]):
         gone = Reassignment(departed=frozenset(some))
-        bites, _ = bites.after(gone, holds, {}, left=some, is_passing=False)
+        bites, _ = bites.after(gone, holds, {}, left=some, cause=Cause.JOINED)
     assert list(bites.left_quiet) == left[1:]
     back = Reassignment(gained=frozenset(left[:2]))
-    _, bite = bites.after(back, holds, {}, left=(), is_passing=False)
+    _, bite = bites.after(back, holds, {}, left=(), cause=Cause.JOINED)
     assert bite["partitions"] == (left[1],)
 
 
@@ -499,9 +500,9 @@ def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        [join(A, B), EVERYTHING, LOST, join(A, B)],
-        [join(A, B), EVERYTHING, LOST, join(A, B, D)],
-        [join(A, B), pause(A), LOST, join(A, B)],
+        [join(A, B), EVERYTHING, PREPARED, join(A, B)],
+        [join(A, B), EVERYTHING, PREPARED, join(A, B, D)],
+        [join(A, B), pause(A), PREPARED, join(A, B)],
     ],
     ids=["everything", "everything, and a gain", "one"],
 )
@@ -514,6 +515,28 @@ def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(
     (bit,) = [one for one in told if isinstance(one, events.HoldsBit)]
     assert (bit.severity, bit.is_left_alone) == ("info", False)
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost"),
+    [
+        ([join(A, B), EVERYTHING, LOST, join(A, B)], (A, B)),
+        ([join(A, B), EVERYTHING, LOST, join(A, B, D)], (A, B)),
+        ([join(A, B), pause(A), LOST, join(A, B)], (A,)),
+        ([join(A, B), pause(A), LOST, PREPARED, LOST, join(A, B)], (A,)),
+    ],
+    ids=["everything", "everything, and a gain", "one", "lost twice"],
+)
+def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(
+    steps: list[Step], lost: tuple[TopicPartition, ...]
+) -> None:
+    """In kafka-python it ends with the membership, and a program may rely on that."""
+    lab = LedgerLab()
+    told = _told(lab, [*steps, PREPARED, join(A, B)])
+    first, second = (one for one in told if isinstance(one, events.HoldsBit))
+    assert (first.severity, first.lost, second.severity) == ("warning", lost, "info")
+    assert second.lost == ()
+    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
 
 
 def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses() -> None:
@@ -542,6 +565,51 @@ def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
     assert "pause('orders')" in (removed.advice or "")
     play(lab, [join(A, B), EVERYTHING, join(A, B, D)])
     assert _removed(lab, [resume(A)]) == [("info", ["orders"])]  # D flows
+
+
+def _waiting(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
+    told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
+    return [(one.severity, [str(hold.scope) for hold in one.waiting]) for one in told]
+
+
+@pytest.mark.parametrize(
+    ("steps", "waiting"),
+    [
+        ([join(A), pause(A, B), resume(A)], ["orders:1"]),
+        ([join(A), pause(A, E), resume(A)], [str(scopes.partition(*E))]),
+        ([join(A, B), pause(A, B), LOST, resume(A)], ["orders:1"]),
+        ([join(A), EVERYTHING, pause(E), RESUME_IT], [str(scopes.partition(*E))]),
+    ],
+    ids=["of its topic", "of another topic", "lost", "beside a whole pause"],
+)
+def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
+    steps: list[Step], waiting: list[str]
+) -> None:
+    """It was asked for by name, and will never be in force."""
+    lab = LedgerLab()
+    *before, last = steps
+    play(lab, before)
+    assert _waiting(lab, [last]) == [("warning", waiting)]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [join(A), pause(A, B), resume(A, B)],
+        [join(A), pause(A, B), resume()],
+        [join(A), pause(A, B), ("resume_all",)],
+        [join(A, B), EVERYTHING, join(A), RESUME_IT],
+        [join(A, B), EVERYTHING, LOST, resume(A)],
+    ],
+    ids=["named", "names nothing", "all", "under a whole pause", "whole and lost"],
+)
+def test_a_resume_that_ends_what_waits_as_it_must_is_no_warning(
+    steps: list[Step],
+) -> None:
+    lab = LedgerLab()
+    *before, last = steps
+    play(lab, before)
+    assert [waiting for _, waiting in _waiting(lab, [last])] == [[]]
 
 
 @each(

@@ -1,5 +1,7 @@
 """How a journal tells of what a call returned: nothing that is missing looks whole."""
 
+import gc
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,6 +53,23 @@ def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> Non
     """It is where the next run begins, and no proof that no record was there."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
+
+
+def test_nothing_is_kept_of_partitions_that_left(tmp_path: Path) -> None:
+    """Topics with ever new names would fill the memory of a long run."""
+    came = Deliveries(JournalWriter(tmp_path, member="reader"))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            with came.seeking({f"orders-{number}:0": 5}):
+                pass
+            came.began()
+            came.forget([(f"orders-{number}", 0)])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000
 
 
 @pytest.mark.parametrize(

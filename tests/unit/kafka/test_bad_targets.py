@@ -68,7 +68,7 @@ def test_a_bad_target_pauses_nothing(
         with pytest.raises(error, match=named) as caught:
             consumer.pause(*targets)
         assert isinstance(caught.value, SafeConsumerError)
-        assert (consumer.paused(), consumer.holds()) == (set(), ())
+        assert (consumer.quiet(), consumer.holds()) == (set(), ())
 
 
 @each(("target", "error", "named"), BAD_TARGETS)
@@ -82,7 +82,7 @@ def test_a_bad_target_resumes_nothing(
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
         consumer.resume(A, target, B)
-    assert consumer.paused() == {A, B}
+    assert consumer.quiet() == {A, B}
 
 
 def test_a_hold_is_no_target_and_its_scope_is(consumer: SafeConsumer) -> None:
@@ -215,4 +215,4 @@ def test_a_wrong_assignment_is_refused_and_forgotten(
     assert consumer.assignment() == {A, B}
     assigned(consumer, A, B)
     consumer.pause(A)
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}

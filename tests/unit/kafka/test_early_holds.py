@@ -28,9 +28,9 @@ def test_a_hold_before_anything_is_consumed_bites_at_assignment(
     """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
     consumer = safe()
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
-    assert consumer.paused() == set()
+    assert consumer.quiet() == set()
     consumer.assign([A, AUDIT])
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}
 
 
 @each("target", [A, "orders", re.compile("ord.*")])
@@ -39,7 +39,7 @@ def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> 
     consumer = safe("orders", group_id="g")
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
     assert len(consumer.holds()) == 1
-    assert consumer.paused() == set()
+    assert consumer.quiet() == set()
 
 
 @each("target", [AUDIT, "audit"])
@@ -98,7 +98,7 @@ def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
     assert consumer.assignment() == set()
     assert len(consumer.holds()) == 1
     consumer.assign([A, B, AUDIT])
-    assert len(consumer.paused()) == 1
+    assert len(consumer.quiet()) == 1
 
 
 BAD_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
@@ -169,4 +169,4 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
     consumer.pause(re.compile("nothing"))
     consumer.pause_all()
     consumer.assign([A])
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}

@@ -40,7 +40,7 @@ def test_pause_and_resume_without_targets_do_nothing(
     told.events.clear()
     consumer.pause()
     assert consumer.resume() == ()
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}
     assert told.events == []
 
 
@@ -56,7 +56,7 @@ def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
     ]
     consumer.resume_all(owner="pump")
     assert consumer.resume("orders", owner="ops") == ()
-    assert consumer.paused() == set()
+    assert consumer.quiet() == set()
 
 
 def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> None:
@@ -71,7 +71,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> Non
         ("orders:0", "ops"),
     ]
     assert consumer.resume_all(owner="ops") == ()
-    assert consumer.paused() == set()
+    assert consumer.quiet() == set()
 
 
 @each(
@@ -88,13 +88,13 @@ def test_text_is_scope_notation(
 ) -> None:
     """As on the command line; a hold's scope is a target, too (P3)."""
     consumer.pause(text)
-    assert consumer.paused() == covers
+    assert consumer.quiet() == covers
     (hold,) = consumer.holds()
     assert str(hold.scope) == text
     consumer.pause(same)
     assert len(consumer.holds()) == 1
     assert consumer.resume(hold.scope, owner=hold.owner) == ()
-    assert consumer.paused() == set()
+    assert consumer.quiet() == set()
 
 
 class Number:
@@ -116,7 +116,7 @@ class Number:
 def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> None:
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}
     assert str(consumer.holds()[0].scope) == "orders:0"
     consumer.resume(tp)
     assert consumer.holds() == ()
@@ -152,7 +152,7 @@ def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(
     assert [one for one in _holds(consumer) if one[1] != "app"] == whole
     consumer.resume("nothing")
     assert {owner for _, owner in _holds(consumer)} == {"app"}
-    assert consumer.paused() == {A, B, AUDIT}
+    assert consumer.quiet() == {A, B, AUDIT}
 
 
 def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -> None:
@@ -161,8 +161,8 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -
     with consumer.held(A):
         assigned(consumer, B)
         assigned(consumer, A, B)
-        assert consumer.paused() == {A}
-    assert consumer.paused() == set()
+        assert consumer.quiet() == {A}
+    assert consumer.quiet() == set()
 
 
 def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
@@ -213,19 +213,19 @@ def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
     """Under an owner of its own, so that it lifts nobody else's hold."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
-        assert consumer.paused() == {A, B}
+        assert consumer.quiet() == {A, B}
         (reason,) = {hold.reason for hold in consumer.holds() if hold.owner != "app"}
         assert reason == "batch"
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}
 
 
 def test_blocks_nest(consumer: SafeConsumer) -> None:
     """The inner one does not lift the outer one's hold."""
     with consumer.held(A):
         with consumer.held(A):
-            assert consumer.paused() == {A}
-        assert consumer.paused() == {A}
-    assert consumer.paused() == set()
+            assert consumer.quiet() == {A}
+        assert consumer.quiet() == {A}
+    assert consumer.quiet() == set()
 
 
 def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
@@ -233,7 +233,7 @@ def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
     with consumer.held(A, owner="ops", for_=60):
         assert _holds(consumer) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
-        assert consumer.paused() == set()
+        assert consumer.quiet() == set()
 
 
 def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
@@ -255,7 +255,7 @@ def test_a_strict_consumer_can_start_paused(safe: Maker) -> None:
     """Nothing can be assigned yet; the two are no contradiction."""
     consumer = safe(start_paused=True, strict_pause=True)
     assigned(consumer, A)
-    assert consumer.paused() == {A}
+    assert consumer.quiet() == {A}
 
 
 def test_the_default_lifetime(safe: Maker) -> None:
@@ -266,7 +266,7 @@ def test_the_default_lifetime(safe: Maker) -> None:
     consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
     consumer.assign([AUDIT])
     consumer.assign([A, B])
-    assert consumer.paused() == {B}
+    assert consumer.quiet() == {B}
 
 
 def test_hooks_are_added_to_the_log(

@@ -73,7 +73,8 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
     "pause what is not consumed": _refused,
     "resume": lambda consumer: consumer.resume(A, "orders", re.compile("ord.*")),
     "resume all": lambda consumer: consumer.resume_all(),
-    "ask": lambda consumer: (consumer.paused(), consumer.holds(), consumer.explain(A)),
+    "ask": lambda consumer: (consumer.holds(), consumer.explain(A)),
+    "ask what is paused": lambda consumer: (consumer.paused(), consumer.quiet()),
 }
 
 

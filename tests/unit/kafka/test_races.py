@@ -82,7 +82,7 @@ def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
         raise KeyboardInterrupt
 
     def interrupt_the_wait() -> None:
-        wait_for(lambda: fetcher.wait._for_nothing is not None, "a wait")
+        wait_for(lambda: fetcher.wait._ended._waits, "a wait")
         signal.pthread_kill(main, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -90,7 +90,7 @@ def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
     try:
         sender.start()
         with pytest.raises(KeyboardInterrupt):
-            fetcher.wait.for_nothing(60_000)  # only the signal ends this wait
+            fetcher.wait.for_any((), 60_000)  # only the signal ends this wait
     finally:
         sender.join()
         signal.signal(signal.SIGUSR1, before)

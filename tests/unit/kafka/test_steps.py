@@ -3,7 +3,7 @@
 import gc
 import tracemalloc
 import weakref
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -191,6 +191,20 @@ def test_records_may_be_of_another_class(kind: Any) -> None:  # noqa: ANN401 - e
     steps = kind(ledger, {TP: state}, TP, state, state._position, [record])
     assert [*steps] == [record]
     assert state._position == OffsetAndMetadata(5, "", 2)
+
+
+Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: PYI024 - its names are computed
+
+
+@both
+def test_fields_in_another_order_are_read_by_name(kind: Any) -> None:  # noqa: ANN401 - either class
+    """An application's own ``poll()`` may return named tuples of its own."""
+    ledger, state = Ledger(), State()
+    record = ConsumerRecord("orders", 3, 7, 4, 1, 0, None, b"v", [], None, -1, 1, -1)
+    rebuilt = Backwards(**record._asdict())
+    steps = kind(ledger, {TP: state}, TP, state, state._position, [rebuilt])
+    assert [*steps] == [rebuilt]
+    assert state._position == OffsetAndMetadata(5, "", 7)
 
 
 def test_it_keeps_nothing() -> None:

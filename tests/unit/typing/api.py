@@ -139,8 +139,9 @@ def place(consumer: SafeConsumer) -> None:
 
 def ask(consumer: SafeConsumer) -> None:
     """Get answers."""
-    for tp in consumer.paused():
+    for tp in consumer.paused() | consumer.paused(owner="ops") | consumer.quiet():
         consumer.explain(tp)
+    consumer.paused("ops")  # type: ignore[call-arg]  # must be refused
     assert_type(consumer.holds(), tuple[Hold, ...])
     assert_type(consumer.explain(TP), tuple[str, ...])
 
@@ -228,6 +229,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
 
     async def handle_async(_record: object, context: Context) -> None:
         assert_type(context.deadline, float | None)
+        assert_type(context.revoked.is_set(), bool)
+        await context.revoked
 
     worker = Worker(
         consumer,

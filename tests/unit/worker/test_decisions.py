@@ -150,6 +150,43 @@ def test_limits_of_dead_letters() -> None:
     assert many.exceeds(0.02) == "3 of the last 100 records failed for good"
 
 
+def test_a_smaller_sample_counts_sooner() -> None:
+    failing = Failing(sample=10).succeeded(8).failed()
+    assert failing.exceeds(0.05) is None
+    assert failing.failed().exceeds(0.05) == "2 of the last 10 records failed for good"
+
+
+def test_six_letters_and_no_success_are_enough() -> None:
+    failing = Failing()
+    for _ in range(5):
+        failing = failing.failed()
+    assert failing.exceeds(0.1) is None
+    assert failing.succeeded(1).failed().exceeds(0.1) is None
+    sixth = failing.failed()
+    assert sixth.exceeds(0.1) == "none of the first 6 records has succeeded"
+    assert sixth.exceeds(None) is None
+    assert sixth.exceeds(1) is None
+
+
+@quick
+@given(
+    sample=st.integers(20, 100),
+    limit=st.floats(0.15, 0.9),
+    share=st.floats(0.0, 1.0),
+    phase=st.floats(0.0, 1.0, exclude_max=True),
+)
+def test_a_steady_rate_below_the_limit_never_trips(
+    sample: int, limit: float, share: float, phase: float
+) -> None:
+    """In a sample an evenly spread rate is off by two records at most."""
+    rate = share * max(0.0, limit - 2 / sample)
+    failing = Failing(sample)
+    for number in range(35 * sample):
+        is_bad = int((number + 1) * rate + phase) > int(number * rate + phase)
+        failing = failing.failed() if is_bad else failing.succeeded(1)
+        assert failing.exceeds(limit) is None, (number, failing)
+
+
 def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
     """Twenty thousand good records long ago excuse nothing now."""
     failing = Failing().succeeded(20_000)

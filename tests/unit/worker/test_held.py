@@ -3,9 +3,8 @@
 import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.view import View
+from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.calls import Slot
-from safeconsumer.worker.client import covers
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import TP, Desk

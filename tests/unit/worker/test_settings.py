@@ -207,6 +207,7 @@ def test_a_pump_refuses_the_same(
         (DeadLetter, {"producer": None, "topic": "t"}),
         (DeadLetter, {"producer": SENDS, "topic": ""}),
         (DeadLetter, {"producer": SENDS, "topic": "t", "max_ratio": 2}),
+        (DeadLetter, {"producer": SENDS, "topic": "t", "sample": 0}),
         (DeadLetter, {"producer": KafkaProducer, "topic": "t"}),
         (DeadLetter, {"producer": SimpleNamespace(send=handle_async), "topic": "t"}),
     ],

@@ -1,0 +1,60 @@
+"""Remembers where each leader epoch of a log began, as Kafka's checkpoint does."""
+
+from bisect import bisect_right
+
+from attrs import frozen
+
+_UNKNOWN = -1, -1
+
+
+@frozen
+class LeaderEpoch:
+    """An epoch, and the offset of the first record that its leader wrote or may write."""
+
+    number: int
+    start: int
+
+
+class LeaderEpochs:
+    """The leader epochs of one log, oldest first; a new log has epoch 0."""
+
+    def __init__(self) -> None:
+        self._epochs = [LeaderEpoch(0, 0)]
+
+    @property
+    def latest(self) -> int:
+        """The present leader's epoch."""
+        return self._epochs[-1].number
+
+    @property
+    def oldest(self) -> int:
+        """The epoch of the log's first record."""
+        return self._epochs[0].number
+
+    def begin(self, offset: int) -> None:
+        """Begin the next epoch; one that has begun there, and wrote nothing, is forgotten."""
+        number = self.latest + 1
+        self._epochs = [one for one in self._epochs if one.start < offset]
+        self._epochs.append(LeaderEpoch(number, offset))
+
+    def delete_before(self, offset: int) -> None:
+        """Forget the epochs that have no record from ``offset`` on."""
+        first = bisect_right(self._epochs, offset, key=lambda one: one.start) - 1
+        if first >= 0:
+            kept = LeaderEpoch(self._epochs[first].number, offset)
+            self._epochs[: first + 1] = [kept]
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """
+        Return the last known epoch that is not above ``epoch``, and where its records end.
+
+        As in Kafka an epoch older than all ends where the oldest begins, and one newer
+        than all is unknown: -1, -1.
+        """
+        if epoch < 0 or epoch > self.latest:
+            return _UNKNOWN
+        if epoch == self.latest:
+            return epoch, log_end
+        later = bisect_right(self._epochs, epoch, key=lambda one: one.number)
+        found = self._epochs[later - 1].number if later else epoch
+        return found, self._epochs[later].start

@@ -1,0 +1,100 @@
+"""
+Ends a process that a handler has forked with the handler's call.
+
+Of the worker's threads a forked child has the one that forked, and it has a copy of the
+queue. In a plain loop ``sys.exit()`` ends such a child; here it would be a failure of the
+record, and the child would go on with records that its parent handles, too. So it leaves
+where the call of the application's code ends, before anything of ours is done with what
+the call returned or raised: no result, no span, no entry of a journal.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from safeconsumer._kafka.fork import run_in_child
+from safeconsumer.errors import ForkedConsumerError
+
+# The process that this is. To ask the system would be a call of it for each record.
+_process = [os.getpid()]
+
+
+def _note_child() -> None:
+    _process[0] = os.getpid()
+
+
+run_in_child(_note_child)
+
+
+def leaving(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """
+    Return a function that calls another one; a process that is forked in it ends with it.
+
+    The child exits with the status of its ``SystemExit``, or with 1 and a traceback on
+    stderr. It runs no exit handlers.
+    """
+    parent = _process[0]
+
+    def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
+        try:
+            answer = call(given, about)
+        except BaseException as error:
+            if _process[0] != parent:
+                leave(error)
+            raise
+        if _process[0] != parent:
+            leave(_returned())
+        return answer
+
+    return called
+
+
+def leaving_async(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Do the same for a function whose answer is awaited."""
+    parent = _process[0]
+
+    async def called(given: Any, about: Any) -> Any:  # noqa: ANN401 - what the call takes
+        try:
+            answer = await call(given, about)
+        except BaseException as error:
+            if _process[0] != parent:
+                leave(error)
+            raise
+        if _process[0] != parent:
+            leave(_returned())
+        return answer
+
+    return called
+
+
+def leave(error: BaseException) -> NoReturn:
+    """End this process as the exception would end it if nothing caught it."""
+    status = 1
+    try:
+        status = _told(error)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):
+                stream.flush()
+        os._exit(status)
+
+
+def _told(error: BaseException) -> int:
+    # Returns the exit status, and prints what Python would print.
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)  # noqa: T201 - as Python does
+    return 1
+
+
+def _returned() -> ForkedConsumerError:
+    return ForkedConsumerError(
+        "a process that a handler forked returned from the handler, and a worker goes on "
+        "in its parent only: let the child end itself, by os._exit() or sys.exit()"
+    )

@@ -1,0 +1,93 @@
+"""
+Works out what an ExceptionGroup of a handler means.
+
+``asyncio.TaskGroup`` and anyio raise one even for a single error. A control exception
+in a group means what it means alone. If there are several, one of them counts, by the
+first of these rules that applies:
+
+1. An exception that is no ``Exception``, such as ``SystemExit``; then an error for
+   which handlers cannot be run.
+2. :class:`StopWorker`.
+3. :class:`Pause`; of several the widest, and of those the longest.
+4. :class:`RetryLater`, the longest.
+5. :class:`Reject`.
+
+A :class:`BatchFailure` counts only if nothing else is in the group: beside another
+error it is not known which records are done. Any other group is a failure.
+"""
+
+import asyncio
+
+from safeconsumer._checks import is_number
+from safeconsumer.worker.handlers import (
+    BatchFailure,
+    HandlersFailError,
+    Pause,
+    Reject,
+    RetryLater,
+    StopWorker,
+)
+
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
+_SCOPES = ("key", "partition", "topic", "all")  # the widest last
+
+
+def meant(error: BaseException) -> BaseException:
+    """Return the exception that a group stands for; the group if it is a failure."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = leaves(error)
+    first = max(found, key=_rank)
+    is_of_batch = isinstance(first, BatchFailure) and len(found) == 1
+    return first if is_of_batch or _rank(first) > _FAILURE else error
+
+
+def is_all(error: BaseException, kinds: Kinds) -> bool:
+    """Tell whether an error, or each one in a group, is of these kinds."""
+    return isinstance(error, kinds) or (
+        isinstance(error, BaseExceptionGroup)
+        and all(isinstance(one, kinds) for one in leaves(error))
+    )
+
+
+def leaves(group: BaseException) -> list[BaseException]:
+    """Return the exceptions in a group and in the groups inside of it."""
+    found, left = [], [group]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            left += reversed(one.exceptions)
+        else:
+            found.append(one)
+    return found
+
+
+_FAILURE = (0, 0.0, 0.0)
+
+
+def _rank(error: BaseException) -> tuple[int, float, float]:
+    # Whatever was written to the fields of a control exception, this must not raise;
+    # in pickling it may have lost them.
+    number, width, seconds = 0, 0.0, 0.0
+    match error:
+        case StopWorker():
+            number = 4
+        case Pause():
+            scope = getattr(error, "scope", None)
+            width = _SCOPES.index(scope) if scope in _SCOPES else -1
+            number, seconds = 3, _seconds(getattr(error, "for_", None))
+        case RetryLater():
+            number, seconds = 2, _seconds(getattr(error, "after", None))
+        case Reject():
+            number = 1
+        case HandlersFailError():
+            number = 5
+        case Exception() | asyncio.CancelledError():  # the latter is one alone, too
+            number = 0
+        case _:
+            number = 6
+    return number, width, seconds
+
+
+def _seconds(value: object) -> float:
+    return float(value) if is_number(value) else -1.0  # type: ignore[arg-type]  # it is one

@@ -1,0 +1,47 @@
+"""Tells handlers that their partition is being taken away, in threads and coroutines."""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Any
+
+
+class Revocation(threading.Event):
+    """
+    An event that a thread waits for by ``wait(timeout)``, and a coroutine by ``await``.
+
+    ``await context.revoked`` takes no thread and blocks no loop; like any await it can
+    be given a limit, by ``asyncio.timeout`` or ``asyncio.wait_for``. There is one for
+    each ownership of a partition, and all its records share it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def set(self) -> None:
+        """Wake all that wait. Any thread, under the lock of ``Held`` too."""
+        super().set()  # first: who begins to wait from now on sees it
+        while self._waiting:
+            future = self._waiting.pop()
+            with suppress(RuntimeError):  # its loop has ended
+                future.get_loop().call_soon_threadsafe(_wake, future)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._until_set().__await__()
+
+    async def _until_set(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            if not self.is_set():
+                await future
+        finally:
+            with suppress(ValueError):  # woken, and not cancelled
+                self._waiting.remove(future)
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

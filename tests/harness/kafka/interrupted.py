@@ -1,0 +1,175 @@
+"""
+A program that reads a broker of its own while a signal handler raises, in real time.
+
+It ends with status 0 if every record came once, in order, and each exception came out
+of the call that it interrupted. If a call never returns, the program prints the stacks
+of all threads and ends with status 1.
+"""
+
+import argparse
+import faulthandler
+import itertools
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import kafka
+from kafka import KafkaProducer, TopicPartition
+
+import safeconsumer
+from safeconsumer import SafeConsumer
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.signals import Interrupts, TimeLimitError
+
+OURS = str(Path(safeconsumer.__file__).parent)
+THEIRS = str(Path(kafka.__file__).parent)
+PARTITIONS = 2
+FEWEST = 20
+"""The least number of places that a call which waits has."""
+LIMIT = 20
+"""Seconds after which a call counts as one that never returns."""
+
+
+class Reading:
+    """A consumer of two partitions, and the offsets of the records that came of each."""
+
+    def __init__(self, broker: EmbeddedBroker, settings: dict[str, Any]) -> None:
+        broker.create_topic("t", PARTITIONS)
+        self._producer = KafkaProducer(**broker.client_config)
+        self.consumer = SafeConsumer(
+            "t",
+            group_id="g",
+            auto_offset_reset="earliest",
+            max_poll_records=3,
+            session_timeout_ms=60_000,  # a busy machine must not end the membership
+            **broker.client_config,
+            **settings,
+        )
+        tps = [TopicPartition("t", number) for number in range(PARTITIONS)]
+        self.got: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
+        self.written = 0
+
+    def write(self) -> None:
+        """Write one record to each partition."""
+        for tp in self.got:
+            self._producer.send(tp.topic, b"x", partition=tp.partition)
+        self._producer.flush()
+        self.written += 1
+
+    def poll(self, timeout_ms: int = 20) -> None:
+        """Poll once."""
+        for tp, records in self.consumer.poll(timeout_ms).items():
+            self.got[tp] += [one.offset for one in records]
+
+    def iterate(self) -> None:
+        """Take one record."""
+        for one in self.consumer:
+            self.got[TopicPartition(one.topic, one.partition)].append(one.offset)
+            break
+
+    def read_all(self, place: str) -> None:
+        """Read what is left, and check that each record came once and in order."""
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        while any(len(got) < self.written for got in self.got.values()):
+            self.poll()
+        faulthandler.cancel_dump_traceback_later()
+        for tp, got in self.got.items():
+            assert got == [*range(self.written)], (place, tp, got)
+
+    def close(self) -> None:
+        self.consumer.close()
+        self._producer.close()
+
+
+def everywhere(reading: Reading, call: Callable[[], object]) -> None:
+    """Raise at each place of a call in turn, Python's own waits among them."""
+    main = threading.main_thread()
+    interrupts = Interrupts(
+        (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
+    )
+    for at in itertools.count():
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        has_come = interrupts.at(at, call)  # it waits: nothing is left to read
+        reading.write()
+        reading.read_all(interrupts.place)
+        if not has_come:
+            break
+    assert at > FEWEST
+
+
+def at_random(reading: Reading, seconds: float) -> None:
+    """Raise at a moment that is drawn in about half of the polls."""
+    end = time.monotonic() + seconds
+    polls = raised = 0
+    while time.monotonic() < end:
+        if random.random() < 0.2:  # noqa: S311 - no secret
+            reading.write()
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        polls += 1
+        try:
+            poll_with_limit(reading)
+        except TimeLimitError:
+            raised += 1
+        if random.random() < 0.2:  # noqa: S311
+            for tp in reading.consumer.assignment():
+                got = reading.got[tp]
+                position = reading.consumer.position(tp, timeout_ms=5000)
+                assert position == len(got), (tp, position, got[-3:])
+    reading.read_all("at the end")
+    assert raised > 1, f"{raised} of {polls} polls were interrupted"
+
+
+def poll_with_limit(reading: Reading) -> None:
+    try:
+        if random.random() < 0.5:  # noqa: S311
+            within = random.choice((0.001, 0.005, 0.025))  # noqa: S311
+            signal.setitimer(signal.ITIMER_REAL, within * random.random() or within)  # noqa: S311
+        reading.poll()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def limit(_number: int, frame: FrameType | None) -> None:
+    """Raise inside of a poll; behind it the handler would take its records away."""
+    while frame is not None:
+        if frame.f_code is SafeConsumer.poll.__code__:
+            raise TimeLimitError
+        frame = frame.f_back
+
+
+CALLS: dict[str, Callable[[Reading], object]] = {
+    "poll": Reading.poll,
+    "iterate": Reading.iterate,
+    "commit": lambda one: one.consumer.commit(),
+    "position": lambda one: one.consumer.position(TopicPartition("t", 0)),
+    "end_offsets": lambda one: one.consumer.end_offsets([*one.got]),
+}
+
+
+def main() -> None:
+    """Read the arguments, and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--call", choices=CALLS, default="poll")
+    parser.add_argument("--decoder", default="auto")
+    parser.add_argument("--seconds", type=float, help="raise at random for so long")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    random.seed(given.seed)
+    signal.signal(signal.SIGALRM, limit)
+    settings = {"decoder": given.decoder, "consumer_timeout_ms": 20}
+    with EmbeddedBroker() as broker:
+        reading = Reading(broker, settings)
+        if given.seconds is None:
+            everywhere(reading, lambda: CALLS[given.call](reading))
+        else:
+            at_random(reading, given.seconds)
+        reading.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""
+Iteration over an application's own ``poll()``, as tracing and counting wrappers have.
+
+Such a method may know of ``timeout_ms`` and ``max_records`` alone. A step of an iteration
+moves the position record by record, whatever the method has asked for.
+"""
+
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab
+from tests.sim.meddling import both_steps
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
+
+__all__ = ["both_steps"]  # a fixture
+
+
+class Counting(SafeConsumer):
+    """Counts its polls, and does not pass ``update_offsets`` on."""
+
+    polls = 0
+
+    def poll(self, timeout_ms: float = 0, max_records: Any = None, **_: Any) -> Any:  # noqa: ANN401 - upstream's
+        self.polls += 1
+        return super().poll(timeout_ms, max_records)
+
+
+class Moving(SafeConsumer):
+    """Asks for positions to be moved, in an iteration too."""
+
+    def poll(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+        return super().poll(*args, **{**options, "update_offsets": True})
+
+
+own_polls = pytest.mark.parametrize("kind", [Counting, Moving])
+pytestmark = pytest.mark.usefixtures("both_steps")
+
+
+def stepping(lab: Lab, kind: type[SafeConsumer], **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+    """Stand behind the first record of the first of two partitions of ten."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, kind, tps=tps, how="iterate", **settings)
+    reader.take(1)
+    return reader
+
+
+def other_than_read(reader: Reader) -> TopicPartition:
+    """Return the partition of which nothing was yielded yet."""
+    (tp,) = (one for one in reader.consumer.assignment() if not reader.offsets(one))
+    return tp
+
+
+@pytest.mark.contract("P8")
+@own_polls
+@pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
+@simulated(seeds=3)
+def test_a_pause_before_the_first_record_loses_nothing(
+    lab: Lab, kind: type[SafeConsumer], parked_max_bytes: int
+) -> None:
+    """What was taken and not yielded comes after the resume, kept or fetched again."""
+    reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
+    held = other_than_read(reader)
+    reader.consumer.pause(held)
+    reader.is_silent(of=[held])
+    reader.consumer.resume(held)
+    reader.reads(held, range(10))
+
+
+@pytest.mark.contract("P8")
+@own_polls
+@pytest.mark.parametrize("to", [0, 4, 10])
+@simulated(seeds=3)
+def test_a_seek_past_what_was_taken_is_obeyed(
+    lab: Lab, kind: type[SafeConsumer], to: int
+) -> None:
+    """No record below the new position comes, though it was taken before the seek."""
+    reader = stepping(lab, kind)
+    held = other_than_read(reader)
+    reader.consumer.pause(held)
+    reader.is_silent(of=[held])
+    reader.consumer.seek(held, to)
+    reader.consumer.resume(held)
+    lab.append(held, 2, first=10)
+    reader.reads(held, range(to, 12))
+
+
+@pytest.mark.contract("P8")
+@own_polls
+@simulated(seeds=3)
+def test_a_commit_names_only_what_was_yielded(
+    lab: Lab, kind: type[SafeConsumer]
+) -> None:
+    """One record of the one partition, and nothing of the other."""
+    reader = stepping(lab, kind, group_id=GROUP)
+    unread = other_than_read(reader)
+    reader.consumer.commit()
+    committed = {tp: lab.committed(tp) for tp in reader.consumer.assignment()}
+    assert committed.pop(unread) in {None, 0}
+    assert [*committed.values()] == [1]
+
+
+@pytest.mark.contract("P8")
+@own_polls
+@simulated(seeds=3)
+def test_a_poll_after_a_step_returns_the_rest(
+    lab: Lab, kind: type[SafeConsumer]
+) -> None:
+    """Each record of both partitions comes once, in order."""
+    reader = stepping(lab, kind)
+    reader.how = "poll"
+    reader.until(lambda: len(reader.log) == 20)
+    reader.is_silent()
+    for tp in reader.consumer.assignment():
+        assert reader.offsets(tp) == [*range(10)]
+
+
+class Hoarding(SafeConsumer):
+    """Returns one record of a poll at a time, and asks again when it has none."""
+
+    kept: tuple[Any, ...] = ()
+
+    def poll(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+        if not self.kept:
+            found = super().poll(*args, **options)
+            self.kept = tuple((tp, one) for tp, batch in found.items() for one in batch)
+        first, self.kept = self.kept[:1], self.kept[1:]
+        return {tp: [record] for tp, record in first}
+
+
+@pytest.mark.contract("P8")
+@simulated(seeds=3)
+def test_records_that_an_own_poll_kept_come_once(lab: Lab) -> None:
+    """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
+    reader.take(1)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.reads(tp, range(1, 10))
+    late.end()
+    reader.is_silent()

@@ -1,0 +1,289 @@
+"""An unclean election cuts a log below a position; reading goes on where the logs part."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from kafka.errors import LogTruncationError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_protocols, both_ways
+from tests.sim.test_membership import ILLEGAL_GENERATION
+
+END, CUT = 10, 5
+both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
+
+
+def cut(lab: Lab, tp: TopicPartition, offset: int = CUT, count: int = 10) -> None:
+    """Let an unclean election cut a log, and the new leader append other records."""
+    lab.cluster.truncate(tp.topic, tp.partition, offset)
+    lab.append(tp, count, first=100)
+
+
+def values(reader: Reader, since: int = 0) -> list[int]:
+    return [int(one.value) for one in reader.log[since:]]
+
+
+NEW = list(range(100, 110))  # the values that the new leader appends, from CUT on
+
+
+class Watching(Reader):
+    """Reads ``t``, whose partition has ten records, and keeps its consumer's events."""
+
+    def __init__(self, lab: Lab, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+        self.events: list[Any] = []
+        super().__init__(lab, SafeConsumer, "t", hooks=[self.events.append], **settings)
+
+    def moves(self) -> list[tuple[TopicPartition, int, int]]:
+        """Return what events said of logs that were cut: old position and new."""
+        return [
+            (one.partition, one.position, one.offset)
+            for one in self.events
+            if one.name == "log_truncated"
+        ]
+
+
+def reads_and_commits(lab: Lab, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+    """Let a member of the group read the ten records, commit and leave."""
+    first = Watching(lab, **{**settings, "auto_offset_reset": "earliest"})
+    first.take(END)
+    first.consumer.commit()
+    first.consumer.close()
+
+
+# ------------------------------------------------------------ while nobody owns it
+
+
+@pytest.mark.contract("P20", "P8")
+@both_protocols
+@both_resets
+@simulated(seeds=2)
+def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(
+    lab: Lab, reset: str, assignor: type
+) -> None:
+    """The commit says 10; records 5 to 9 are others now, and none of them was read."""
+    (tp,) = lab.topic("t", records=END)
+    reads_and_commits(lab, assignor=assignor)
+    cut(lab, tp)
+    second = Watching(lab, assignor=assignor, auto_offset_reset=reset)
+    second.until(lambda: 109 in values(second))
+    assert values(second) == NEW
+
+
+@pytest.mark.contract("P20")
+@both_protocols
+@simulated(seeds=2)
+def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(
+    lab: Lab, assignor: type
+) -> None:
+    (tp,) = lab.topic("t", records=END)
+    reader = Watching(lab, assignor=assignor)
+    reader.take(END)
+    reader.consumer.commit()
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+    reader.until(lambda: not reader.consumer.assignment(), each=5)
+    cut(lab, tp)
+    late.end()
+    reader.until(lambda: 109 in values(reader))
+    assert values(reader, END) == NEW
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=2)
+def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(
+    lab: Lab,
+) -> None:
+    """A broker has said where the log ends, and in which epoch."""
+    (tp,) = lab.topic("t", records=END)
+    reader = Watching(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    reader.owns([tp])
+    assert reader.consumer.position(tp) == END
+    cut(lab, tp)
+    reader.until(lambda: 109 in values(reader))
+    assert values(reader) == NEW
+
+
+# ------------------------------------------------------------ while it is read
+
+
+@pytest.mark.contract("P20", "P16")
+@both_resets
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
+@simulated(seeds=2)
+def test_a_live_member_goes_back_to_the_cut_and_says_so(
+    lab: Lab, reset: str, *, is_held: bool
+) -> None:
+    (tp,) = lab.topic("t")
+    reader = Watching(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
+    reader.owns([tp])
+    reader.until(lambda: reader.consumer.position(tp) == 0)
+    lab.append(tp, END)
+    reader.take(END)
+    if is_held:
+        reader.consumer.pause(tp)
+    cut(lab, tp)
+    if is_held:
+        reader.is_silent()
+        assert reader.consumer.position(tp) == CUT
+        reader.consumer.resume(tp)
+    reader.until(lambda: 109 in values(reader))
+    assert values(reader, END) == NEW
+    assert reader.moves() == [(tp, END, CUT)]
+
+
+@pytest.mark.contract("P20")
+@both_protocols
+@simulated(seeds=2)
+def test_a_member_that_came_to_the_end_goes_back_to_the_cut(
+    lab: Lab, assignor: type
+) -> None:
+    """Its first fetch has brought no record, and so no epoch."""
+    (tp,) = lab.topic("t", records=END)
+    reads_and_commits(lab, assignor=assignor)
+    second = Watching(lab, assignor=assignor, metadata_max_age_ms=1000)
+    second.owns([tp])
+    second.is_silent()
+    cut(lab, tp)
+    second.until(lambda: 109 in values(second))
+    assert values(second) == NEW
+    assert second.moves() == [(tp, END, CUT)]
+
+
+@pytest.mark.contract("P20", "P10")
+@pytest.mark.parametrize(
+    ("offset", "parked"),
+    [(5, range(3, END)), (2, ())],
+    ids=["behind-the-position", "below-the-position"],
+)
+@simulated(seeds=2)
+def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
+    lab: Lab, offset: int, parked: Iterable[int]
+) -> None:
+    """They were fetched before it was cut; what follows them is of the new log."""
+    (tp,) = lab.topic("t", records=END)
+    reader = Watching(lab, metadata_max_age_ms=1000)
+    reader.take(3)
+    reader.consumer.pause(tp)
+    cut(lab, tp, offset)
+    reader.is_silent()
+    reader.consumer.resume(tp)
+    reader.until(lambda: 109 in values(reader))
+    assert values(reader, 3) == [*parked, *NEW]
+    assert reader.moves() == [(tp, END if parked else 3, offset)]
+
+
+@pytest.mark.contract("P20")
+@both_ways
+@simulated(seeds=2, nodes=2)
+def test_another_broker_that_lacks_records_takes_over(lab: Lab, how: str) -> None:
+    """The old leader refuses, and the metadata names the new one with its epoch."""
+    (tp,) = lab.topic("t", records=END)
+    reader = Watching(lab, how=how)
+    reader.take(END)
+    node = lab.cluster.log("t", 0).leader
+    lab.cluster.truncate("t", 0, CUT, node=3 - node)
+    lab.append(tp, 10, first=100)
+    reader.until(lambda: 109 in values(reader))
+    assert values(reader, END) == NEW
+    assert reader.moves() == [(tp, END, CUT)]
+
+
+@pytest.mark.contract("P20", "P16")
+@simulated(seeds=2)
+def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab: Lab) -> None:
+    (tp,) = lab.topic("t", records=END)
+    reads_and_commits(lab)
+    cut(lab, tp)
+    second = Watching(lab, auto_offset_reset="none")
+    for _ in range(2):
+        with pytest.raises(LogTruncationError) as raised:
+            second.until(lambda: second.log)
+        assert raised.value.divergent_offsets[tp].offset == CUT
+    assert (second.log, second.moves()) == ([], [])
+    second.consumer.seek(tp, CUT)
+    second.until(lambda: 109 in values(second))
+    assert values(second) == NEW
+
+
+@pytest.mark.contract("P20", "P16")
+@simulated(seeds=2)
+def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab: Lab) -> None:
+    """The policy decides; the records below the end are not of another log."""
+    (tp,) = lab.topic("t", records=END)
+    reader = Watching(lab)
+    reader.take(END)
+    reader.consumer.seek(tp, 1000)
+    reader.reads(tp, range(END))
+    (told,) = [one for one in reader.events if one.name == "position_out_of_range"]
+    assert (told.position, told.offset, reader.moves()) == (1000, 0, [])
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=2)
+def test_a_clean_election_moves_nothing(lab: Lab) -> None:
+    """Whatever epochs have begun since the commit, and wrote nothing or something."""
+    (tp,) = lab.topic("t", records=END)
+    reads_and_commits(lab)
+    for count in (0, 0, 3, 0, 2):
+        lab.cluster.lead("t", 0, 1)
+        for number in range(count):
+            lab.append(tp, first=number)
+    second = Watching(lab)
+    second.reads(tp, range(END, END + 5))
+    lab.cluster.lead("t", 0, 1)
+    lab.append(tp, 5)
+    second.reads(tp, range(END + 5, END + 10))
+    assert second.moves() == []
+
+
+# ------------------------------------------------------------ where it cannot be asked
+
+
+@simulated(seeds=1)
+def test_a_broker_without_the_request_is_read_on(lab: Lab) -> None:
+    """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
+    (tp,) = lab.topic("t", records=END)
+    del lab.cluster._handlers["OffsetForLeaderEpoch"]
+    reader = Watching(lab, metadata_max_age_ms=1000)
+    reader.take(END)
+    lab.cluster.lead("t", 0, 1)
+    lab.append(tp, 5, first=END)
+    reader.reads(tp, range(END, END + 5))
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=1)
+def test_a_position_has_the_epoch_that_was_committed(lab: Lab) -> None:
+    """Who has read nothing commits the epoch that somebody else has committed."""
+    (tp,) = lab.topic("t", records=END)
+    for _ in range(3):
+        lab.cluster.lead("t", 0, 1)
+    lab.append(tp, END)
+    first = Watching(lab)
+    first.take(2 * END)
+    first.consumer.commit()
+    first.consumer.close()
+    second = Watching(lab)
+    second.owns([tp])
+    second.is_silent(seconds=1)
+    second.consumer.commit()
+    committed = lab.cluster.committed(GROUP)["t", 0]
+    assert (committed.offset, committed.leader_epoch) == (2 * END, 3)
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=1)
+def test_a_record_that_is_taken_back_leaves_its_epoch(lab: Lab) -> None:
+    """A signal handler raised in a step of an iteration that something wraps."""
+    (tp,) = lab.topic("t", records=END)
+    lab.cluster.lead("t", 0, 1)
+    lab.append(tp, END)
+    reader = Watching(lab, how="iterate")
+    reader.take(END + 3)
+    reader.consumer._safe_iteration.take_back(reader.log[-1])
+    position = reader.consumer._subscription.assignment[tp].position
+    assert position == OffsetAndMetadata(END + 2, "", 1)

@@ -1,0 +1,309 @@
+"""Other calls of a consumer that a worker or a pump has: refused by name, or harmless."""
+
+import itertools
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from kafka import ConsumerRebalanceListener
+from kafka.errors import IllegalStateError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import Commit, Pump, SafeConsumer, events
+from safeconsumer.errors import (
+    BlockingCallInListenerError,
+    ConcurrentPollError,
+    ControlSettingError,
+    HandlersFailError,
+    SafeConsumerError,
+)
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    consumer,
+    filled,
+    taken,
+)
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("call", ["commit", "commit_async"])
+@simulated(seeds=1)
+def test_a_commit_by_a_handler_passes_no_record_over(lab: Lab, call: str) -> None:
+    """As a handler that was ported from a loop does; then the process is killed."""
+    (tp,) = filled(lab, 1, "slow", *["commits"] * 4, keys="abcde")
+
+    def commits(record: Any, _context: Any) -> None:
+        offsets = {tp: OffsetAndMetadata(record.offset + 1, "", -1)}
+        with suppress(HandlersFailError):
+            getattr(first.consumer, call)(offsets)
+
+    handler = Handler(lab, slow=60.0, commits=commits)
+    first = Working(lab, handler, order="key", settings={"session_timeout_ms": 6000})
+    lab.until(lambda: len(handler.calls) == 5)
+    lab.sleep(1)
+    lab.kill(first.process)
+    again = Handler(lab)
+    second = Working(lab, again, name="b", order="key")
+    lab.until(lambda: committed(lab) == [5])
+    second.stop()
+    assert again.offsets() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_a_poll_by_a_hook_takes_no_record_away(lab: Lab) -> None:
+    """A worker's hook runs between two of its polls, on the thread that polls."""
+    filled(lab, 1, *[""] * 30)
+    taken = []
+
+    def polls(event: Any) -> None:
+        if isinstance(event, events.PartitionStarted):
+            with suppress(ConcurrentPollError):
+                taken.append(run.consumer.poll(500))
+
+    handler = Handler(lab)
+    run = Working(lab, handler, on_event=polls, settings={"max_poll_records": 2})
+    lab.until(lambda: committed(lab) == [30])
+    run.stop()
+    assert handler.offsets() == [*range(30)]
+    assert not any(taken)
+
+
+# Every public call, out of a handler and out of a listener
+
+
+TP = TopicPartition("t", 0)
+NEXT = {TP: OffsetAndMetadata(2, "", -1)}
+END = {TP: OffsetAndMetadata(4, "", -1)}
+
+REFUSED = HandlersFailError
+BLOCKS = BlockingCallInListenerError
+UNCONTROLLED = ControlSettingError
+
+
+def held_for_a_block(consumer: Any) -> None:
+    with consumer.held("t"):
+        pass
+
+
+def paused_and_resumed(consumer: Any) -> None:
+    consumer.pause(TP)
+    consumer.resume(TP)
+
+
+def everything_paused_and_resumed(consumer: Any) -> None:
+    consumer.pause_all()
+    consumer.resume_all()
+
+
+# By name: the call, and what it raises in a handler and in a listener. None: it is
+# harmless, all records are handled and committed afterwards.
+CALLS: dict[str, tuple[Any, type | None, type | None]] = {
+    "DEFAULT_CONFIG": (lambda c: c.DEFAULT_CONFIG, None, None),
+    "DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735": (
+        lambda c: c.DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735,
+        None,
+        None,
+    ),
+    "__iter__": (lambda c: next(iter(c)), ConcurrentPollError, BLOCKS),
+    "__next__": (next, ConcurrentPollError, BLOCKS),
+    "assign": (lambda c: c.assign([TP]), IllegalStateError, IllegalStateError),
+    "assignment": (lambda c: c.assignment(), None, None),
+    "beginning_offsets": (lambda c: c.beginning_offsets([TP]), None, BLOCKS),
+    "bootstrap": (lambda c: c.bootstrap(timeout_ms=1000), None, BLOCKS),
+    "bootstrap_connected": (lambda c: c.bootstrap_connected(), None, None),
+    "close": (lambda c: c.close(), None, BLOCKS),
+    "commit": (lambda c: c.commit(NEXT), REFUSED, BLOCKS),
+    "commit without offsets": (lambda c: c.commit(), REFUSED, BLOCKS),
+    "commit_async": (lambda c: c.commit_async(NEXT), REFUSED, REFUSED),
+    "commit_async without offsets": (lambda c: c.commit_async(), REFUSED, REFUSED),
+    "committed": (lambda c: c.committed(TP), None, BLOCKS),
+    "decoder": (lambda c: c.decoder, None, None),
+    "end_offsets": (lambda c: c.end_offsets([TP]), None, BLOCKS),
+    "explain": (lambda c: c.explain(TP), None, None),
+    "group_metadata": (lambda c: c.group_metadata(), REFUSED, REFUSED),
+    "held": (held_for_a_block, None, None),
+    "highwater": (lambda c: c.highwater(TP), None, None),
+    "holds": (lambda c: c.holds(), None, None),
+    "hook_failures": (lambda c: c.hook_failures, None, None),
+    "metrics": (lambda c: c.metrics(), None, None),
+    "offsets_for_times": (lambda c: c.offsets_for_times({TP: 0}), None, BLOCKS),
+    "partitions_for_topic": (lambda c: c.partitions_for_topic("t"), None, None),
+    "pause": (paused_and_resumed, None, None),
+    "pause_all": (everything_paused_and_resumed, None, None),
+    "pause_group": (lambda c: c.pause_group("t"), UNCONTROLLED, BLOCKS),
+    "paused": (lambda c: c.paused(), None, None),
+    "poll": (lambda c: c.poll(100), ConcurrentPollError, BLOCKS),
+    "position": (lambda c: c.position(TP), None, BLOCKS),
+    "resume": (lambda c: c.resume(TP), None, None),
+    "resume_all": (lambda c: c.resume_all(), None, None),
+    "resume_group": (lambda c: c.resume_group("t"), UNCONTROLLED, BLOCKS),
+    "seek": (lambda c: c.seek(TP, 0), None, None),
+    "seek_to_beginning": (lambda c: c.seek_to_beginning(TP), None, None),
+    "seek_to_end": (lambda c: c.seek_to_end(TP), None, None),
+    "subscribe": (lambda c: c.subscribe(["t"]), None, None),
+    "subscription": (lambda c: c.subscription(), None, None),
+    "topics": (lambda c: c.topics(), None, BLOCKS),
+    "unsubscribe": (lambda c: c.unsubscribe(), None, BLOCKS),
+    "wakeup": (lambda c: c.wakeup(), None, None),
+}
+
+
+def test_every_public_name_of_the_consumer_is_in_the_table() -> None:
+    """A new one is refused by name, or it is harmless."""
+    public = {name for name in dir(SafeConsumer) if not name.startswith("_")}
+    assert {name.split()[0] for name in CALLS} == {*public, "__iter__", "__next__"}
+
+
+class Calling:
+    """Makes a call once, and notes what it raised."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.consumer: Any = None
+        self.raised: list[BaseException | None] = []
+
+    def __call__(self, *_: Any) -> None:
+        if self.raised:
+            return
+        self.raised.append(None)
+        try:
+            self.call(self.consumer)
+        except Exception as error:  # noqa: BLE001 - compared by the test
+            self.raised[0] = error
+
+
+class Listens(ConsumerRebalanceListener):
+    def __init__(self, gained: Any, departs: Any = None) -> None:
+        self._gained, self._departs = gained, departs
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        if revoked and self._departs is not None:
+            self._departs()
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        if assigned:
+            self._gained()
+
+
+def pumped(lab: Lab, reading: Any, handler: Handler, calling: Calling) -> None:
+    """Take batches until all is committed, or nothing can come any more."""
+    with Pump(reading, commit=OFTEN) as pump:
+        end = lab.now + 20.0
+        while committed(lab) != [8] and lab.now < end and not reading._closed:
+            for batch in pump.turn():
+                calling()
+                for record in batch.records:
+                    handler(record, batch)
+                batch.done()
+
+
+def worked(lab: Lab, reading: Any, handler: Handler, executor: str) -> None:
+    run = Working(lab, handler, given=reading, executor=executor, commit=OFTEN)
+    end = lab.now + 20.0
+    while committed(lab) != [8] and lab.now < end and run._thread.is_alive():
+        lab.sleep(0.1)
+    run.worker.stop()
+    run.ends()
+
+
+OFTEN = Commit(every=0.2)
+PLACES = [
+    ("a handler", "thread"),
+    ("a handler", "asyncio"),
+    ("a handler", "pump"),
+    ("a listener", "thread"),
+    ("a listener", "pump"),
+]
+# These pass records over, as they were asked to.
+SKIP = {"seek_to_end"}
+
+
+@pytest.mark.contract("W4", "W8")
+@pytest.mark.parametrize(("where", "kind"), PLACES)
+@pytest.mark.parametrize("name", list(CALLS))
+@simulated(seeds=1)
+def test_a_call_is_refused_by_name_or_harmless(
+    lab: Lab, name: str, where: str, kind: str
+) -> None:
+    """Nothing is lost, and nothing hangs: what is not done comes to the next worker."""
+    filled(lab, 1, "calls", *[""] * 7)
+    call, *expected = CALLS[name]
+    calling = Calling(call)
+    reading = calling.consumer = consumer(lab, max_poll_records=2)
+    listener = Listens(calling if where == "a listener" else lambda: None)
+    reading.subscribe(["t"], listener=listener)
+    handler = Handler(lab, calls=calling)
+    in_handler = calling if where == "a handler" else Calling(lambda _: None)
+    handler.does["calls"] = in_handler
+    if kind == "pump":
+        with suppress(SafeConsumerError, IllegalStateError):  # it was closed
+            pumped(lab, reading, handler, in_handler)
+        reading.close()
+    else:
+        worked(lab, reading, handler, kind)
+    (raised,) = calling.raised
+    refusal = expected[where == "a listener"]
+    assert isinstance(raised, refusal or type(None)), raised
+    last = Working(lab, handler, name="b")
+    lab.until(lambda: committed(lab) == [8])
+    last.stop()
+    assert name in SKIP or {*handler.offsets()} == {*range(8)}
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("kind", ["worker", "pump"])
+@simulated(seeds=1)
+def test_a_commit_by_a_listener_of_what_departs_is_refused(lab: Lab, kind: str) -> None:
+    """What was polled and not handled comes to the next owner."""
+    filled(lab, 2, *["slow"] * 4)
+    handler = Handler(lab, slow=2.0)
+    refused: list[BaseException] = []
+
+    def departs() -> None:
+        try:
+            reading.commit_async()
+        except HandlersFailError as error:
+            refused.append(error)
+
+    reading = consumer(lab, heartbeat_interval_ms=200)
+    reading.subscribe(["t"], listener=Listens(lambda: None, departs))
+    if kind == "pump":
+        with Pump(reading) as pump:
+            out = taken(lab, pump, 8)
+            second = Working(lab, handler, name="b")
+            second.owns(1)
+            assert len(out) > 1
+        reading.close()
+    else:
+        first = Working(lab, handler, given=reading)
+        first.done(2)
+        second = Working(lab, handler, name="b")
+        second.owns(1)
+        first.stop()
+    lab.until(lambda: committed(lab) == [4, 4])
+    second.stop()
+    assert refused
+    calls = {(one.partition, one.offset) for one in handler.calls}
+    assert calls == {*itertools.product(range(2), range(4))}
+
+
+@pytest.mark.contract("W4", "P17")
+@simulated(seeds=1)
+def test_commits_work_again_behind_the_block_of_a_pump(lab: Lab) -> None:
+    """The consumer is its owner's again, and so are poll() and group_metadata()."""
+    filled(lab, 1, *[""] * 4)
+    reading = consumer(lab, "t", max_poll_records=2)
+    with Pump(reading) as pump:
+        taken(lab, pump, 2)[0].done()
+    (records,) = reading.poll(5000).values()
+    assert [one.offset for one in records] == [2, 3]
+    for commit in (reading.commit, lambda: reading.commit(END), reading.commit_async):
+        commit()
+    assert committed(lab) == [4]
+    assert reading.group_metadata().generation_id > 0
+    reading.close()

@@ -1,0 +1,237 @@
+"""Whose pauses ``paused()`` names, and what ``quiet()`` names besides."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.holds.hold import (
+    APP,
+    GROUP,
+    OPERATOR,
+    WHOLE,
+    WORKER,
+    Hold,
+    WorkerOwner,
+)
+from safeconsumer.holds.scope import Topic, partition
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+AUDIT = TopicPartition("audit", 0)
+EVERYTHING = {A, B, AUDIT}
+
+OPERATORS = f"{OPERATOR}alice"
+APPS = {APP, WHOLE}
+WORKERS = f"{WORKER}retry"
+
+
+@pytest.fixture
+def consumer(safe: Maker) -> SafeConsumer:
+    """With three partitions assigned."""
+    made = safe()
+    assigned(made, A, B, AUDIT)
+    return made
+
+
+def _operator_holds(consumer: SafeConsumer) -> None:
+    hold = Hold(scope=Topic("orders"), owner=OPERATORS)
+    consumer._safe_ledger.follow([hold], ())
+
+
+def _group_holds(consumer: SafeConsumer) -> None:
+    hold = Hold(scope=partition("orders", 0), owner=f"{GROUP}app")
+    consumer._safe_ledger.follow([hold], ())
+
+
+def _block_holds(consumer: SafeConsumer) -> None:
+    block = consumer.held(A)
+    block.__enter__()
+    vars(consumer)["block"] = block  # it ends when nobody has it
+
+
+def _gate_closes(consumer: SafeConsumer) -> None:
+    consumer._safe_ledger.watch(lambda _: None)
+    assigned(consumer)
+    assigned(consumer, A, B, AUDIT)
+
+
+OTHERS: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] = {
+    "another owner's partition": (lambda it: it.pause(A, owner="ops"), {A}),
+    "another owner's topic": (lambda it: it.pause("orders", owner="ops"), {A, B}),
+    "another owner's everything": (lambda it: it.pause_all(owner="ops"), EVERYTHING),
+    "a worker's": (lambda it: it.pause(B, owner=WorkerOwner(WORKERS)), {B}),
+    "a block's": (_block_holds, {A}),
+    "an operator's": (_operator_holds, {A, B}),
+    "a group's": (_group_holds, {A}),
+    "a gate": (_gate_closes, EVERYTHING),
+}
+OWN: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] = {
+    "a partition": (lambda it: it.pause(A), {A}),
+    "a topic": (lambda it: it.pause("orders"), {A, B}),
+    "a pattern": (lambda it: it.pause(re.compile("ord.*")), {A, B}),
+    "everything": (lambda it: it.pause_all(), EVERYTHING),
+    "all that is assigned": (lambda it: it.pause(*it.assignment()), EVERYTHING),
+    "handed over": (
+        lambda it: it._safe_ledger.take_over(
+            {A: it._safe_ledger.ownership().epochs[A]}, "handed over"
+        ),
+        {A},
+    ),
+}
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize(("held", "covered"), OTHERS.values(), ids=OTHERS)
+def test_what_others_hold_is_quiet_and_not_paused(
+    consumer: SafeConsumer,
+    held: Callable[[SafeConsumer], object],
+    covered: set[TopicPartition],
+) -> None:
+    held(consumer)
+    assert (consumer.paused(), consumer.quiet()) == (set(), covered)
+    assert consumer._subscription.paused_partitions() == set()
+    assert {tp for tp in EVERYTHING if consumer._subscription.is_paused(tp)} == covered
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize(("held", "covered"), OWN.values(), ids=OWN)
+@pytest.mark.parametrize("other", ["nobody", "an operator's", "a gate"])
+def test_the_applications_pauses_are_paused_whoever_else_holds(
+    consumer: SafeConsumer,
+    other: str,
+    held: Callable[[SafeConsumer], object],
+    covered: set[TopicPartition],
+) -> None:
+    beside: set[TopicPartition] = set()
+    if other != "nobody":
+        place, beside = OTHERS[other]
+        place(consumer)
+    held(consumer)
+    assert (consumer.paused(), consumer.quiet()) == (covered, covered | beside)
+    assert consumer._subscription.paused_partitions() == covered
+
+
+def test_a_partition_that_leaves_is_neither_paused_nor_quiet(
+    consumer: SafeConsumer,
+) -> None:
+    consumer.pause("orders")
+    consumer.pause_all(owner="ops")
+    assigned(consumer, AUDIT)
+    assert (consumer.paused(), consumer.quiet()) == (set(), {AUDIT})
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize(
+    ("owner", "covered"),
+    [
+        ("app", {A}),
+        ("ops", {B}),
+        (OPERATORS, {A, B}),
+        (WORKERS, {AUDIT}),
+        ("nobody", set()),
+    ],
+)
+def test_any_owner_of_a_hold_can_be_asked_for(
+    consumer: SafeConsumer, owner: str, covered: set[TopicPartition]
+) -> None:
+    consumer.pause(A)
+    consumer.pause(B, owner="ops")
+    consumer.pause(AUDIT, owner=WorkerOwner(WORKERS))
+    _operator_holds(consumer)
+    assert consumer.paused(owner=owner) == covered
+    by_owner = {
+        hold.owner: consumer.paused(owner=hold.owner) for hold in consumer.holds()
+    }
+    assert set().union(*by_owner.values()) == consumer.quiet()
+
+
+def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer: SafeConsumer) -> None:
+    """By the owner that it has in ``holds()``."""
+    consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
+    consumer.pause(AUDIT)
+    assert consumer.paused() == EVERYTHING
+    assert consumer.paused(owner="app (all)") == {A, B}
+
+
+@pytest.mark.parametrize("owner", ["", " ", "a\n", 5, None])
+def test_a_name_that_no_owner_has_is_refused(
+    consumer: SafeConsumer, owner: object
+) -> None:
+    with pytest.raises(HoldSettingError, match="owner must be"):
+        consumer.paused(owner=owner)  # type: ignore[arg-type]  # must be refused
+
+
+PAUSES: dict[str, Callable[[SafeConsumer], set[TopicPartition]]] = {
+    "paused": lambda it: it.paused(),
+    "paused, of an owner": lambda it: it.paused(owner="ops"),
+    "quiet": lambda it: it.quiet(),
+    "assignment and quiet": lambda it: it.assignment() & it.quiet(),
+    "quiet and assignment": lambda it: it.quiet() & it.assignment(),
+}
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
+def test_each_answer_has_the_partitions_of_the_assignment(
+    consumer: SafeConsumer, asked: Callable[[SafeConsumer], set[TopicPartition]]
+) -> None:
+    """So a pause of all of a topic is a whole one, whichever set gave it."""
+    consumer.pause("orders", owner="ops")
+    consumer.pause("orders")
+    named = asked(consumer)
+    consumer.resume("orders")
+    consumer.pause(*named)
+    holds = {(str(hold.scope), hold.owner) for hold in consumer.holds()}
+    assert ("orders", "app (all)") in holds
+    consumer.resume_all("ops")
+    assert consumer.quiet() == consumer.paused() == {A, B}
+
+
+@pytest.mark.contract("P3")
+def test_resume_of_what_is_quiet_lifts_the_applications_part(
+    consumer: SafeConsumer,
+) -> None:
+    """Its answer names what still covers the partitions."""
+    consumer.pause(A, B)
+    consumer.pause(B, AUDIT, owner="ops")
+    still = consumer.resume(*consumer.quiet())
+    assert {str(hold.scope) for hold in still} == {"orders:1", "audit:0"}
+    assert {hold.owner for hold in still} == {"ops"}
+    assert (consumer.paused(), consumer.quiet()) == (set(), {B, AUDIT})
+
+
+REST: dict[str, Callable[[SafeConsumer], None]] = {
+    "the difference": lambda it: it.pause(*(it.assignment() - it.paused())),
+    "a list": lambda it: it.pause(
+        *[tp for tp in it.assignment() if tp not in it.paused()]
+    ),
+    "unless something is paused": lambda it: (
+        None if it.paused() else it.pause(*it.assignment())
+    ),
+}
+
+
+@pytest.mark.contract("P3", "P7")
+@pytest.mark.parametrize("pause", REST.values(), ids=REST)
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_pause_of_the_rest_is_a_whole_one_beside_what_others_hold(
+    consumer: SafeConsumer, other: str, pause: Callable[[SafeConsumer], None]
+) -> None:
+    """Nothing that is gained flows, once their hold has gone; all of it after a resume."""
+    OTHERS[other][0](consumer)
+    ledger = consumer._safe_ledger
+    ledger.assign([A])
+    pause(consumer)
+    ledger.open_gates(ledger.ownership().epochs)
+    ledger.follow((), [one.key for one in consumer.holds() if one.owner not in APPS])
+    ledger.assign([B])
+    ledger.open_gates(ledger.ownership().epochs)
+    assert consumer.paused() == consumer.quiet() == {B}
+    consumer.resume(*consumer.paused())
+    assert consumer.quiet() == set()
+    assert consumer.holds() == ()

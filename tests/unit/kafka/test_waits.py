@@ -1,0 +1,145 @@
+"""Waits that signal handlers interrupt leave no lock behind, which others would wait for."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka.net.selector import NetworkSelector
+
+from safeconsumer import _waits
+from safeconsumer._kafka.fixes.waits import InterruptibleSelector, adopt_network
+from safeconsumer._waits import InterruptibleEvent
+from tests.harness.signals import Interrupts
+from tests.harness.waiting import LIMIT, wait_for
+
+INSIDE = (_waits.__file__, threading.__file__)
+
+
+@pytest.fixture
+def net() -> Iterator[NetworkSelector]:
+    """Start a loop of its own, with our waits."""
+    made = NetworkSelector()
+    adopt_network(made)
+    made.start()
+    yield made
+    made.close()
+
+
+def on_a_thread(call: Callable[[], object]) -> None:
+    """Call it, and return when it has returned."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+
+
+def test_at_every_place_of_a_wait_it_can_be_set_and_waited_for() -> None:
+    """Another thread sets it, and a second wait ends."""
+    interrupts = Interrupts(INSIDE)
+    for at in itertools.count():
+        event = InterruptibleEvent()
+        has_come = interrupts.at(at, lambda: event.wait(0.001))  # noqa: B023 - used at once
+        on_a_thread(event.set)
+        assert event.wait(), interrupts.place
+        assert event._waits == {}, interrupts.place
+        if not has_come:
+            break
+    assert at > 3
+
+
+def test_a_handler_sets_it_while_its_own_thread_waits() -> None:
+    """At each place; ``threading.Event`` would wait for its own thread."""
+    places = Interrupts(INSIDE)
+    for at in itertools.count():
+        event = InterruptibleEvent()
+        has_come = places.reach(at, lambda: event.wait(0.02), event.set)  # noqa: B023 - used at once
+        assert event.is_set() is has_come
+        if not has_come:
+            break
+    assert at > 3
+
+
+def test_every_wait_ends_when_it_is_set() -> None:
+    event = InterruptibleEvent()
+    threads = [threading.Thread(target=event.wait, args=(LIMIT,)) for _ in range(3)]
+    for one in threads:
+        one.start()
+    wait_for(lambda: len(event._waits) == 3, "three waits")
+    event.set()
+    for one in threads:
+        one.join(LIMIT)
+    assert event._waits == {}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.001])
+def test_a_wait_that_nobody_ends_says_so(seconds: float) -> None:
+    event = InterruptibleEvent()
+    assert event.wait(seconds) is False
+    event.set()
+    assert event.wait(seconds) is True
+    event.clear()
+    assert event.wait(seconds) is False
+
+
+def test_a_longer_time_than_python_has_is_no_limit() -> None:
+    event = InterruptibleEvent()
+    other = threading.Timer(0.0, event.set)
+    other.start()
+    assert event.wait(1e300)
+    other.join()
+
+
+def test_at_every_place_of_a_call_of_the_loop_the_next_one_returns(
+    net: NetworkSelector,
+) -> None:
+    """The IO thread waits for nothing, and no call is kept that nobody waits for."""
+    answer = InterruptibleEvent()
+
+    async def late() -> str:
+        while not answer.is_set():
+            await net.sleep(0.001)
+        return "late"
+
+    interrupts = Interrupts((*INSIDE, InterruptibleSelector.run.__code__.co_filename))
+    for at in itertools.count():
+        answer.clear()
+        other = threading.Timer(0.002, answer.set)
+        other.start()
+        has_come = interrupts.at(at, lambda: net.run(late))
+        other.join()
+        found: list[str] = []
+        on_a_thread(lambda: found.append(net.run(late)))  # noqa: B023 - used at once
+        assert found == ["late"], interrupts.place
+        assert net._pending_waiters == {}, interrupts.place
+        if not has_come:
+            break
+    assert at > 8
+
+
+def test_a_call_of_the_loop_raises_what_its_coroutine_raises(
+    net: NetworkSelector,
+) -> None:
+    async def refused() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        net.run(refused)
+
+
+def test_a_loop_that_is_closed_ends_the_calls_that_wait(net: NetworkSelector) -> None:
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            net.run(lambda: net.sleep(1000))
+        except BaseException as error:  # noqa: BLE001 - it is looked at
+            raised.append(error)
+
+    waiting = threading.Thread(target=call)
+    waiting.start()
+    wait_for(lambda: net._pending_waiters, "a call")
+    net.close()
+    waiting.join(LIMIT)
+    (error,) = raised
+    assert "Event loop stopped" in str(error)

@@ -1,0 +1,135 @@
+"""A log that an unclean election cut: what is left of it, and how readers find out."""
+
+import pytest
+
+from safeconsumer.testing import _codes
+from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._leader_epochs import LeaderEpochs
+from tests.harness.testing.asking import (
+    Client,
+    batch,
+    cluster_of,
+    fetch,
+    records_in,
+)
+from tests.harness.testing.requests import fetched
+
+
+def truncated(offset: int) -> tuple[Cluster, Client]:
+    """Return a cluster whose topic ``t`` had 10 records in two batches, and was cut."""
+    cluster, _ = cluster_of()
+    cluster.create_topic("t")
+    for first in (0, 5):
+        cluster.append("t", 0, [b"%d" % number for number in range(first, first + 5)])
+    cluster.truncate("t", 0, offset)
+    return cluster, Client(cluster)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5, 10], ids=lambda one: f"at-{one}")
+def test_records_below_the_cut_stay_and_new_ones_follow(offset: int) -> None:
+    cluster, client = truncated(offset)
+    assert cluster.append("t", 0, [b"new"]) == offset
+    records = records_in(client.ask(fetch((0, 0), all_room=10**6), 11))
+    kept = [(number, b"%d" % number) for number in range(offset)]
+    assert records == [*kept, (offset, b"new")]
+
+
+def test_a_reader_beyond_the_cut_hears_where_the_logs_part() -> None:
+    cluster, client = truncated(5)
+    cluster.append("t", 0, 10)
+    answer = client.ask(fetch((0, 10), last_epoch=0), 12)
+    assert fetched(answer) == (_codes.NONE, (0, 5), (0, 15), [])
+
+
+def test_a_reader_that_knows_the_old_leader_epoch_is_fenced() -> None:
+    _, client = truncated(5)
+    answer = client.ask(fetch((0, 5), epoch=0), 12)
+    assert fetched(answer)[0] == _codes.FENCED_LEADER_EPOCH
+
+
+def test_a_fetch_that_waits_is_answered_when_the_log_is_cut() -> None:
+    cluster, _ = cluster_of()
+    cluster.create_topic("t")
+    cluster.append("t", 0, 10)
+    client = Client(cluster)
+    client.send(fetch((0, 10), wait=60_000, last_epoch=0), 12)
+    assert client.answers == []
+    cluster.truncate("t", 0, 5)
+    assert fetched(client.answers[0])[1] == (0, 5)
+
+
+def test_the_log_can_be_led_by_another_broker_afterwards() -> None:
+    cluster, _ = cluster_of(2)
+    cluster.create_topic("t")
+    cluster.append("t", 0, 10)
+    cluster.truncate("t", 0, 5, node=2)
+    assert cluster.log("t", 0).leader == 2
+    refused = Client(cluster, 1).ask(fetch((0, 0)), 12)
+    assert fetched(refused)[0] == _codes.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_producer_whose_last_batch_is_gone_repeats_it() -> None:
+    """The new leader knows of its batches what is in the log."""
+    cluster, _ = cluster_of()
+    cluster.create_topic("t")
+    client = Client(cluster)
+    numbered = [
+        batch(b"v", producer_id=7, producer_epoch=0, base_sequence=one)
+        for one in range(2)
+    ]
+    assert [client.produce("t", one).base_offset for one in numbered] == [0, 1]
+    cluster.truncate("t", 0, 1)
+    assert client.produce("t", numbered[1]).base_offset == 1
+    assert cluster.log("t", 0).end == 2
+
+
+def test_a_transaction_whose_end_is_gone_is_open_again() -> None:
+    cluster, _ = cluster_of()
+    cluster.create_topic("t")
+    log, client = cluster.log("t", 0), Client(cluster)
+    cluster.append("t", 0, 1)
+    cluster.transactions.check_part = lambda *_: None  # type: ignore[method-assign]
+    client.produce(
+        "t",
+        batch(
+            b"v",
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        ),
+    )
+    log.end_transaction(7, 0, 0, is_committed=False)
+    assert (log.stable_end, len(log.aborted)) == (3, 1)
+    cluster.truncate("t", 0, 2)
+    assert (log.stable_end, len(log.aborted)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "found"),
+    [
+        (-1, (-1, -1)),
+        (0, (0, 5)),
+        (1, (0, 5)),  # its leader wrote nothing
+        (2, (2, 8)),
+        (3, (3, 12)),
+        (4, (-1, -1)),
+    ],
+)
+def test_an_epoch_ends_where_the_next_one_wrote(
+    epoch: int, found: tuple[int, int]
+) -> None:
+    epochs = LeaderEpochs()
+    for start in (5, 5, 8):
+        epochs.begin(start)
+    assert epochs.end_of(epoch, 12) == found
+
+
+def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins() -> None:
+    epochs = LeaderEpochs()
+    for start in (5, 8):
+        epochs.begin(start)
+    epochs.delete_before(6)
+    assert (epochs.oldest, epochs.end_of(0, 12)) == (1, (0, 6))
+    epochs.delete_before(3)
+    assert epochs.oldest == 1

@@ -1,0 +1,132 @@
+"""A process that a handler forks ends with the handler's call, and handles nothing else."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.harness.worker.bench import bench
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+RECORDS = 20
+FORKING = 3
+
+
+class Forking:
+    """A handler that notes each record, forks at one, and waits for the child."""
+
+    def __init__(self, folder: Path, in_child: Callable[[], object]) -> None:
+        self._notes = folder / "handled"
+        self._in_child = in_child
+        self.status: int | None = None
+
+    def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401
+        records = given if isinstance(given, list) else [given]
+        with self._notes.open("a") as notes:
+            notes.writelines(f"{record.offset}\n" for record in records)
+        if FORKING in [record.offset for record in records]:
+            self._fork()
+
+    async def wait(self, given: Any, context: Any) -> None:  # noqa: ANN401
+        self(given, context)
+
+    def _fork(self) -> None:
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(5)  # a child that goes on with its parent's work ends here
+            self._in_child()
+            return
+        self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def handled(self) -> list[int]:
+        return sorted(map(int, self._notes.read_text().split()))
+
+
+def exits(code: object) -> Callable[[], NoReturn]:
+    return lambda: sys.exit(code)
+
+
+def fails() -> None:
+    message = "planted"
+    raise ValueError(message)
+
+
+def returns() -> None: ...
+
+
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize(
+    ("in_child", "status"),
+    [
+        pytest.param(exits(7), 7, id="sys.exit(7)"),
+        pytest.param(exits(None), 0, id="sys.exit()"),
+        pytest.param(exits("why"), 1, id="sys.exit(text)"),
+        pytest.param(fails, 1, id="raises"),
+        pytest.param(returns, 1, id="returns"),
+    ],
+)
+def test_child_of_handler_ends_with_call_and_handles_nothing(
+    tmp_path: Path,
+    in_child: Callable[[], object],
+    status: int,
+    batch: int | None,
+    executor: str,
+) -> None:
+    handle = Forking(tmp_path, in_child)
+    called = handle.wait if executor == "asyncio" else handle
+    with bench(executor, called, count=2, batch=batch) as made:
+        made.finish(RECORDS)
+    assert handle.status == status
+    assert handle.handled() == [*range(RECORDS)]
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_child_of_handler_that_leaves_at_once_is_left_alone(
+    tmp_path: Path, executor: str
+) -> None:
+    handle = Forking(tmp_path, lambda: os._exit(3))
+    called = handle.wait if executor == "asyncio" else handle
+    with bench(executor, called, count=2) as made:
+        made.finish(RECORDS)
+    assert handle.status == 3
+    assert handle.handled() == [*range(RECORDS)]
+
+
+def test_traceback_of_child_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with bench("thread", Forking(tmp_path, fails), count=1) as made:
+        made.finish(RECORDS)
+    assert "ValueError: planted" in capfd.readouterr().err
+
+
+def _exits_with_seven() -> None:
+    sys.exit(7)
+
+
+def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere() -> None:
+    statuses: list[int | None] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        if record.offset == FORKING:
+            context = multiprocessing.get_context("fork")
+            process = context.Process(target=_exits_with_seven)
+            process.start()
+            process.join()
+            statuses.append(process.exitcode)
+            command = [sys.executable, "-c", "raise SystemExit(9)"]
+            statuses.append(subprocess.run(command, check=False).returncode)  # noqa: S603 - ours
+
+    with bench("thread", handle, count=2) as made:
+        made.finish(RECORDS)
+    assert statuses == [7, 9]

@@ -1,0 +1,157 @@
+"""W7: which exception of an ExceptionGroup counts."""
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from safeconsumer import (
+    BatchFailure,
+    Breaker,
+    Pause,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+)
+from safeconsumer.errors import DeserializationError, HandlersFailError
+from safeconsumer.worker.batches import Batch, Ticket
+from safeconsumer.worker.calls import blamed, spared
+from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.groups import is_all
+from safeconsumer.worker.handlers import HandlerCancelledError, is_for_error
+from safeconsumer.worker.lanes import Order
+from tests.harness.worker.desk import Desk
+
+STOP, REJECT, LATER, WRONG = StopWorker(), Reject(), RetryLater(1.0), ValueError()
+LATEST, EXIT, UNREADABLE = RetryLater(9.0), SystemExit(3), DeserializationError()
+KEY, TOPIC = Pause(300.0, "key"), Pause(10.0)
+LONGER, ALL = Pause(20.0), Pause(1.0, "all")
+BROKEN, OF_BATCH = HandlersFailError("broken"), BatchFailure({0: WRONG})
+
+
+def group(*errors: BaseException) -> BaseExceptionGroup[Any]:
+    return BaseExceptionGroup("of a task group", errors)
+
+
+def changed(error: Any, **fields: object) -> Any:  # noqa: ANN401 - any of them
+    for name, value in fields.items():
+        setattr(error, name, value)
+    return error
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize(
+    ("counts", "raised"),
+    [
+        pytest.param(TOPIC, group(TOPIC), id="alone"),
+        pytest.param(TOPIC, group(group(group(TOPIC))), id="nested"),
+        pytest.param(OF_BATCH, group(OF_BATCH), id="batch-alone"),
+        pytest.param(UNREADABLE, group(WRONG, UNREADABLE), id="reject-failure"),
+        pytest.param(LATER, group(REJECT, WRONG, LATER), id="later-reject"),
+        pytest.param(KEY, group(LATER, KEY, REJECT), id="pause-later"),
+        pytest.param(STOP, group(TOPIC, group(WRONG, STOP)), id="stop-pause"),
+        pytest.param(BROKEN, group(STOP, BROKEN), id="broken-stop"),
+        pytest.param(EXIT, group(BROKEN, STOP, EXIT), id="exit-broken"),
+        pytest.param(LATEST, group(LATER, LATEST, LATER), id="longest-delay"),
+        pytest.param(LONGER, group(TOPIC, LONGER, KEY), id="longest-of-widest"),
+        pytest.param(ALL, group(LONGER, ALL, KEY), id="widest-pause"),
+        pytest.param(
+            LATER,
+            group(changed(RetryLater(9.0), after="soon"), LATER),
+            id="delay-that-is-none",
+        ),
+        pytest.param(
+            TOPIC,
+            group(changed(Pause(9.0), scope=[], for_=None), TOPIC),
+            id="pause-that-is-none",
+        ),
+    ],
+)
+def test_one_exception_of_a_group_counts(
+    counts: BaseException, raised: BaseException
+) -> None:
+    assert blamed(raised) is counts
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        group(WRONG, KeyError()),
+        group(WRONG, OF_BATCH),
+        group(OF_BATCH, BatchFailure({1: WRONG})),
+    ],
+    ids=["failures", "batch-failure", "two-batches"],
+)
+def test_other_groups_are_failures(raised: BaseException) -> None:
+    assert blamed(raised) is raised
+    assert isinstance(raised, Exception)
+
+
+def test_a_cancellation_in_a_group_does_not_stop_the_worker() -> None:
+    raised = group(asyncio.CancelledError(), WRONG)
+    counts = blamed(raised)
+    assert isinstance(counts, HandlerCancelledError)
+    assert counts.__cause__ is raised
+    assert blamed(group(asyncio.CancelledError(), TOPIC)) is TOPIC
+
+
+def test_a_group_is_as_its_members_for_never_and_on() -> None:
+    alike = group(ConnectionError(), group(TimeoutError()))
+    assert Retry(never=(OSError,)).is_final(1, alike)
+    assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
+    assert Retry(never=(ExceptionGroup,)).is_final(1, alike)
+    desk = Desk(Order.PARTITION, breaker=Breaker(on=(OSError,)))
+    assert desk.schedule.outages._is_named(alike)
+    assert not desk.schedule.outages._is_named(group(alike, WRONG))
+
+
+def test_a_batch_failure_in_a_group_spares_the_other_records() -> None:
+    """The journal and the spans see what the handler raised, and not what counts."""
+    assert list(spared(group(OF_BATCH), 3)) == [1, 2]
+    assert list(spared(group(OF_BATCH, WRONG), 3)) == []
+
+
+class NotSentError(ConnectionError):
+    """An error with an attribute that cannot be pickled."""
+
+    def __init__(self, _connection: object) -> None:
+        super().__init__(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
+)
+def test_a_group_comes_back_from_a_process(
+    make: Callable[[Exception], BaseException],
+) -> None:
+    """An error that cannot be pickled arrives as its class, as it does alone."""
+    _, parcel = sendable((0, make(NotSentError(None))))
+    arrived: Any = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+    found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
+    assert isinstance(found, ExceptionGroup)
+    assert is_all(found, NotSentError)
+
+
+def test_a_pause_from_a_process_knows_that_an_error_is_behind_it() -> None:
+    """Its cause does not travel, so it is noted."""
+    pause = Pause(1.0)
+    pause.__cause__ = OSError()
+    for made, is_known in ((pause, True), (Pause(1.0), False)):
+        _, parcel = sendable((0, made))
+        arrived: Any = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+        assert is_for_error(arrived) is is_known
+
+
+def test_a_group_for_a_pumps_batch_means_the_same() -> None:
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
+    (task,) = desk.schedule.queue.claim()
+    read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
+    batch = Batch(Ticket(desk.schedule, task), read, desk.told)  # type: ignore[arg-type]  # a list will do
+    with pytest.raises(TypeError, match="not ExceptionGroup"):
+        batch.fail(group(OF_BATCH))  # type: ignore[arg-type]  # on purpose
+    batch.fail(group(WRONG, STOP))  # type: ignore[arg-type]  # an Exception
+    assert desk.schedule.is_stop_asked
