@@ -231,7 +231,9 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_journal: Recorder | None = None
         with ExitStack() as undo:
             if journal is not None:
-                self._safe_journal = recorder = _recorder(journal, settings)
+                hands_over = pause_handover != "off"
+                recorder = _recorder(journal, settings, hands_over=hands_over)
+                self._safe_journal = recorder
                 undo.callback(recorder.undo)
                 hooks = (*hooks, recorder.hook)
             self._safe_ledger = PauseLedger(
@@ -794,7 +796,8 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_surely(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._coordinator.reassigning():
+        written = self._safe_written(lambda it: it.calling("assign", {}))
+        with written, self._coordinator.reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -867,7 +870,8 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_surely(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
-        with self._coordinator.reassigning():
+        written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
+        with written, self._coordinator.reassigning():
             self._safe_iteration.ended_by(super().unsubscribe)
             self._safe_ledger.choose_anew()
 
@@ -1168,12 +1172,16 @@ KafkaConsumer = SafeConsumer
 
 
 def _recorder(
-    journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
+    journal: "str | os.PathLike[str] | JournalWriter",
+    settings: dict[str, Any],
+    *,
+    hands_over: bool,
 ) -> "Recorder":
     # Imported here: not for whoever only imports us.
     from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
 
-    return Recorder(journal, settings["client_id"], settings["group_id"])
+    client_id, group = settings["client_id"], settings["group_id"]
+    return Recorder(journal, client_id, group, hands_over=hands_over)
 
 
 def _report_figures(consumer: SafeConsumer, metrics: object) -> None:
