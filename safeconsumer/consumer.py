@@ -5,6 +5,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import (
     Callable,
     Generator,
@@ -178,6 +179,17 @@ class SafeConsumer(UpstreamConsumer):
     one thread.
     """
 
+    busy: Callable[[], Iterable[TopicPartition]] | None = None
+    """
+    Returns the partitions of whose records threads of the program's own have some.
+
+    With ``control=`` a held partition is not reported quiet while it is among them, nor
+    before the ``poll``, or step, after the one that returned records of it. It is asked
+    with each report, on another thread: at each change, and every ``status_interval``
+    seconds. Only assigned partitions count. If it raises, all of them do, and the log
+    says so once. A ``Worker`` and a ``Pump`` need it not. None: there are no such threads.
+    """
+
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
     _consumer_timeout: float  # upstream's
 
@@ -219,7 +231,9 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_journal: Recorder | None = None
         with ExitStack() as undo:
             if journal is not None:
-                self._safe_journal = recorder = _recorder(journal, settings)
+                hands_over = pause_handover != "off"
+                recorder = _recorder(journal, settings, hands_over=hands_over)
+                self._safe_journal = recorder
                 undo.callback(recorder.undo)
                 hooks = (*hooks, recorder.hook)
             self._safe_ledger = PauseLedger(
@@ -241,8 +255,12 @@ class SafeConsumer(UpstreamConsumer):
             undo.pop_all()
 
     def _safe_attach(self, control: "Control") -> "GroupControl":
-        self._safe_ledger.membership = self._coordinator.membership
-        self._safe_control = control.attach(self._safe_ledger, self.config)
+        ledger, consumer = self._safe_ledger, weakref.ref(self)
+        ledger.membership = self._coordinator.membership
+        ledger.busy = self._subscription.in_hand
+        ledger.busy_elsewhere = lambda: _busy_in(consumer())
+        self._safe_control = control.attach(ledger, self.config)
+        self._safe_iteration.when_done = self._safe_control.report_soon
         return self._safe_control
 
     def _safe_adopt(
@@ -316,7 +334,7 @@ class SafeConsumer(UpstreamConsumer):
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        self._fetcher.recover_undelivered()
+        self._safe_iteration.begin()
         if self._safe_interrupted is not None:
             self._safe_surely(self._safe_interrupted)
         self._safe_end_interrupted()
@@ -427,6 +445,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _safe_records(self) -> Generator[ConsumerRecord, None, None]:
         if self._fetcher.wakeup.is_asked:
+            self._safe_iteration.begin()
             self._consumer_timeout = -math.inf  # for this step
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
@@ -777,7 +796,8 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_surely(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._coordinator.reassigning():
+        written = self._safe_written(lambda it: it.calling("assign", {}))
+        with written, self._coordinator.reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -850,7 +870,8 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_surely(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
-        with self._coordinator.reassigning():
+        written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
+        with written, self._coordinator.reassigning():
             self._safe_iteration.ended_by(super().unsubscribe)
             self._safe_ledger.choose_anew()
 
@@ -1152,12 +1173,16 @@ KafkaConsumer = SafeConsumer
 
 
 def _recorder(
-    journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
+    journal: "str | os.PathLike[str] | JournalWriter",
+    settings: dict[str, Any],
+    *,
+    hands_over: bool,
 ) -> "Recorder":
     # Imported here: not for whoever only imports us.
     from safeconsumer.journal.recorder import Recorder  # noqa: PLC0415
 
-    return Recorder(journal, settings["client_id"], settings["group_id"])
+    client_id, group = settings["client_id"], settings["group_id"]
+    return Recorder(journal, client_id, group, hands_over=hands_over)
 
 
 def _report_figures(consumer: SafeConsumer, metrics: object) -> None:
@@ -1165,6 +1190,11 @@ def _report_figures(consumer: SafeConsumer, metrics: object) -> None:
     from safeconsumer.metrics.figures import Figures  # noqa: PLC0415
 
     Figures(consumer).report(metrics)
+
+
+def _busy_in(consumer: SafeConsumer | None) -> Iterable[TopicPartition]:
+    ask = None if consumer is None else consumer.busy
+    return () if ask is None else ask()
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:

@@ -115,7 +115,8 @@ class Checker:
         for one in members:
             for tp, track in one.tracks.items():
                 tracks.setdefault(tp, {})[one.name] = track
-        return Group(self._settings, {one.name: one.holds for one in members}, tracks)
+        holds = {one.name: one.holds for one in members}
+        return Group(name, self._settings, holds, tracks)
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:

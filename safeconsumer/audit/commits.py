@@ -7,13 +7,33 @@ compared with the ownership and the position at its call, whenever its answer co
 counts once it is acknowledged.
 """
 
-from attrs import define
+from attrs import define, frozen
 
 from safeconsumer.audit.entries import Call, Return
 from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.ownerships import Commits, Epoch
 
 _NOT_OWNED = "committed without owning it"
+
+
+@frozen
+class Place:
+    """
+    Where a member stands when it asks for a commit.
+
+    Attributes:
+        epoch: the ownership, or the last one; None if there was none.
+        is_owned: whether the partition is owned.
+        position: the offset up to which records were delivered or peeked at; None if
+            the position is not known.
+        reached: the offset up to which records came to a worker in the ownership;
+            before a seek that its program has called since, it may commit that.
+    """
+
+    epoch: Epoch | None
+    is_owned: bool
+    position: int | None
+    reached: int
 
 
 @define(eq=False)
@@ -25,7 +45,7 @@ class _Asked:
         offset: the offset to be committed.
         epoch: the ownership in which it was asked for; None if there was none yet.
         was_owned: whether that ownership had not ended.
-        seeks: how many seeks that ownership had had.
+        seeks: how many seeks that ownership had had; -1 if it is of before the last one.
         is_placed: whether the position was known.
         fault: what is wrong with it, or "".
     """
@@ -77,33 +97,20 @@ class CommitRule:
         self.seeks += 1
         self._up_to = -1
 
-    def called(
-        self,
-        entry: Call,
-        offset: int,
-        epoch: Epoch | None,
-        position: int | None,
-        *,
-        is_owned: bool,
-    ) -> None:
-        """
-        Judge a commit when it is asked for.
-
-        Args:
-            entry: its call.
-            offset: the offset to be committed.
-            epoch: the ownership, or the last one; None if there was none.
-            position: the offset up to which records were delivered or peeked at; None
-                if the position is not known.
-            is_owned: whether the partition is owned.
-        """
-        self._of(epoch).add(offset, is_sure=False)
+    def called(self, entry: Call, offset: int, place: Place) -> None:
+        """Judge a commit of an offset when it is asked for."""
+        position = place.position
+        self._of(place.epoch).add(offset, is_sure=False)
+        is_of_before = position is not None and position < offset <= place.reached
+        seeks = -1 if is_of_before else self.seeks
         is_placed = position is not None
-        asked = _Asked(offset, epoch, is_owned, self.seeks, is_placed)
+        asked = _Asked(offset, place.epoch, place.is_owned, seeks, is_placed)
         self._asked[entry.id] = asked
+        if is_of_before:
+            return
         if position is not None and offset > position:
             asked.fault = f"committed {offset}, delivered only up to {position}"
-        elif not is_owned:
+        elif not place.is_owned:
             asked.fault = _NOT_OWNED
         elif offset < self._up_to:
             asked.fault = f"committed {offset}, {self._up_to} was committed before"

@@ -81,8 +81,8 @@ class Deliver(Entry, tag="deliver"):
     """A run of records that a poll, or a step of an iteration, returned."""
 
     tp: str
-    start: Position = field(name="from")
-    next: Position
+    start: Offset = field(name="from")
+    next: Offset
     first: Offset
     last: Offset
     count: Count
@@ -102,17 +102,27 @@ class Deliver(Entry, tag="deliver"):
             at = end
         yield at, self.last + 1
 
+    @property
+    def has_sound_gaps(self) -> bool:
+        """Whether its gaps lie between its first and last offset, in their order."""
+        at = self.first
+        for start, end in self.gaps or ():
+            if not at < start < end <= self.last:
+                return False
+            at = end
+        return True
+
 
 class Moved(Entry, tag="moved"):
     """The position moved over offsets without a record."""
 
     tp: str
-    start: Position = field(name="from")
-    next: Position
+    start: Offset = field(name="from")
+    next: Offset
 
 
 class Call(Entry, tag="call"):
-    """The application calls ``op``: pause, resume, seek or commit."""
+    """The application calls ``op``: pause, resume, seek, commit, assign or unsubscribe."""
 
     op: str
     id: Id
@@ -120,6 +130,7 @@ class Call(Entry, tag="call"):
     owner: str | None = None
     until: float | None = None
     lifetime: str | None = None
+    moves: bool | None = None
     offsets: dict[str, Position | None] | None = None
     ok: bool | None = None
 
@@ -129,10 +140,12 @@ class Return(Call, tag="return"):
 
 
 class Hold(Entry, tag="hold"):
-    """A hold that came from elsewhere is in force."""
+    """A hold that no call of the process names is in force."""
 
     scope: str
     owner: str | None = None
+    since: float | None = None
+    until: float | None = None
     written: float | None = None
     offset: Position | None = None
 
@@ -158,7 +171,7 @@ class Handle(Entry, tag="handle"):
     tp: str
     offset: Offset
     id: Id
-    batch: list[Offset] | None = None
+    batch: Annotated[list[Offset], Meta(min_length=1)] | None = None
     lane: str | None = None
     attempt: int | None = None
     epoch: int | None = None

@@ -15,13 +15,16 @@ from typing import Self
 from attrs import frozen
 
 from safeconsumer.audit.clocks import Clock
-from safeconsumer.audit.control import Span
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.holding import Holds, Key
+from safeconsumer.audit.holding import Holds, Key, Reading
 from safeconsumer.audit.ownerships import Epoch, Moments
 from safeconsumer.audit.tracks import Track
 
 Members = Mapping[str, Track]
+
+# Seconds by which two texts of one time of a broker may differ.
+_ROUNDING = 0.001
 
 
 @frozen(kw_only=True)
@@ -74,29 +77,52 @@ class Readings:
     """
 
     def __init__(self, members: Mapping[str, Holds]) -> None:
-        self._at: dict[Key, list[tuple[float, str]]] = {}
+        self._by_key: dict[Key, list[tuple[float, str, Reading]]] = {}
         for member, one in members.items():
-            for key, times in one.heard.items():
+            for key, readings in one.read.items():
                 if ":" in key[1]:  # of the group or of operators
-                    own = self._at.setdefault(key, [])
-                    own.extend((at, member) for at in times)
-        for own in self._at.values():
-            own.sort()
+                    own = self._by_key.setdefault(key, [])
+                    own.extend((reading.at, member, reading) for reading in readings)
+        for own in self._by_key.values():
+            own.sort(key=lambda one: one[:2])
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the scope and the holder of each hold that was read."""
-        return iter(self._at)
+        return iter(self._by_key)
+
+    def not_in(self, control: Control, group: str | None) -> Iterator[tuple[Key, str]]:
+        """
+        Yield each hold that a member read and that the holds topics do not have, and why.
+
+        What was written before they are complete may have been compacted away.
+        """
+        spans: dict[Key, list[Span]] = {}
+        for span in control.spans:
+            if span.group == group:
+                spans.setdefault((span.scope, span.holder), []).append(span)
+        for key, readings in self._by_key.items():
+            for _, member, reading in readings:
+                if reading.written is None or reading.written < control.since:
+                    continue
+                if not any(_has(span, reading.written) for span in spans.get(key, ())):
+                    yield key, f"entry {reading.number} of {member}"
+                    break
 
     def first(self, span: Span, skew: float, clocks: Mapping[str, Clock]) -> float:
         """Return when a hold was first read by a clock that was right then, or ``inf``."""
-        times = self._at.get((span.scope, span.holder), ())
-        for number in range(bisect_left(times, (span.start - skew,)), len(times)):
-            at, member = times[number]
+        read = self._by_key.get((span.scope, span.holder), [])
+        begin = bisect_left(read, span.start - skew, key=lambda one: one[0])
+        for number in range(begin, len(read)):
+            at, member, _ = read[number]
             if at >= span.end:
                 break
             if at <= clocks[member].since:
                 return at
         return math.inf
+
+
+def _has(span: Span, written: float) -> bool:
+    return span.start - _ROUNDING <= written <= span.end + _ROUNDING
 
 
 def under_hold(

@@ -62,6 +62,7 @@ class Handlers:
         self._stint = 0  # counts ownerships
         self._newest = self._over = -1  # numbers of ownerships of the worker
         self._running: dict[object, _Step] = {}
+        self._failed: set[int] = set()  # a call ended without them, in any ownership
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
         self.begun = Moments()
         self.done = Spans()
@@ -167,6 +168,8 @@ class Handlers:
         if step is None:
             return
         done = step.offsets if entry.ok else entry.done or ()
+        self._failed.update(step.offsets)
+        self._failed.difference_update(done)
         for offset in done:
             self.done.add(offset, offset + 1)
         if step.stint == self._stint:
@@ -174,8 +177,16 @@ class Handlers:
             self._left.difference_update(done)
 
     def completed(self, entry: Completed) -> None:
-        """Note a record that is complete although its handler failed."""
+        """
+        Note a record that is complete although its handler failed.
+
+        Of a record that a poll returned it counts after the end of a call that failed.
+        """
         offset = entry.offset
+        was_delivered = offset in self._open or offset in self._left
+        if was_delivered and offset not in self._failed:
+            return
+        self._failed.discard(offset)
         self.done.add(offset, offset + 1)
         if not self._is_over(entry.epoch):
             self._open.discard(offset)
@@ -183,9 +194,16 @@ class Handlers:
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, entry: Call, offset: int) -> None:
-        """Judge a commit when it is asked for."""
-        first = min((one for one in self._open if one < offset), default=None)
+    def committing(self, entry: Call, offset: int, position: int | None) -> None:
+        """
+        Judge a commit when it is asked for.
+
+        Beyond the position it is one of before a seek, of what was delivered by then.
+        """
+        open_ = self._open
+        if position is not None and offset > position:
+            open_ = self._open | self._left
+        first = min((one for one in open_ if one < offset), default=None)
         if first is not None:
             said = f"committed {offset}, {first} is not complete"
             self._find("W4", entry, first, said)

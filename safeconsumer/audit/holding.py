@@ -2,17 +2,15 @@
 Follows which holds a member has, and when each ended.
 
 Both the checks and the timeline use this module. It reads calls, their returns, and the
-entries about holds that were placed elsewhere, never what the consumer reports of its
-own state:
+entries about holds that no call of the process names, never what the consumer reports
+of its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
   of a failed ``resume`` it is in force again;
-- an entry that such a hold ended with an ownership is accepted if the hold was placed
-  for as long as something is owned, or may move with its partition (hand-over), and if
-  an ownership that it covers has really ended since the hold was asked for; of a plain
-  pause it is accepted, since a resume of anything ends it while it is not owned;
-- a hold that was placed elsewhere is in force from the entry that reports it to the
+- an entry that such a hold ended in another way counts only with a cause from outside:
+  :mod:`safeconsumer.audit.causes`;
+- a hold of an operator or a group is in force from the entry that reports it to the
   moment at which, by a later entry, it was lifted or expired.
 """
 
@@ -21,8 +19,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
+from safeconsumer.audit.causes import Answer, Causes, Kind
 from safeconsumer.audit.clocks import Lags
-from safeconsumer.audit.entries import Call, Hold, Lift, Ownership, Return, Running
+from safeconsumer.audit.entries import (
+    Assigned,
+    Call,
+    Hold,
+    Lift,
+    Ownership,
+    Return,
+    Running,
+)
 from safeconsumer.audit.reading import (
     TopicPartition,
     covering,
@@ -32,9 +39,14 @@ from safeconsumer.audit.reading import (
 )
 from safeconsumer.journal.format import EXPIRED
 
-# The owner of holds by plain calls, which may move with a partition (hand-over).
-_APP = "app"
+# The owners of holds by plain calls, and of pauses of all of a topic.
+_APP, _WHOLE = "app", "app (all)"
 _UNTIL_RESUMED, _PLAIN = "until_resumed", "plain"
+
+_PERHAPS = (
+    "perhaps it had ended: no journal shows whether the first join after a lost "
+    "membership left the partition out"
+)
 
 # How many times a hold may be placed again in one poll, and each be known apart.
 _AGAIN = 16
@@ -46,11 +58,19 @@ A hold's scope and owner.
 
 
 @frozen
-class Departure:
-    """The entry with which an ownership ended."""
+class Reading:
+    """
+    A hold's record on the holds topic, as a member read it.
 
-    number: int
+    Attributes:
+        at: when it was read, by the member's clock.
+        written: when the broker appended it; None if that is not known.
+        number: the number of the entry.
+    """
+
     at: float
+    written: float | None
+    number: int
 
 
 @frozen(kw_only=True)
@@ -65,11 +85,10 @@ class Placed:
         number: the number of the entry from which on it is in force.
         at: the time of the entry ``number``, seconds since the epoch, by the member's
             clock.
+        since: when it was placed; earlier than ``at`` if the entry was written late.
         until: when it ends at the latest.
-        is_for_good: whether no end of an ownership ends it.
-        is_plain: whether a join that leaves it out ends it, and, while it is not owned,
-            any resume of the application.
-        is_remote: whether it was placed elsewhere.
+        kind: what ends it.
+        doubt: why it may have ended although nothing proves it; "" if nothing says so.
         running: offsets, by partition, that handlers were working on when it came into
             force.
     """
@@ -79,10 +98,10 @@ class Placed:
     asked: int
     number: int
     at: float
+    since: float
     until: float = math.inf
-    is_for_good: bool = False
-    is_plain: bool = False
-    is_remote: bool = False
+    kind: Kind
+    doubt: str = ""
     running: Mapping[str, Sequence[int]] = field(factory=dict)
 
     @property
@@ -98,32 +117,6 @@ class Placed:
             JournalError: its scope cannot be read here.
         """
         return covering(self.scope)(tp)
-
-    def is_ended_by(self, lift: Lift, gone: Departure | None) -> bool:
-        """
-        Return whether an entry about an end concerns this hold, and is plausible.
-
-        Args:
-            lift: the entry.
-            gone: the last end of an ownership that the hold covers.
-        """
-        if self.is_remote:
-            return True
-        if lift.why == EXPIRED or self.is_for_good:  # when it expires is known
-            return False
-        if self.is_plain:  # any resume may end it, and the join that leaves it out
-            return ended_at(lift) >= self.at
-        return gone is not None and gone.number > self.asked
-
-    def is_over(
-        self, lift: Lift, gone: Departure | None, number: int, at: float
-    ) -> bool:
-        """Return whether an earlier entry comes after the end that is reported now."""
-        if not self.is_ended_by(lift, gone):
-            return False
-        if self.is_remote or gone is None:
-            return at >= ended_at(lift)
-        return number > gone.number
 
 
 @frozen(kw_only=True)
@@ -146,7 +139,7 @@ class Holds:
     Follows the holds of one member.
 
     Attributes:
-        heard: the holds from elsewhere that it read, and when.
+        read: the holds of operators and groups that it read.
         lags: how long after their append it read holds and lifts.
     """
 
@@ -154,11 +147,13 @@ class Holds:
         # What stands, after what it was placed for before without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
-        self.heard: dict[Key, list[float]] = {}
+        self.read: dict[Key, list[Reading]] = {}
         self.lags = Lags()
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
-        self._departed: dict[TopicPartition, Departure] = {}
+        self._causes = Causes()
+        # Pauses that an entry ended while their partition was away.
+        self._away: dict[TopicPartition, list[Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
 
@@ -177,26 +172,30 @@ class Holds:
         """Note the records that handlers are working on, for the hold that follows."""
         self._running = entry.records
 
+    def gained(self, entry: Assigned) -> Change:
+        """Follow ownerships that begin; return the holds that had not ended after all."""
+        self._causes.gained(entry)
+        again = []
+        for tp in map(tp_of, entry.partitions):
+            for one in self._away.pop(tp, ()):
+                answer = self._answer(one)
+                if answer is Answer.YES or one.key in self._standing:
+                    continue
+                doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
+                again.append(evolve(one, number=entry.n, at=entry.at, doubt=doubt))
+                self._stand(again[-1:])
+        return Change(placed=tuple(again))
+
     def departed(self, entry: Ownership) -> None:
         """Note that ownerships ended."""
-        for name in entry.partitions:
-            self._departed[tp_of(name)] = Departure(entry.n, entry.at)
-
-    def departure(self, scope: str) -> Departure | None:
-        """
-        Return the last end of an ownership that a scope covers.
-
-        Raises:
-            JournalError: the scope cannot be read here.
-        """
-        covers = covering(scope)
-        gone = (one for tp, one in self._departed.items() if covers(tp))
-        return max(gone, key=lambda one: one.number, default=None)
+        self._causes.departed(entry)
 
     def called(self, entry: Call) -> Change:
-        """Follow the call of pause or resume."""
+        """Follow the call of pause, resume, assign or unsubscribe."""
+        self._causes.called(entry)
         if entry.op == "pause":
             self._asked[entry.id] = entry.n
+        if entry.op != "resume":
             return Change()
         own = list(_keys(entry))
         self._resuming[entry.id] = [
@@ -205,7 +204,8 @@ class Holds:
         return self._end(own, entry.at)
 
     def returned(self, entry: Return) -> Change:
-        """Follow the return of pause or resume."""
+        """Follow the return of pause, resume, assign or unsubscribe."""
+        self._causes.returned(entry)
         if entry.op == "pause":
             asked = self._asked.pop(entry.id, entry.n)
             return Change() if entry.ok is False else self._place(entry, asked)
@@ -219,30 +219,66 @@ class Holds:
         return Change(placed=tuple(self._standing[own[-1].key][-1] for own in again))
 
     def hears(self, entry: Hold) -> Change:
-        """Follow a hold from elsewhere."""
-        self.heard.setdefault((entry.scope, entry.owner or ""), []).append(entry.at)
+        """Follow a hold that no call of the process names."""
+        key = entry.scope, entry.owner or ""
+        self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
         if entry.written is not None:
             self.lags.add(entry.at, entry.written, entry.n)
         return self._place(entry, entry.n)
 
-    def lifted(self, entry: Lift) -> tuple[Change, Departure | None]:
+    def lifted(self, entry: Lift) -> Change:
         """
-        Follow the end of a hold that no call lifted, with the departure that may be why.
+        Follow the end of a hold that no call lifted.
 
         The entry may be written late: until then :meth:`over` includes the hold.
         """
-        gone = self.departure(entry.scope)
         key = entry.scope, entry.owner or ""
         own = self._standing.get(key)
         if own is None:
-            return Change(), gone
-        own[:] = [one for one in own if not one.is_ended_by(entry, gone)] or own
-        if not own[-1].is_ended_by(entry, gone):
-            return Change(), gone
+            return Change()
+        own[:] = [one for one in own if not self.is_ended(one, entry)] or own
+        last = own[-1]
+        if not self.is_ended(last, entry):
+            if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
+                own[-1] = evolve(last, doubt=_PERHAPS)
+                self._forget(last.scope)
+            return Change()
         end = ended_at(entry)
-        if gone is not None and not own[-1].is_remote:
+        gone = self._causes.departure(entry.scope)
+        if gone is not None and last.kind is not Kind.ELSEWHERE:
             end = gone.at
-        return self._end([key], end), gone
+        if last.kind is Kind.PARTITION:
+            self._away.setdefault(partition_of(last.scope), []).append(last)
+        return self._end([key], end)
+
+    def is_ended(self, hold: Placed, lift: Lift) -> bool:
+        """Return whether an entry about an end concerns a hold, and has a cause."""
+        if hold.kind is Kind.ELSEWHERE:  # the holds topic says when
+            return True
+        if lift.why == EXPIRED:  # its placement says when
+            return False
+        if ended_at(lift) < hold.since and hold.kind is Kind.PARTITION:
+            return False  # an earlier one of the same partition
+        return self._answer(hold) is Answer.YES
+
+    def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
+        """Return whether an earlier entry comes after the end that is reported now."""
+        if not self.is_ended(hold, lift):
+            return False
+        gone = self._causes.departure(lift.scope)
+        if hold.kind is Kind.ELSEWHERE or gone is None:
+            return at >= ended_at(lift)
+        return number > gone.number
+
+    def _answer(self, hold: Placed) -> Answer:
+        match hold.kind:
+            case Kind.PARTITION:
+                return self._causes.of_partition(partition_of(hold.scope), hold.asked)
+            case Kind.WHOLE:
+                return self._causes.of_whole(hold.since)
+            case Kind.OWNED:
+                return self._causes.of_owned(hold.scope, hold.asked)
+        return Answer.NO
 
     # ------------------------------------------------------------ questions
 
@@ -315,21 +351,29 @@ def _placed(
     entry: Return | Hold, key: Key, asked: int, running: Mapping[str, Sequence[int]]
 ) -> Placed:
     scope, owner = key
-    lifetime, until = None, None
-    if isinstance(entry, Return):
-        lifetime, until = entry.lifetime, entry.until
-    is_carried = owner == _APP and is_partition(scope)
-    is_plain = lifetime == _PLAIN and is_partition(scope)
-    is_strict = lifetime in {_UNTIL_RESUMED, _PLAIN} and not is_plain
+    since = entry.since if isinstance(entry, Hold) else None
     return Placed(
         scope=scope,
         owner=owner,
         asked=asked,
         number=entry.n,
         at=entry.at,
-        until=until or math.inf,
-        is_for_good=is_strict and not is_carried,
-        is_plain=is_plain,
-        is_remote=isinstance(entry, Hold),
+        since=min(entry.at, since or entry.at),
+        until=entry.until or math.inf,
+        kind=_kind(entry, scope, owner),
         running=running,
     )
+
+
+def _kind(entry: Return | Hold, scope: str, owner: str) -> Kind:
+    if isinstance(entry, Hold):
+        if owner == _WHOLE:
+            return Kind.WHOLE
+        is_handed_over = owner == _APP and is_partition(scope)
+        return Kind.PARTITION if is_handed_over else Kind.ELSEWHERE
+    if entry.lifetime == _PLAIN and is_partition(scope):
+        return Kind.PARTITION
+    if entry.lifetime not in {_UNTIL_RESUMED, _PLAIN}:
+        return Kind.OWNED
+    moves = entry.moves and owner == _APP and is_partition(scope)
+    return Kind.OWNED if moves else Kind.STRICT

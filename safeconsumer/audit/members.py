@@ -194,6 +194,7 @@ class Member:
                 yield track
 
     def _owned(self, entry: Assigned) -> None:
+        self._changed(self.holds.gained(entry))
         for track in self._several(entry.partitions):
             track.assigned(entry)
 
@@ -216,7 +217,7 @@ class Member:
 
     def _called(self, entry: Call) -> None:
         match entry.op:
-            case "pause" | "resume":
+            case "pause" | "resume" | "assign" | "unsubscribe":
                 self._changed(self.holds.called(entry))
             case "seek":
                 for track in self._several(entry.offsets or ()):
@@ -228,7 +229,7 @@ class Member:
     def _returned(self, entry: Return) -> None:
         offsets = entry.offsets or {}
         match entry.op:
-            case "pause" | "resume":
+            case "pause" | "resume" | "assign" | "unsubscribe":
                 self._changed(self.holds.returned(entry))
             case "seek":
                 for track in self._several(offsets):
@@ -249,9 +250,9 @@ class Member:
         self._changed(self.holds.hears(entry))
 
     def _lifted(self, entry: Lift) -> None:
-        change, gone = self.holds.lifted(entry)
+        change = self.holds.lifted(entry)
         for track in self._covered(entry.scope):
-            track.lifted(entry, gone)
+            track.lifted(entry)
         self._changed(change)
 
     def _changed(self, change: Change) -> None:

@@ -14,7 +14,7 @@ from safeconsumer.audit.clocks import Clock, Lags, clock_of
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
-from safeconsumer.audit.holding import Holds
+from safeconsumer.audit.holding import Holds, Key
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.spans import merged, uncovered
@@ -108,11 +108,13 @@ class Group:
     What is known of the members of one group, for all its cases.
 
     Attributes:
+        name: the name of the group; None if nobody names it.
         settings: the assumptions.
         holds: what each member read of the group's holds.
         tracks: what members did with each partition.
     """
 
+    name: str | None
     settings: Settings
     holds: Mapping[str, Holds]
     tracks: Mapping[TopicPartition, Mapping[str, Track]]
@@ -121,6 +123,14 @@ class Group:
     def readings(self) -> Readings:
         """When members read holds."""
         return Readings(self.holds)
+
+    @cached_property
+    def lacking(self) -> Sequence[tuple[Key, str]]:
+        """The holds that members read and that the holds topics do not have."""
+        control = self.settings.control
+        if control is None:
+            return ()
+        return [*self.readings.not_in(control, self.name)]
 
     @cached_property
     def clocks(self) -> dict[str, Clock]:
@@ -304,6 +314,12 @@ def _unknown_holds(case: Case) -> str:
         return ""
     if control.trouble:
         return control.trouble
+    for (scope, holder), where in case.group.lacking:
+        if case.covers(scope) is not False:
+            return (
+                f"the holds topics lack the hold of {scope} by {holder} that {where} "
+                "proves: they are of another cluster, or were made again since"
+            )
     began = min((epoch.at for epoch in case.epochs), default=math.inf)
     if began < control.since - case.settings.clock_skew:
         since = datetime.fromtimestamp(control.since, UTC)
@@ -324,8 +340,7 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     yield from _unseen_commits(tracks)
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
-        if "A4" in one.was_reset:
-            yield "A4", one.was_reset["A4"]
+        yield from one.unjudged()
     if _is_recreated(case):
         why = "the topic was deleted and created again: its id changed"
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))

@@ -1,11 +1,20 @@
 """Reads journals of any length, and puts their parts together."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
-from safeconsumer.audit.entries import End, Entry, Line, Other, decoded, head_of
+from safeconsumer.audit.entries import (
+    Deliver,
+    End,
+    Entry,
+    Line,
+    Other,
+    decoded,
+    head_of,
+)
 from safeconsumer.errors import JournalError
 
 _BUFFER = 1 << 16
@@ -65,16 +74,26 @@ class Part:
         Raises:
             JournalError: a line is broken, or missing.
         """
-        last, following = self.head.after, None
+        last, at, following = self.head.after, -math.inf, None
         for number, text in self._texts():
             first = text.index(b"\n") + 1 if number == 1 else 0
             for entry in decoded(self.name, max(number, 2), text[first:]):
                 if isinstance(entry, End) or entry.n != last + 1 or following:
                     following = self._end_of(entry, last, is_over=bool(following))
-                else:
-                    last += 1
-                    yield entry
+                    continue
+                if entry.at < at:
+                    self._refuse(entry, f"its time goes back, from {at} to {entry.at}")
+                if type(entry) is Deliver and entry.gaps and not entry.has_sound_gaps:
+                    self._refuse(
+                        entry, f"gaps {entry.gaps} are not between its offsets"
+                    )
+                last, at = entry.n, entry.at
+                yield entry
         return last, following
+
+    def _refuse(self, entry: Entry | Other, why: str) -> NoReturn:
+        message = f"{self.name}, entry {entry.n}: {why}"
+        raise JournalError(message)
 
     def _end_of(self, line: Line, last: int, *, is_over: bool) -> int:
         if is_over:

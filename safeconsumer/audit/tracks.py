@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator
 
 from safeconsumer.audit.clocks import Lags
-from safeconsumer.audit.commits import CommitRule
+from safeconsumer.audit.commits import CommitRule, Place
 from safeconsumer.audit.entries import (
     Assigned,
     Begins,
@@ -31,7 +31,7 @@ from safeconsumer.audit.entries import (
 )
 from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
-from safeconsumer.audit.holding import Departure, Holds, Placed
+from safeconsumer.audit.holding import Holds, Placed
 from safeconsumer.audit.ownerships import Delivered, Epoch, Moments
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
@@ -126,6 +126,12 @@ class Track:
         """Yield the promises that it broke by itself, once the journal has ended."""
         yield from self._findings
         yield from self._held.findings()
+
+    def unjudged(self) -> Iterator[tuple[str, str]]:
+        """Yield the checks that its journal leaves open, once it has ended, and why."""
+        yield from self._held.unjudged()
+        if "A4" in self.was_reset:
+            yield "A4", self.was_reset["A4"]
 
     def end(self, at: float) -> None:
         """Note when the journal has ended."""
@@ -347,13 +353,13 @@ class Track:
 
     def committing(self, call: Call, offset: int) -> None:
         """Follow the call of a commit."""
-        known = self.position
+        known, reached = self.position, -1
         position = None if known is None else max(known, self._peeked, self._also)
-        self.commits.called(
-            call, offset, self._latest, position, is_owned=self.is_owned
-        )
-        if self.is_working:
-            self.handled.committing(call, offset)
+        if self.is_working:  # it commits what is complete, wherever a seek stands now
+            reached = self.epochs[-1].end if self.is_owned else -1
+            self.handled.committing(call, offset, position)
+        place = Place(self._latest, self.is_owned, position, reached)
+        self.commits.called(call, offset, place)
 
     def committed(self, entry: Return, offset: int) -> None:
         """Follow the answer of a commit."""
@@ -365,9 +371,9 @@ class Track:
         """Note that a hold over the partition was placed."""
         self._held.placed(hold, self.handled.at_work())
 
-    def lifted(self, entry: Lift, gone: Departure | None) -> None:
+    def lifted(self, entry: Lift) -> None:
         """Follow the end of a hold that no call lifted."""
-        self._held.lifted(entry, gone)
+        self._held.lifted(entry)
 
     def works(self) -> None:
         """Note that a worker's handlers get the records from here on."""

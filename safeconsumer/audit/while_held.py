@@ -19,7 +19,7 @@ from attrs import define, evolve, field
 from safeconsumer.audit.entries import Deliver, Entry, Handle, Lift
 from safeconsumer.audit.findings import Finding, Subject
 from safeconsumer.audit.handled import offsets_of
-from safeconsumer.audit.holding import Departure, Holds, Key, Placed
+from safeconsumer.audit.holding import Holds, Key, Placed
 from safeconsumer.audit.ownerships import Moments
 from safeconsumer.journal.format import tp_text
 
@@ -51,7 +51,7 @@ class _Doubts:
     offset: int | None
     when: Moments = field(factory=Moments)
 
-    def without(self, lift: Lift, gone: Departure | None) -> "Iterator[_Doubts]":
+    def without(self, lift: Lift, holds: Holds) -> "Iterator[_Doubts]":
         """Yield what is left of them once a hold is said to have ended."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
@@ -59,7 +59,7 @@ class _Doubts:
         if hold is None:
             yield self
             return
-        ends = (hold.is_over(lift, gone, n, at) for at, n in self.when)
+        ends = (holds.is_over(hold, lift, n, at) for at, n in self.when)
         count = next((number for number, over in enumerate(ends) if over), None)
         before, after = self.when.split(len(self.when) if count is None else count)
         if before:
@@ -126,19 +126,31 @@ class WhileHeld:
         self._started |= starts
         return True
 
-    def lifted(self, entry: Lift, gone: Departure | None) -> None:
+    def lifted(self, entry: Lift) -> None:
         """Withdraw what was allowed because a hold had ended by then."""
         self._doubts = [
-            left for one in self._doubts for left in one.without(entry, gone)
+            left for one in self._doubts for left in one.without(entry, self._holds)
         ]
         self._last.clear()
 
     def findings(self) -> Iterator[Finding]:
         """Yield what was not withdrawn, once the journal has ended."""
         for one in self._doubts:
-            hold, (first, more) = one.holds[0], one.when.split(1)
-            ((at, number),) = first
-            evidence = f"{one.what} while {hold.scope} was held by {hold.owner}"
-            entry = Entry(n=number, at=at)
-            found = self._subject.finding(one.check, entry, one.offset, evidence)
-            yield evolve(found, more=more)
+            hold = next((hold for hold in one.holds if not hold.doubt), None)
+            if hold is not None:
+                yield self._finding(one, hold)
+
+    def unjudged(self) -> Iterator[tuple[str, str]]:
+        """Yield each check for which it is unknown whether the hold stood, and why."""
+        for one in self._doubts:
+            if all(hold.doubt for hold in one.holds):
+                evidence = self._finding(one, one.holds[0]).evidence
+                yield one.check, f"{evidence}; {one.holds[0].doubt}"
+
+    def _finding(self, one: _Doubts, hold: Placed) -> Finding:
+        first, more = one.when.split(1)
+        ((at, number),) = first
+        evidence = f"{one.what} while {hold.scope} was held by {hold.owner}"
+        entry = Entry(n=number, at=at)
+        found = self._subject.finding(one.check, entry, one.offset, evidence)
+        return evolve(found, more=more)

@@ -117,7 +117,8 @@ def pause(  # noqa: PLR0913 - one parameter per option
     SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
-    existing holds, and places those that an interrupted command did not.
+    existing holds, and places those that an interrupted command did not; what has ended,
+    or may have by this clock, is renewed.
     """
     with explained(context):
         wish = wish_of(
@@ -211,6 +212,7 @@ class _Placed:
     Attributes:
         held: the holds that were placed.
         unchanged: the holds that existed already.
+        renewed: those that existed already, and had ended, or may have.
         replaced: the holds that existed instead.
         covers: the partitions of the group that all of these cover.
         others: holds of other owners that cover some of these partitions.
@@ -218,6 +220,7 @@ class _Placed:
 
     held: tuple[Standing, ...]
     unchanged: tuple[Standing, ...]
+    renewed: tuple[Standing, ...]
     replaced: tuple[Standing, ...]
     covers: tuple[TopicPartition, ...]
     others: tuple[Standing, ...]
@@ -227,6 +230,7 @@ class _Placed:
         return {
             "held": [standing_document(one) for one in self.held],
             "unchanged": [standing_document(one) for one in self.unchanged],
+            "renewed": [standing_document(one) for one in self.renewed],
             "replaced": [standing_document(one) for one in self.replaced],
             "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
             "also_held": [standing_document(one) for one in self.others],
@@ -237,6 +241,7 @@ class _Placed:
         for heading, several in (
             ("held", self.held),
             ("held already, unchanged", self.unchanged),
+            ("renewed, as it was over or may have been", self.renewed),
             ("instead of", self.replaced),
         ):
             if several:
@@ -254,7 +259,10 @@ def _placed(wanted: Placing, done: Sequence[Acknowledged]) -> _Placed:
     return _Placed(
         held=held,
         unchanged=tuple(one for one in own if one.key not in written_now),
-        replaced=tuple(one for one in own if one.key in written_now),
+        renewed=wanted.renewed,
+        replaced=tuple(
+            one for one in own if one.key in written_now and one not in wanted.renewed
+        ),
         covers=wanted.covers,
         others=wanted.others,
     )

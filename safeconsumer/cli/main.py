@@ -1,6 +1,7 @@
 """Runs the command ``safeconsumer``."""
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -34,6 +35,10 @@ def main() -> None:
     command foresees is one line and status 70, which no outcome has; with
     ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal may lack the letters of a reason or a name; None: it is closed.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()

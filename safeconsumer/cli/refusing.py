@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.group import scopes
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
@@ -47,3 +47,18 @@ def refuse_unknown(operator: Operator, picture: Picture) -> None:
     if not picture.is_known:
         message = scopes.unknown_group(picture.group, operator.groups())
         raise CommandError(message)
+
+
+def refuse_before_init(operator: Operator) -> None:
+    """
+    Check that there is a control topic, or at least one that this principal cannot see.
+
+    Raises:
+        CommandError: there is none.
+    """
+    if not operator.is_set_up():
+        message = (
+            "nobody has set up holds on this cluster: run safeconsumer control init "
+            "(or name your topics with --topic-prefix)"
+        )
+        raise CommandError(message, Status.REFUSED)

@@ -77,6 +77,8 @@ def status(
 
 def _show_group(operator: Operator, group: str, output: Output) -> None:
     picture = operator.look(group)
+    if picture.ends is None:
+        refusing.refuse_before_init(operator)
     refusing.refuse_unknown(operator, picture)
     if output.is_json:
         output.document(documents.status_document(view_of(picture)))
@@ -93,6 +95,8 @@ def _operator(connect: Connect, group: str | None) -> Operator:
 
 def _show_groups(operator: Operator, output: Output, *, is_held: bool) -> None:
     pictures = operator.survey()
+    if not any(one.ends for one in pictures):
+        refusing.refuse_before_init(operator)
     every = [row_of(one) for one in pictures]
     found = [one for one in every if not is_held or one.verdict != NOTHING_HELD]
     if not every:
@@ -237,13 +241,15 @@ def history(
     of the control topics.
     """
     with explained(context), _operator(connect, group) as operator:
+        _, told = operator.told(is_strict=True)
         records = operator.records(group)
         if group is not None and not records:
             refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
-        now = time.time()
-        found = entries(records, operator.settings.clock_skew, now)
+        times, skew = told.times, operator.settings.clock_skew
+        found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            output.document(history_document(group, operator.facts(), found, now))
+            facts, now = operator.facts(), time.time()
+            output.document(history_document(group, facts, found, now))
             return
         rows = [
             (

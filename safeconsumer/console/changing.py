@@ -188,7 +188,7 @@ class _Asked:
 
     def groups(self) -> Sequence[str]:
         pictures = self.snapshot.pictures.items()
-        return tuple(name for name, one in pictures if one.facts.is_known)
+        return tuple(name for name, one in pictures if one.is_known)
 
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics(), ())
@@ -373,7 +373,7 @@ def consent_to(others: Iterable[Standing]) -> tuple[str, str]:
 def _read(state: State, operator: Operator, picture: Picture) -> Picture:
     """Read the holds now: the follower may be behind, or cut off and not know it yet."""
     found, _ = operator.standing(picture.group)
-    now = evolve(picture, standing=found).best
+    now = evolve(picture, standing=found).times.proven
     skew = skew_of(state.follower.settings.clock_skew, picture.reports)
     standing = tuple(one for one in found if one.in_force(now, skew))
     return evolve(picture, standing=standing)

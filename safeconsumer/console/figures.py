@@ -1,6 +1,5 @@
 """Has the console's figures of groups, for Prometheus."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -171,11 +170,7 @@ def _topic_lag(
 
 
 def _margin(picture: Picture, topics: _Topics, limits: _Limits) -> Iterator[_Figure]:
-    now = picture.now
-    if now is None:
-        # If no member reports the time, our own clock is used, unless it is behind the
-        # time of a broker's record.
-        now = max(time.time(), *(one.at or 0.0 for one in picture.standing))
+    now = picture.times.here
     margins = [
         hold.since + limit - now
         for topic, rows in topics.items()

@@ -1,6 +1,5 @@
 """Serves the pages for people; they work without a script, but do not refresh then."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -26,7 +25,6 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.history import entries
 from safeconsumer.group.overview import headline
-from safeconsumer.group.picture import best_time
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.report_wire import kept_text
 from safeconsumer.group.verdicts import LEVELS, Level, gone_text
@@ -123,9 +121,8 @@ def history(request: Request) -> Response:
     name = request.query_params.get("group", "")
     skew = state.follower.settings.clock_skew
     past = snapshot.history(name or None)
-    # Nobody reports the broker's time; what is over is over all the same.
-    now = best_time(snapshot.now, time.time(), *(one.at or 0.0 for one in past))
-    found = entries(past, skew, now)[::-1]
+    times = snapshot.times
+    found = entries(past, skew, times.proven, times.here)[::-1]
     return _page(
         request,
         "history.html",

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, Times
 from safeconsumer.group.preview import own_of
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.wire import ControlHold
@@ -25,22 +25,22 @@ def longer(
         picture: the picture of the group.
         owner: the owner of the holds.
         scopes: their scopes.
-        seconds: for how long, from now. If no member reports, this machine's time counts.
+        seconds: for how long, from now. If no member reports the broker's time they may
+            last longer, and never shorter than before.
 
     Raises:
         HoldSettingError: one does not exist, has no end, or ends later than that.
     """
-    now = picture.best
     asked = changes(picture.group, owner, scopes, ControlHold())
     own = own_of(picture, asked)
-    return tuple(_longer(one, own.get(one), seconds, now) for one in asked)
+    return tuple(_longer(one, own.get(one), seconds, picture.times) for one in asked)
 
 
 def _longer(
-    change: Change, own: Standing | None, seconds: float | None, now: float
+    change: Change, own: Standing | None, seconds: float | None, times: Times
 ) -> Change:
     scope = change.key.scope
-    if own is None or own.hold is None or own.is_over(now):
+    if own is None or own.hold is None or own.is_over(times.proven):
         message = (
             f"{scope} is not held by {change.key.owner}: place it, or name its owner. "
             "Nothing was changed"
@@ -50,11 +50,14 @@ def _longer(
         message = f"{scope} is held until it is resumed. Nothing was changed"
         raise HoldSettingError(message)
     end = own.expires_at
-    if end is not None and seconds is not None and now + seconds < end:
+    if end is not None and seconds is not None and times.here + seconds < end:
         message = (
             f"{scope} is held until {utc(end)}, which is later. Nothing was changed: "
             "replace it to make it shorter"
         )
         raise HoldSettingError(message)
+    if end is not None and seconds is not None:
+        # The broker counts from its own time, which is no earlier than what is proven.
+        seconds = max(seconds, end - times.proven)
     hold = evolve(own.hold, ttl_ms=new_hold(own.hold.reason, seconds).ttl_ms)
     return Change(change.key, hold).held_since(own.since)

@@ -23,6 +23,7 @@ class Standing:
         at: the broker's time of the record, in seconds since the epoch; None if it has
             none: then each member counts from when it read it.
         offset: its offset in the topic.
+        topic: the topic's name; empty where only the kind is known.
     """
 
     source: str
@@ -30,6 +31,7 @@ class Standing:
     hold: ControlHold | None
     at: float | None
     offset: int
+    topic: str = ""
 
     @property
     def since(self) -> float | None:

@@ -11,7 +11,7 @@ from safeconsumer.group import patterns, scopes, topics, verdicts
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.judging import UNSEEN, Judge, Member
-from safeconsumer.group.known import Told
+from safeconsumer.group.known import Seen, Told
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report, kept_text
@@ -67,6 +67,10 @@ def _findings(
         else:
             what = f"no control topic is there: {named}"
             yield Finding(rank=BAD, what=what, do=_INIT)
+            # Without a topic for reports nobody reports.
+            yield from _of_group(
+                operator, group, Seen(ends=None, is_heard=True), Told()
+            )
         return
     of_holds = found[: len(operator.settings.topics)]
     for facts in of_holds:
@@ -78,12 +82,19 @@ def _findings(
     seen, told = operator.told(is_strict=fit)
     if fit:
         yield from _holds(told, group)
-    if group is not None:
-        picture = operator.picture(group, operator.group(group), seen, told)
-        if not picture.is_known:
-            what = scopes.unknown_group(group, operator.groups())
-            yield Finding(rank=BAD, what=what, do="look for a typing error")
-        yield from member_findings(picture)
+    yield from _of_group(operator, group, seen, told)
+
+
+def _of_group(
+    operator: Operator, group: str | None, seen: Seen, told: Told
+) -> Iterator[Finding]:
+    if group is None:
+        return
+    picture = operator.picture(group, operator.group(group), seen, told)
+    if not picture.is_known:
+        what = scopes.unknown_group(group, operator.groups())
+        yield Finding(rank=BAD, what=what, do="look for a typing error")
+    yield from member_findings(picture)
 
 
 def _re2() -> Finding:
@@ -134,8 +145,7 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
 
 
 def _holds(told: Told, group: str | None) -> Iterator[Finding]:
-    # If nobody reports, no hold counts as expired that no record shows to be so.
-    now = told.newest if told.now is None else told.now
+    times = told.times
     standing = [one for one in told.standing if group in {None, one.key.group}]
     yield Finding(rank=GOOD, what=f"on the topics: {counted(len(standing), 'hold')}")
     for one in standing:
@@ -147,12 +157,23 @@ def _holds(told: Told, group: str | None) -> Iterator[Finding]:
                 what=f"{label} is not understood here ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
-        if one.expires_at is not None and one.is_over(now):
-            yield Finding(
-                rank=NOTE,
-                what=f"{label} expired at {utc(one.expires_at)}",
-                do="nothing needs doing; safeconsumer resume tidies it away",
-            )
+        if one.expires_at is not None and one.is_over(times.here):
+            yield _over(label, one.expires_at, is_proven=one.is_over(times.proven))
+
+
+def _over(label: str, end: float, *, is_proven: bool) -> Finding:
+    if is_proven:
+        return Finding(
+            rank=NOTE,
+            what=f"{label} expired at {utc(end)}",
+            do="nothing needs doing; safeconsumer resume tidies it away",
+        )
+    return Finding(
+        rank=NOTE,
+        what=f"{label} may have expired at {utc(end)}: it has by this machine's clock, "
+        "and no record proves it",
+        do="members obey it until one does; safeconsumer resume lifts it",
+    )
 
 
 # ---------------------------------------------------------------- members

@@ -245,6 +245,7 @@ def as_standing(source: str, one: Entry) -> Standing:
         hold=one.hold,
         at=None if at_ms < 0 else at_ms / 1000,
         offset=one.register.stamp[1],
+        topic=one.topic,
     )
 
 

@@ -18,7 +18,7 @@ from safeconsumer.group.commits import CommitWatch, Move
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.known import NAMED_FOR, Known, Past, Seen, Told, history_of
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import NO_TIMES, Picture, Times
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import (
     AWAY,
@@ -79,6 +79,7 @@ class Snapshot:
         pictures: the pictures of groups, by consumer group.
         records: the records read from the control topics, tombstones too.
         now: the broker's time, in seconds since the epoch; None if it is unknown.
+        times: the times by which it is judged whether a hold has ended.
         heard_at: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
         is_complete: whether the control topics were read to their ends, and groups
@@ -92,6 +93,7 @@ class Snapshot:
     pictures: Mapping[str, Picture] = field(factory=dict)
     records: tuple[Past, ...] = ()
     now: float | None = None
+    times: Times = NO_TIMES
     heard_at: float
     is_complete: bool = False
     trouble: Trouble | None = None
@@ -331,6 +333,7 @@ class Follower:
             pictures=self._pictures(),
             records=tuple(self._known.records),
             now=told.now,
+            times=told.times,
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
@@ -363,11 +366,17 @@ def _rest_after(took: float) -> float:
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
+_TIMES = ("now", "newest", "wall", "taken_at")
+
+
 def _is_same(known: Picture | None, one: Picture) -> bool:
     # A picture in which only the time has changed is not judged again.
     if known is None or known.lasting != one.lasting:
         return False
-    return known == evolve(one, now=known.now, taken_at=known.taken_at)
+    if known.maybe_over != one.maybe_over:
+        return False
+    times = {name: getattr(known, name) for name in _TIMES}
+    return known == evolve(one, **times)
 
 
 def _trouble(error: Exception) -> Trouble:

@@ -28,11 +28,13 @@ class Entry:
             already, or ``lifted``.
         record: the record.
         has_expired: whether it ended by itself, and nothing extended or lifted it before.
+        may_have_expired: whether it did by this machine's clock, and no record proves it.
     """
 
     what: str
     record: Standing
     has_expired: bool = False
+    may_have_expired: bool = False
 
     @property
     def ending(self) -> str:
@@ -42,13 +44,24 @@ class Entry:
             return ""
         if end is None:
             return "until resumed" if hold.ttl_ms is None else "end unknown"
-        return f"{'expired' if self.has_expired else 'until'} {utc(end)}"
+        return f"{self.verb} {utc(end)}"
+
+    @property
+    def verb(self) -> str:
+        """The word before its end."""
+        if self.has_expired:
+            return "expired"
+        return "may have expired" if self.may_have_expired else "until"
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values; ``covers`` is what members obey."""
         said = standing_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
-        what = {"what": self.what, "has_expired": self.has_expired}
+        what = {
+            "what": self.what,
+            "has_expired": self.has_expired,
+            "may_have_expired": self.may_have_expired,
+        }
         return {**what, **said, "covers": covers}
 
 
@@ -84,7 +97,10 @@ def _topic(source: str, facts: Facts, now: float) -> dict[str, Any]:
 
 
 def entries(
-    records: Iterable[Standing], skew: float, now: float | None = None
+    records: Iterable[Standing],
+    skew: float,
+    now: float | None = None,
+    here: float | None = None,
 ) -> tuple[Entry, ...]:
     """
     Return what records did, in their order.
@@ -96,7 +112,8 @@ def entries(
     Args:
         records: all records of a group, or of all groups, as they are on the topics.
         skew: seconds by which members lift expired holds later.
-        now: by the broker's clock; None if unknown.
+        now: by the broker's clock, as far as a record proves it; None if unknown.
+        here: by this machine's clock, which may be wrong; None if that does not count.
     """
     last: dict[tuple[str, ControlKey], int] = {}
     found: list[Entry] = []
@@ -112,6 +129,8 @@ def entries(
     for place in last.values():
         if _is_over(found[place].record, now, skew):
             found[place] = evolve(found[place], has_expired=True)
+        elif _is_over(found[place].record, here, skew):
+            found[place] = evolve(found[place], may_have_expired=True)
     return tuple(found)
 
 

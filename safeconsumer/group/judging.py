@@ -66,6 +66,8 @@ class Member:
         host: where it runs, or where it connects from.
         is_listed: whether Kafka lists it; others assigned their partitions themselves,
             or are not in the group any more.
+        has_gone: whether it was a member that Kafka no longer lists; False if Kafka's
+            list is not known.
         report: its last report; None if there is none that belongs to it.
         verdict: whether it obeys everything on the control topics.
         owned: the partitions that it owns according to Kafka or to itself. In a
@@ -80,6 +82,7 @@ class Member:
     name: str
     host: str
     is_listed: bool
+    has_gone: bool
     report: Report | None
     verdict: Verdict
     owned: frozenset[TopicPartition]
@@ -103,14 +106,22 @@ class Member:
         return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     @property
-    def has_gone(self) -> bool:
-        """Whether it was a member that Kafka no longer lists."""
-        return not self.is_listed and bool(self.report and self.report.member_id)
-
-    @property
     def loud(self) -> frozenset[TopicPartition]:
         """The partitions of which it delivers records, as far as it does not deny it."""
         return self.busy | (self.owned - self.quiet)
+
+    def is_missing(self, loud: Collection[TopicPartition]) -> bool:
+        """
+        Tell whether a group is not quiet because of it.
+
+        One that reports no more counts by its partitions alone: it may have died quiet.
+
+        Args:
+            loud: the partitions that are not quiet, or about which nothing is known.
+        """
+        if self.is_lost:
+            return not (self.busy | self.owned).isdisjoint(loud)
+        return not self.obeys or not self.loud.isdisjoint(loud)
 
     @property
     def quiet_count(self) -> int | None:
@@ -126,7 +137,8 @@ class Member:
 
     def _notes(self) -> Iterator[str]:
         report = self.report
-        if not self.is_listed and not self.has_gone:
+        is_own = self.report is not None and not self.report.member_id
+        if not self.is_listed and is_own:
             yield "Kafka does not list it as a member of the group"
         if report is None:
             return
@@ -146,7 +158,11 @@ _NO_REPORT = Report(group="", member="", applied={}, assigned={}, quiet={})
 
 
 def _member(
-    facts: MemberFacts | None, report: Report | None, verdict: Verdict
+    facts: MemberFacts | None,
+    report: Report | None,
+    verdict: Verdict,
+    *,
+    has_gone: bool = False,
 ) -> Member:
     told = report or _NO_REPORT
     claimed = assigned([told])
@@ -155,6 +171,7 @@ def _member(
         name=facts.client_id if facts else told.client_id,
         host=told.host or (facts.host.lstrip("/") if facts else ""),
         is_listed=facts is not None,
+        has_gone=has_gone,
         report=report,
         verdict=verdict,
         owned=claimed | (facts.assigned if facts else frozenset()),
@@ -211,7 +228,7 @@ class Delivery:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
-_IN_HAND = "still has a record of it in a handler"
+_IN_HAND = "still works on records that it got of it"
 _IN_BATCH = "still reads it in a batch that was planned before"
 _UNTOLD = "does not report that it owns it"
 _LEFT = "is not in the group any more, and may still deliver it"
@@ -251,14 +268,19 @@ class Judge:
         self._lost = {one.member_id: one for one in picture.late}
         self.members = tuple(map(self._listed, facts.members))
         self.others = tuple(
-            _member(None, one, verdicts.of_report(one, picture.ends))
+            self._unlisted(one, verdicts.of_report(one, picture.ends))
             for one in picture.reports
             if one.member_id not in known
         ) + tuple(
-            _member(None, one, verdicts.of_lost(one, picture.now))
+            self._unlisted(one, verdicts.of_lost(one, picture.now))
             for one in picture.late
             if one.member_id not in known and one.state != "stopped"
         )
+        self._by_kafka = {
+            tp: one
+            for one, told in zip(self.members, facts.members, strict=True)
+            for tp in told.assigned
+        }
         self._owners: dict[TopicPartition, list[Member]] = {}
         self._busy: dict[TopicPartition, list[Member]] = {}
         for member in self.everybody:
@@ -273,11 +295,17 @@ class Judge:
             verdict = verdicts.SILENT if self.picture.is_heard else verdicts.UNHEARD
             if (last := self._lost.get(facts.member_id)) is not None:
                 verdict = verdicts.of_lost(last, self.picture.now)
+                report = None if last.state == "stopped" else last
         elif (report.generation or -1) < self._generation:
             verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
         else:
             verdict = verdicts.of_report(report, self.picture.ends)
         return _member(facts, report, verdict)
+
+    def _unlisted(self, report: Report, verdict: Verdict) -> Member:
+        # Whether it has left is known only if Kafka has listed its members.
+        has_gone = bool(report.member_id) and self.picture.facts.state != UNKNOWN
+        return _member(None, report, verdict, has_gone=has_gone)
 
     @property
     def everybody(self) -> tuple[Member, ...]:
@@ -333,18 +361,34 @@ class Judge:
         said = one.verdict.sentence
         if one.report is None:
             return self._of_silent(tp, one)
-        if one.is_lost or one.verdict.words == verdicts.UNKNOWN.words:
+        if one.is_lost:
+            return (Answer.QUIET if self._died_quiet(tp, one) else Answer.UNKNOWN), said
+        if one.verdict.words == verdicts.UNKNOWN.words:
             return Answer.UNKNOWN, said
         if one.report.is_partial:
             return Answer.UNKNOWN, _TOO_MANY
         if tp in one.quiet:
             return (Answer.QUIET if one.obeys else Answer.UNKNOWN), said
+        return self._of_loud(tp, one)
+
+    def _of_loud(self, tp: TopicPartition, one: Member) -> tuple[Answer, str]:
         if tp in one.busy:
             return Answer.FLOWING, _busy_of(one).why
         # Kafka's answer and the report are of two moments; a rebalance may come in
         # between.
-        flows = Answer.FLOWING, _LEFT if one.has_gone else said
+        flows = Answer.FLOWING, _LEFT if one.has_gone else one.verdict.sentence
         return flows if tp in one.claimed else (Answer.UNKNOWN, _UNTOLD)
+
+    def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
+        # Its last report shows that it obeyed a hold which still stands. If it is
+        # frozen, and goes on, it does not deliver the partition either.
+        report = one.report
+        if report is None or report.is_partial or report.state != "ready":
+            return False
+        return tp in one.quiet and any(
+            hold.offset < report.applied.get(hold.topic, 0) and hold.covers(tp)
+            for hold in self.picture.standing
+        )
 
     def _of_silent(self, tp: TopicPartition, one: Member) -> tuple[Answer, str]:
         # Only its commits can be seen. A member whose reports are unreadable may obey
@@ -362,9 +406,7 @@ class Judge:
         good = {Answer.QUIET, Answer.UNOWNED}
         loud = {tp: one for tp, one in found.items() if one.answer not in good}
         there = (*self.present, *self._frozen(loud))
-        missing = (
-            one for one in there if not one.obeys or not one.loud.isdisjoint(loud)
-        )
+        missing = (one for one in there if one.is_missing(loud))
         return Quietness(
             members=len(there),
             missing=tuple(missing),
@@ -377,9 +419,12 @@ class Judge:
     def _frozen(self, loud: Collection[TopicPartition]) -> Iterator[Member]:
         # Those that Kafka does not list any more, and that may be in the way.
         for one in self.others:
-            is_lost = one.is_lost and one.has_gone
-            if is_lost and not (one.busy | one.owned).isdisjoint(loud):
+            if one.is_lost and one.has_gone and one.is_missing(loud):
                 yield one
+
+    def owner(self, tp: TopicPartition) -> Member | None:
+        """Return the member that owns a partition according to Kafka; None if nobody does."""
+        return self._by_kafka.get(tp)
 
     def delivers(self, tp: TopicPartition) -> bool:
         """Tell whether the owner of a partition reports that it delivers it."""

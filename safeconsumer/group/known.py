@@ -19,7 +19,7 @@ from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, entry_of, side_by_side
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture, best_time, skew_of
+from safeconsumer.group.picture import Picture, Times, skew_of
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
@@ -32,8 +32,9 @@ GROUP = "group"
 SILENT_AFTER = 15.0
 # Seconds for which one that reports no more is named: Kafka lists a member that was
 # killed until its session ends, after 45 s by default. One that Kafka does not list, and
-# that did not say that it stops, may be frozen and go on: for as long its partitions are
-# not quiet. A process may be frozen for longer, and nothing shows that.
+# that did not say that it stops, may be frozen and go on: for as long those of its
+# partitions are unknown that it did not report as quiet, by a hold that still stands. A
+# process may be frozen for longer, and nothing shows that.
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is forgotten though nobody has asked since.
 _KEPT_FOR = 10 * NAMED_FOR
@@ -79,7 +80,7 @@ class Past:
     @cached_property
     def standing(self) -> Standing | None:
         """The record in the form for operators; None if it cannot be read."""
-        entry = entry_of(self.source, self.written)
+        entry = entry_of("", self.written)
         return None if entry is None else as_standing(self.source, entry)
 
 
@@ -116,9 +117,9 @@ class Told:
     wall: float = 0.0
 
     @property
-    def best(self) -> float:
-        """The best known time."""
-        return best_time(self.now, self.newest, self.wall)
+    def times(self) -> Times:
+        """The times by which it is judged whether a hold has ended."""
+        return Times.of(self.now, self.newest, self.wall)
 
     @property
     def groups(self) -> set[str]:
@@ -141,7 +142,7 @@ class Told:
         """
         reports, standing = _by_group(self.reports), _by_group(self.standing)
         gone, late = _by_group(self.gone), _by_group(self.late)
-        found = {}
+        proven, found = self.times.proven, {}
         for group in sorted(groups):
             most = skew_of(skew, reports.get(group, ()))
             facts = survey.facts.get(group, _NOBODY)
@@ -150,20 +151,20 @@ class Told:
                 group=group,
                 facts=facts,
                 standing=tuple(
-                    one
-                    for one in standing.get(group, ())
-                    if one.in_force(self.best, most)
+                    one for one in standing.get(group, ()) if one.in_force(proven, most)
                 ),
                 just_over=tuple(
                     one
                     for one in standing.get(group, ())
-                    if not one.in_force(self.best, most)
-                    and one.in_force(self.best - SILENT_AFTER, most)
+                    if not one.in_force(proven, most)
+                    and one.in_force(proven - SILENT_AFTER, most)
                 ),
                 reports=tuple(reports.get(group, ())),
                 ends=seen.ends,
                 lags=survey.lags.get(group, {}),
                 now=self.now,
+                newest=self.newest,
+                wall=self.wall,
                 taken_at=time.monotonic(),
                 unread=(*seen.unread, *survey.unread.get(group, ())),
                 is_heard=seen.is_heard,
@@ -362,7 +363,7 @@ class Known:
         """Return the topics that were created again and still lack holds."""
         if not self._remade or any(one.kept for one in told.reports):
             return self._remade
-        now = told.best
+        now = told.times.proven
         missed = {
             one.topic
             for one in self._fold.held()

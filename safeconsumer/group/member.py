@@ -87,6 +87,11 @@ class GroupControl:
             self._ledger.on_joined = self._reporter.wake
             self._reporter.start()
 
+    def report_soon(self) -> None:
+        """Report soon, because something changed. Any thread; it does not block."""
+        if self._reporter is not None:
+            self._reporter.wake()
+
     @property
     def is_caught_up(self) -> bool:
         """Whether the control topics are read to their end; False once it is closed."""

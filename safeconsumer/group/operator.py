@@ -143,6 +143,11 @@ class Operator:
         found = topics.ask(self.admin, self.settings.topics)
         return dict(zip((OPERATOR, GROUP), found, strict=True))
 
+    def is_set_up(self) -> bool:
+        """Tell whether any of the control topics exists, or may exist unseen."""
+        found = topics.ask(self.admin, self.settings.all_topics)
+        return any(one.partitions or one.is_hidden for one in found)
+
     def topic_of(self, source: str) -> str:
         """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]

@@ -145,9 +145,14 @@ def _rank(verdict: Verdict) -> int:
 
 
 def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
-    """Return the verdict on holds that have all ended; None if one has not."""
+    """Return the verdict on holds that have all ended, or may have; None if one has not."""
     by = picture.lifted_by(holds)
-    return None if by is None else verdicts.HOLD_ENDED.of(by=utc(by))
+    if by is not None:
+        return verdicts.HOLD_ENDED.of(by=utc(by))
+    ends = [one.expires_at for one in holds if one.is_over(picture.times.here)]
+    if not ends or len(ends) < len(holds):
+        return None
+    return verdicts.MAY_HAVE_ENDED.of(by=utc(max(one or 0.0 for one in ends)))
 
 
 def _partition(judge: Judge, tp: TopicPartition) -> PartitionRow:
@@ -170,11 +175,18 @@ def _partition(judge: Judge, tp: TopicPartition) -> PartitionRow:
     return PartitionRow(
         tp=tp,
         verdict=verdict,
-        owner=None if judge.unsettled and member is None else delivery.owner,
+        owner=_owner(judge, tp, delivery),
         lag=lag,
         committed=picture.facts.committed.get(tp),
         holds=holds,
     )
+
+
+def _owner(judge: Judge, tp: TopicPartition, delivery: Delivery) -> str | None:
+    member = judge.owner(tp) or delivery.member
+    if member is None:
+        return None if judge.unsettled else ""
+    return member.name
 
 
 def _of_unheld(member: Member | None) -> Verdict:

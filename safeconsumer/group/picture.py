@@ -1,6 +1,5 @@
 """Holds what is known of one group at one moment, for everything that judges it."""
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
@@ -22,16 +21,37 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
     return max((one.skew for one in reports if one.skew is not None), default=own)
 
 
-def best_time(now: float | None, *others: float) -> float:
+@frozen
+class Times:
     """
-    Return the best known time, by which it is judged what is still in force.
+    The two times by which it is judged whether a hold has ended.
 
-    Args:
-        now: the broker's; None if it is unknown, because nobody reports.
-        others: this machine's, and the times of records, which prove that it is no
-            earlier; the latest counts then. What is in force gets the allowed skew.
+    A hold whose end is before ``proven`` has ended. One whose end is before ``here``
+    alone may have ended, and counts as in force: members obey it.
+
+    Attributes:
+        proven: a time that a record proves: the broker's clock is no earlier.
+        here: the time by this machine's clock, which may be wrong. If members report
+            the broker's time it is that, and no earlier than ``proven`` otherwise.
     """
-    return max(others) if now is None else now
+
+    proven: float
+    here: float
+
+    @classmethod
+    def of(cls, now: float | None, newest: float, wall: float) -> "Times":
+        """
+        Choose the two times.
+
+        Args:
+            now: the broker's time; None if it is unknown, because nobody reports.
+            newest: the time of the newest record.
+            wall: this machine's time.
+        """
+        return cls(newest, max(newest, wall)) if now is None else cls(now, now)
+
+
+NO_TIMES = Times(0.0, 0.0)
 
 
 @frozen(kw_only=True)
@@ -43,13 +63,15 @@ class Picture:
         group: the consumer group.
         facts: what the cluster knows of it.
         standing: the holds that members obey, folded as members fold them; expiry is
-            judged by the broker's clock, or if that is unknown by :func:`best_time`.
+            judged by the time that a record proves, and the allowed skew.
         reports: the last report of every member that reported lately.
         is_heard: whether reports could be read; if not, it is unknown who obeys.
         ends: the end offsets of the control topics; None if unknown.
         lags: records behind the committed offset, of all partitions that have one.
         now: the broker's time when the look ended, in seconds since the epoch; None if
             it is unknown, because no member reports.
+        newest: the time of the newest record; the broker's is no earlier.
+        wall: this machine's time when the look ended.
         taken_at: when this look ended, by our monotonic clock.
         unread: what could not be read, each with the reason, as text.
         skew: seconds by which members lift holds late, the most of all members.
@@ -77,17 +99,20 @@ class Picture:
     late: tuple[Report, ...] = ()
     just_over: tuple[Standing, ...] = ()
     moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
+    newest: float = 0.0
+    wall: float = 0.0
 
     @property
-    def best(self) -> float:
-        """The best known time."""
-        records = (one.at or 0.0 for one in self.standing)
-        return best_time(self.now, time.time(), *records)
+    def times(self) -> Times:
+        """The times by which it is judged whether a hold has ended."""
+        newest = max((one.at or 0.0 for one in self.standing), default=0.0)
+        return Times.of(self.now, max(self.newest, newest), self.wall)
 
     @property
     def is_known(self) -> bool:
         """Whether anything is known of such a group; if not, its name may be mistyped."""
-        return self.facts.is_known or bool(self.standing or self.reports or self.late)
+        said = (self.standing, self.reports, self.late, self.gone)
+        return self.facts.is_known or any(said)
 
     @property
     def kept(self) -> tuple[Kept, ...]:
@@ -96,16 +121,20 @@ class Picture:
 
     @property
     def lasting(self) -> tuple[Standing, ...]:
-        """The holds that have not expired; members lift others late by the allowed skew."""
-        now = self.now
-        return tuple(
-            one for one in self.standing if now is None or not one.is_over(now)
-        )
+        """The holds that have not ended; members lift others late by the allowed skew."""
+        proven = self.times.proven
+        return tuple(one for one in self.standing if not one.is_over(proven))
+
+    @property
+    def maybe_over(self) -> tuple[Standing, ...]:
+        """The holds of these that have ended by this machine's clock alone."""
+        here = self.times.here
+        return tuple(one for one in self.lasting if one.is_over(here))
 
     def lifted_by(self, holds: Collection[Standing]) -> float | None:
-        """Return when members have lifted the given holds; None if one has not expired."""
-        now = self.now
-        if now is None or not all(one.is_over(now) for one in holds):
+        """Return when members have lifted the given holds; None if one has not ended."""
+        proven = self.times.proven
+        if not all(one.is_over(proven) for one in holds):
             return None
         ends = [one.expires_at for one in holds if one.expires_at is not None]
         return max(ends) + self.skew if ends else None

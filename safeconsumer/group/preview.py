@@ -134,8 +134,8 @@ class Placing:
 
     @property
     def replaces(self) -> tuple[Standing, ...]:
-        """The existing holds of ``own`` that differ from the wish, and have not expired."""
-        now = self.picture.best
+        """The existing holds of ``own`` that differ from the wish, and have not ended."""
+        now = self.picture.times.proven
         return tuple(
             one
             for change, one in self.own.items()
@@ -144,11 +144,20 @@ class Placing:
 
     @property
     def unchanged(self) -> tuple[Standing, ...]:
-        """The existing holds that are the same, and last longer than clocks may differ."""
+        """The existing holds that are the same, and have ended by no clock."""
         return tuple(
             one
             for change, one in self.own.items()
             if self._is_same(change, one) and self._is_lasting(one)
+        )
+
+    @property
+    def renewed(self) -> tuple[Standing, ...]:
+        """The existing holds that are the same, and that have ended, or may have."""
+        return tuple(
+            one
+            for change, one in self.own.items()
+            if self._is_same(change, one) and not self._is_lasting(one)
         )
 
     def _is_same(self, change: Change, one: Standing) -> bool:
@@ -160,8 +169,8 @@ class Placing:
     def _is_lasting(self, one: Standing) -> bool:
         if one.hold is None or one.hold.ttl_ms is None:
             return True
-        now, end = self.picture.now, one.expires_at
-        return now is not None and end is not None and end - now > self.skew
+        end = one.expires_at
+        return end is not None and end - self.picture.times.here > self.skew
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
         """Return what to write; existing holds are written only if they are replaced."""
@@ -254,7 +263,7 @@ class Objection:
 def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     """Yield what keeps a wish from being carried out at once."""
     picture, group = one.picture, one.wish.group
-    if not picture.facts.is_known:
+    if not picture.is_known:
         meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
         said = f"no group {group!r} here{meant}"
         yield Objection(Consent.FUTURE, said, f"Hold {group} before it exists")
@@ -318,6 +327,13 @@ class Preview:
             *(
                 ("note", f"held already, and stays as it is: {' '.join(own.cells())}")
                 for own in one.unchanged
+            ),
+            *(
+                (
+                    "note",
+                    f"would be renewed, as it may have ended: {' '.join(own.cells())}",
+                )
+                for own in one.renewed
             ),
             self._end(),
             *self._kept(),

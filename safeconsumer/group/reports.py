@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -198,6 +198,7 @@ class MemberReports:
         self._look = look
         self._ledger = ledger
         self._skew = skew
+        self._has_failed = False
 
     def tell(self, state: str | None = None) -> tuple[Report, ...]:
         """Return what would be reported now."""
@@ -206,7 +207,9 @@ class MemberReports:
     def report(self, state: str | None = None) -> Report:
         """Return the member's report alone."""
         seen = self._look()
-        view, busy = self._ledger.view(), self._ledger.busy()
+        # In this order: what is held from now on may have been returned just before.
+        view = self._ledger.view()
+        busy = {*self._ledger.busy(), *self._busy_elsewhere(view.partitions())}
         _, wall = self._ledger.now()
         member_id, generation = self._ledger.membership()
         return Report(
@@ -220,7 +223,7 @@ class MemberReports:
             holds=sum(hold.is_remote for hold in view.holds),
             skipped=seen.skipped,
             assigned=ranges(view.partitions()) if state is None else {},
-            quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
+            quiet=ranges(set(view.quiet) - busy) if state is None else {},
             kept=tuple(map(kept_of, seen.kept)),
             member_id=member_id,
             generation=generation,
@@ -231,6 +234,18 @@ class MemberReports:
                 hold_line(hold) for hold in view.holds if hold.owner in OUTAGES
             ),
         )
+
+    def _busy_elsewhere(
+        self, owned: Iterable[TopicPartition]
+    ) -> Collection[TopicPartition]:
+        owned = frozenset(owned)
+        try:
+            return owned.intersection(self._ledger.busy_elsewhere())
+        except BaseException:
+            if not self._has_failed:
+                self._has_failed = True
+                log.exception("consumer.busy failed: what is held counts as busy")
+            return owned
 
 
 def kept_of(hold: Hold) -> Kept:

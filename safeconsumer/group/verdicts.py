@@ -65,6 +65,13 @@ HOLD_ENDED = Verdict(
     "members lift it until {by}, late by the clock skew that they allow for",
 )
 
+MAY_HAVE_ENDED = Verdict(
+    Level.UNKNOWN,
+    "may have ended",
+    "it was to end at {by}, which is past by this machine's clock; no record proves it, "
+    "so it counts as in force",
+)
+
 # ---------------------------------------------------------------- partitions
 
 QUIET = Verdict(Level.QUIET, "quiet", "held by {owner} {until}{reason}{more}")

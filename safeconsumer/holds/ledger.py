@@ -88,8 +88,10 @@ class PauseLedger:
         self.wakers: list[Callable[[], None]] = []
         # Called at each change, before its call goes on; under none of our locks.
         self.lookers: list[Callable[[], None]] = []
-        # Returns the partitions of which a worker's handlers have something in hand.
+        # Returns the partitions of which the program, or a worker's handlers, have
+        # records in hand; and those of which threads of its own have, as it says.
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
+        self.busy_elsewhere: Callable[[], Iterable[TopicPartition]] = frozenset
         # Returns Kafka's member id and the generation; empty and -1 outside a group.
         self.membership: Callable[[], tuple[str, int]] = _no_member
         # Called after each completed join; it must be quick, upstream's locks are held.

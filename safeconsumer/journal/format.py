@@ -1,7 +1,7 @@
 """
 Defines the delivery journal: what one process did, in JSON lines.
 
-This is version 3. The first line, ``{"journal": 3, "member": ..., "group": ..., "at":
+This is version 4. The first line, ``{"journal": 4, "member": ..., "group": ..., "at":
 ...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
 seconds since the epoch on a clock that never goes back, ``e``, the event, and its
 fields. A partition is written ``topic:number``, a time as seconds since the epoch. What
@@ -27,20 +27,23 @@ Of every consumer:
   return nothing are not written;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
-- ``call`` and ``return``: ``op`` (pause, resume, seek, commit), ``id``, the same for
-  both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
-  ``lifetime`` (pause: until_resumed, while_assigned or plain), ``offsets`` (commit;
+- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
+  ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause
+  that expires), ``lifetime`` (pause: until_resumed, while_assigned or plain), ``moves``
+  (pause: true if ``pause_handover`` is on), ``offsets`` (commit;
   seek, null: the first, the next or, of seeks that overlap, any), ``ok`` false in a
   ``return`` if it failed. Of a commit, ``call`` is written when the application calls,
   or where the client commits by itself, and ``return`` when the answer is known; one
   that failed may have been done all the same. A ``seek`` may also be the client's own:
   back to where records begin that are written as delivered, and that the poll or step
   then could not return;
-- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; with
-  ``hold`` also ``written``, when the broker appended it to the control topic, and
-  ``offset``, its place there; with ``lift`` also ``since``, when it was lifted, as the
-  entry may be written a little later, and ``why`` if nobody elsewhere lifted it: it
-  expired, it ended with an ownership, or a ``resume`` of this consumer ended it.
+- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: one of an
+  operator or a group, one that was handed over, a whole pause. With ``hold`` also
+  ``written``, when the broker appended it to the control topic, and ``offset``, its
+  place there; of others ``since``, when it was placed, as the entry may be written a
+  little later, and ``until`` if it expires. With ``lift`` also ``since``, when it
+  ended, and ``why`` if nobody elsewhere lifted it: it expired, it ended with an
+  ownership, or a ``resume`` of this consumer ended it.
 
 Of a worker, whose consumer keeps a journal; each is written before anything else can
 follow from it, such as a commit, the next record of a lane, or an event:
@@ -76,7 +79,7 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 ``n``: ``part`` and ``after`` of the next one.
 """
 
-VERSION = 3
+VERSION = 4
 
 # The reasons why a hold that nobody elsewhere lifted is over.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"

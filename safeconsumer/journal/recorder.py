@@ -37,6 +37,7 @@ class Recorder:
             is for one consumer at a time.
         client_id: names the member.
         group: its consumer group.
+        hands_over: whether pauses of partitions move with them (``pause_handover``).
 
     Raises:
         JournalError: it is not the path of a folder, the folder cannot be written, or
@@ -54,6 +55,8 @@ class Recorder:
         journal: "str | os.PathLike[str] | JournalWriter",
         client_id: object,
         group: object,
+        *,
+        hands_over: bool = False,
     ) -> None:
         if not journal or not isinstance(journal, str | os.PathLike | JournalWriter):
             message = f"journal takes a folder or a JournalWriter, not {journal!r}"
@@ -66,6 +69,7 @@ class Recorder:
             else JournalWriter(journal, member=str(client_id), group=group)
         )
         self.writer.serve(self, group)
+        self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
         # Where records begin that were written as delivered and come again.
@@ -227,7 +231,7 @@ class Recorder:
             JournalError: as :meth:`calling`.
         """
         fields: dict[str, object] = {"scopes": [scope_text(one) for one in scopes]}
-        fields |= {"owner": owner, "lifetime": lifetime.value}
+        fields |= {"owner": owner, "lifetime": lifetime.value, **self._moves}
         if for_ is not None:
             fields["until"] = self.writer.now() + for_
         with self.calling("pause", fields):
@@ -399,13 +403,22 @@ class Recorder:
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_elsewhere, event.holds):
                 self._quietly(self.tell_running)
-                self._tell_quietly("hold", {**_named(hold), **_record_of(hold)})
+                self._tell_quietly("hold", {**_named(hold), **self._times_of(hold)})
         elif isinstance(event, _ENDS):
             since = self.writer.time_of(event.at)
             for hold in event.holds:
                 if _is_unasked(event, hold):
                     how = {"since": since, "why": _why_over(event, hold)}
                     self._tell_quietly("lift", {**_named(hold), **how})
+
+    def _times_of(self, hold: Hold) -> dict[str, object]:
+        if hold.record is not None:
+            written, offset = hold.record
+            return {"written": written, "offset": offset}
+        since = self.writer.time_of(hold.placed_at)
+        if hold.expires_at is None:
+            return {"since": since}
+        return {"since": since, "until": since + hold.expires_at - hold.placed_at}
 
     def _tell_quietly(self, event: str, fields: Mapping[str, object]) -> None:
         self._quietly(lambda: self.tell(event, fields))
@@ -447,13 +460,6 @@ def _why_over(event: events.Event, hold: Hold) -> str | None:
     if isinstance(event, events.HoldsRemoved):
         return None if hold.is_remote else RESUMED
     return ENDED
-
-
-def _record_of(hold: Hold) -> dict[str, object]:
-    if hold.record is None:
-        return {}
-    written, offset = hold.record
-    return {"written": written, "offset": offset}
 
 
 def _named(hold: Hold) -> dict[str, object]:

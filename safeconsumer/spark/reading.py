@@ -33,6 +33,7 @@ _FIELDS: Mapping[str, str] = {
     "owner": "string",
     "until": "timestamp",
     "lifetime": "string",
+    "moves": "boolean",
     "since": "timestamp",
     "why": "string",
     "offsets": "map<string,bigint>",

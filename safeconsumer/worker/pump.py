@@ -3,10 +3,12 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import (
@@ -93,6 +95,8 @@ class Pump:
         self._readers = Readers(*client.membership.deserializers())
         self._out = HandOut(self._schedule, self._readers)
         self._is_stop_asked = False
+        # Who had records of the consumer in hand before this pump.
+        self._busy_before: Callable[[], Collection[TopicPartition]] = frozenset
         self._is_open = False
         self._was_open = False
         self._leaving = InterruptibleEvent()
@@ -117,7 +121,7 @@ class Pump:
         refuse_circle(self._client.membership.consumed.has, self._options.dead_letter)
         self._is_open = self._was_open = True
         ledger, queue = self._client.membership.ledger, self._schedule.queue
-        ledger.busy = self._engine.held.busy
+        self._busy_before, ledger.busy = ledger.busy, self._engine.held.busy
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
         self._client.membership.refuse_others(commits_alone)
@@ -308,8 +312,10 @@ class Pump:
     def _end(self) -> None:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
+        ledger = self._client.membership.ledger
         with suppress(ValueError):  # it was taken over after this
-            self._client.membership.ledger.lookers.remove(self._schedule.queue.obey)
+            ledger.lookers.remove(self._schedule.queue.obey)
+        ledger.busy = self._busy_after()
         with suppress(JournalError):
             self._client.lift_outages()
         if self._letters is not None:
@@ -318,3 +324,8 @@ class Pump:
         self._client.membership.read_with(self._readers.key, self._readers.value)
         if self._emit.takeover.hook is None:
             self._client.watch_hooks(None)
+
+    def _busy_after(self) -> Callable[[], Collection[TopicPartition]]:
+        # Its owner polls again. A batch that was not waited for is still worked on.
+        before, own = self._busy_before, self._engine.held.busy
+        return (lambda: {*before(), *own()}) if own() else before

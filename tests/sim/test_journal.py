@@ -13,6 +13,11 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
+from safeconsumer.holds import state
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.plain import ended_by_assignment
+from safeconsumer.holds.view import Holds
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import Line, Read, check, read
 from tests.sim.lab import GROUP, Lab
@@ -109,8 +114,8 @@ def test_a_commit_is_judged_by_the_position_at_its_call(
     assert lab.committed(tp) == 28
     assert faults(tmp_path) == []
     calls = [one["op"] for one in of(tmp_path, "call")]
-    assert calls == ["commit", "seek"] * 3
-    assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 6
+    assert calls == ["assign", *["commit", "seek"] * 3]
+    assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 7
 
 
 @simulated(seeds=1)
@@ -183,6 +188,7 @@ def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> N
     assert [
         (one["op"], one["scopes"] or one["offsets"], one["owner"]) for one in done
     ] == [
+        ("assign", None, None),
         ("pause", ["t"], "h"),
         ("pause", ["@all"], "ops"),
         ("resume", ["@all"], "ops"),
@@ -194,9 +200,9 @@ def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> N
         ("seek", {"t:0": 4}, None),
         ("seek", {"t:9": 0}, None),
     ]
-    assert [one["lifetime"] for one in done[:2]] == ["until_resumed"] * 2
-    assert done[4]["lifetime"] == "plain"
-    assert began <= done[4]["until"] - 60 <= done[4].at
+    assert [one["lifetime"] for one in done[1:3]] == ["until_resumed"] * 2
+    assert done[5]["lifetime"] == "plain"
+    assert began <= done[5]["until"] - 60 <= done[5].at
     assert [one["offset"] for one in of(tmp_path, "begins")] == [0, 20]
 
 
@@ -351,6 +357,45 @@ def test_a_disk_that_was_full_leaves_no_hole(
     assert [reader.offsets(tp) for tp in tps] == [[*range(20)]] * 2
     assert faults(tmp_path) == []
     assert writer.number == len(journals(tmp_path)[0].lines)
+
+
+# ------------------------------------------------------------ planted libraries
+
+
+def _forgets_pauses(holds: Holds, cause: Cause, **change: Any) -> tuple[Hold, ...]:  # noqa: ANN401 - as it is
+    """End every plain and whole pause with each change of the assignment (KAFKA-13463)."""
+    known = {one.key for one in holds if one.lifetime is Lifetime.PLAIN}
+    known |= {one.key for one in holds if one.owner == WHOLE}
+    ended = ended_by_assignment(holds, cause, **change)
+    return tuple(one for one in holds if one in ended or one.key in known)
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("names", ["one", "all"])
+@both_protocols
+@simulated(seeds=1)
+def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
+    lab: Lab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    assignor: type,
+    names: str,
+) -> None:
+    monkeypatch.setattr(state, "ended_by_assignment", _forgets_pauses)
+    tps = lab.topic("t", 4, records=20)
+    settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
+    reader.until(lambda: len(reader.consumer.assignment()) == 4)
+    paused = reader.consumer.assignment() if names == "all" else tps
+    reader.consumer.pause(*paused)
+    other = lab.member(SafeConsumer, "t", name="b", **settings)
+    reader.until(lambda: len(reader.consumer.assignment()) == 2)
+    for tp in tps:
+        lab.append(tp, 5, first=20)
+    reader.take(1)  # nobody has called resume()
+    other.stop()
+    reader.consumer.close()
+    assert "A1" in {check for check, _ in faults(tmp_path)}
 
 
 # ------------------------------------------------------------ fleets

@@ -421,6 +421,10 @@ class PauseSafeFetcher(Fetcher):
                 del records[tp]  # the IO thread took it away
             elif tp in quiet:
                 self._take_back(tp, records.pop(tp), state)
+            else:
+                continue
+            with subscription._lock:  # the program has none of them in hand
+                subscription.undelivered.taken.pop(tp, None)
         return records
 
     def _take_back(

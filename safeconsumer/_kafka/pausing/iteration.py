@@ -62,6 +62,9 @@ class Iteration:
         self._taken_record: ConsumerRecord | None = None
         # The state of what records are yielded of, and how often it was moved.
         self._yielding: tuple[OwnedPartitionState, int] | None = None
+        # Called when a program has done with records of a quiet partition, as it polls
+        # or takes another step; None: nobody waits for that.
+        self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
         """Tell whether the poll under way on this thread belongs to a step of iteration."""
@@ -84,6 +87,26 @@ class Iteration:
             return poll()
         finally:
             self._polls_in_step = False
+
+    def begin(self) -> None:
+        """Begin a poll, or a step that polls: what came before is not in hand any more."""
+        consumer, when_done = self._consumer, self.when_done
+        subscription = consumer._subscription
+        # Where nothing is quiet this is one look at the ledger.
+        quiet = () if when_done is None else subscription.ledger.quiet()
+        was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
+        consumer._fetcher.recover_undelivered()
+        # After that, which forgets the records of a step's poll.
+        subscription.undelivered.stepped = () if self.is_stepping() else None
+        if was_quiet and when_done is not None:
+            when_done()
+
+    def _end_steps(self, steps: Steps) -> None:
+        # The next step has begun: the record that was yielded last is done with.
+        subscription = self._consumer._subscription
+        subscription.undelivered.stepped = ()
+        if self.when_done is not None and steps.tp in subscription.ledger.quiet():
+            self.when_done()
 
     def alone(self, call: Callable[[], T], *, goes_on: bool = False) -> T:
         """
@@ -175,11 +198,14 @@ class Iteration:
         consumer = self._consumer
         waiting = list(self._taken(self._poll()))
         waiting.reverse()
+        undelivered = consumer._subscription.undelivered
         try:
             while waiting:
                 steps, end = waiting[-1]
                 self._yielding = steps.state, steps.moves
+                undelivered.stepped = (steps.tp,)  # before it is checked for holds
                 yield from steps
+                self._end_steps(steps)
                 waiting.pop()  # first: what is put back twice would come twice
                 self._put_back(steps)
                 self._go_on_from(steps, end)

@@ -198,6 +198,16 @@ class LedgerSubscription(SubscriptionState):
     set_validation_pending = _of_assigned(SubscriptionState.set_validation_pending)
     validation_failed = _of_assigned(SubscriptionState.validation_failed)
 
+    def in_hand(self) -> frozenset[TopicPartition]:
+        """
+        Return the partitions of which the program has records, as far as is seen here.
+
+        It has those that the last poll, or the last step of an iteration, returned,
+        until the next one begins. Any thread.
+        """
+        with self._lock:
+            return self.undelivered.in_hand()
+
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:

@@ -123,6 +123,8 @@ class Undelivered:
 
     Attributes:
         taken: their states.
+        stepped: the partition of the record that the last step of an iteration yielded,
+            and none while it looks for the next; None if a poll came since.
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
@@ -131,6 +133,15 @@ class Undelivered:
     def __init__(self) -> None:
         self.are_returned = False
         self.taken: dict[TopicPartition, OwnedPartitionState] = {}
+        self.stepped: tuple[TopicPartition, ...] | None = None
+
+    def in_hand(self) -> frozenset[TopicPartition]:
+        """
+        Return the partitions of which the last poll, or step, returned records.
+
+        Those of a poll under way are among them before its last check of what is held.
+        """
+        return frozenset(self.taken if self.stepped is None else self.stepped)
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the present position, unless an earlier one of this poll still counts."""

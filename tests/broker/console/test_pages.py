@@ -17,6 +17,7 @@ from starlette.responses import Response
 from safeconsumer.console import asking
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.follower import Trouble
+from safeconsumer.group.picture import Times
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import Served, carried
 from tests.harness.console.synthetic import alone, past, picture, standing
@@ -403,13 +404,23 @@ def test_history_says_until_when_and_what_expired() -> None:
     ]
 
 
-def test_what_expired_is_marked_though_nobody_tells_the_time() -> None:
-    """Nothing was, where no member reports."""
+@pytest.mark.parametrize(
+    ("times", "word"),
+    [
+        (Times(1_000_000_000.0, 1_000_000_050.0), "until"),
+        (Times(1_000_000_000.0, 1_100_000_000.0), "may have expired"),
+        (Times(1_100_000_000.0, 1_100_000_000.0), "expired"),
+    ],
+    ids=["by no clock", "by this machine's alone", "a record proves it"],
+)
+def test_what_expired_is_marked_though_no_member_reports(
+    times: Times, word: str
+) -> None:
     hold = ControlHold("id", "x", 60_000)
     one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
-    known.known = evolve(known.known, records=past(one), now=None)
+    known.known = evolve(known.known, records=past(one), now=None, times=times)
     with writing(known) as (served, _):
-        assert ", expired <time" in page(served, "/history")
+        assert f", {word} <time" in page(served, "/history")
 
 
 @pytest.mark.parametrize(

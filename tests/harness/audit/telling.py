@@ -17,7 +17,7 @@ class Telling:
 
     def __init__(self, member: str = "a", group: str = "g", at: float = 1000.0) -> None:
         self.at = at
-        head = {"journal": 3, "member": member, "group": group, "at": at}
+        head = {"journal": 4, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
         self._calls = 0
         self._polling: tuple[int, float] | None = None

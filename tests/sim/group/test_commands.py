@@ -297,7 +297,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
 def test_one_cause_is_one_problem(team: Team) -> None:
     """Without control topics nothing else can be right or wrong."""
     team.settings = Control.prefixed(f"none-{team.group}-")
-    ended = run(team, "doctor", "--group", team.group)
+    ended = run(team, "doctor")
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
     for command in (("pause", "--reason", "x"), ("resume",)):
@@ -398,3 +398,32 @@ def test_a_topic_of_something_else_has_no_holds(
         assert f"{other} has cleanup.policy=delete" in one.output
     assert re.search(rf"^{team.group} .* unknown", groups.stdout, re.MULTILINE)
     assert waited.exit_code == Status.FAILED
+
+
+# ---------------------------------------------------------------- before the first init
+
+
+@pytest.mark.parametrize("more", [(), ("--held",), ("--group", "nosuch")])
+@played()
+def test_status_before_init_is_one_line(team: Team, more: tuple[str, ...]) -> None:
+    """Nobody has set up holds here, which is not that they cannot be read."""
+    for name in team.settings.all_topics:
+        team.broker.delete_topic(name)
+    ended = run(team, "status", *more)
+    assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
+    assert ended.stderr.count("\n") == 1
+    assert "safeconsumer control init" in ended.stderr
+
+
+@played()
+def test_doctor_names_members_before_init(team: Team) -> None:
+    """Without the topic nobody reports, and so nobody obeys."""
+    for name in team.settings.all_topics:
+        team.broker.delete_topic(name)
+    consumer = team.subscribed("plain", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    with Polled(consumer):
+        ended = run(team, "doctor", "--group", team.group)
+    assert ended.exit_code == Status.FAILED
+    assert "member plain on" in ended.stdout
+    assert "does not report" in ended.stdout

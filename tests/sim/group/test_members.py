@@ -1,12 +1,15 @@
 """Holds of a group reach every member, and those that come later."""
 
+import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import topics
+from safeconsumer.group.overview import view_of
 from safeconsumer.group.wire import ControlKey, encode_key
 from safeconsumer.testing._faults import Fault
 from tests.sim.group.operating import CONTROL, Operator
@@ -281,3 +284,63 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab: Lab) -> None:
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))
     a.stop()
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    "settings", [{}, {"group_instance_id": "a"}], ids=["dynamic", "static"]
+)
+@simulated(seeds=1, nightly=5)
+def test_a_killed_member_that_was_quiet_stays_quiet(
+    lab: Lab, settings: dict[str, Any]
+) -> None:
+    """Outside of the rebalance no verdict changes, and the owner is Kafka's."""
+    operator = Operator(lab)
+    lab.topic("t", 4, records=5)
+    quick = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1000}
+    a, b = member(lab, "a", **quick, **settings), member(lab, "b", **quick)
+    for one in (a, b):
+        one.owns(2)
+    operator.hold()
+    lab.until(lambda: operator.quietness().is_reached)
+    lab.kill(a.process)
+    words, owners, is_held_again = [], [], False
+    with operator.looking() as looking:
+        began = lab.now
+        while lab.now < began + 80:
+            if lab.now > began + 16 and not is_held_again:
+                operator.hold("t")  # the dead one had applied the first
+                is_held_again = True
+                lab.sleep(1)
+            view = view_of(looking.look(GROUP))
+            if view.picture.facts.state == "Stable":
+                words.append(view.verdict.words)
+                owners.append({one.owner for one in view.partitions})
+            lab.sleep(1)
+    assert set(words) == {"quiet"}
+    assert [owner for owner, _ in itertools.groupby(owners)] == [{"a", "b"}, {"b"}]
+    b.stop()
+
+
+@simulated(seeds=1)
+def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(
+    lab: Lab,
+) -> None:
+    """Its dead process has nothing to say any more."""
+    operator = Operator(lab)
+    lab.topic("t", 2, records=5)
+    a = member(lab, "a", group_instance_id="a")
+    a.owns(2)
+    operator.hold()
+    lab.until(lambda: operator.quietness().is_reached)
+    lab.kill(a.process)
+    lab.sleep(2)
+    again = member(lab, "a", group_instance_id="a")
+    again.owns(2)
+    lab.until(lambda: operator.quietness().is_reached, 5)
+    with operator.looking() as looking:
+        began = lab.now
+        while lab.now < began + 70:
+            assert view_of(looking.look(GROUP)).verdict.words == "quiet"
+            lab.sleep(2)
+    again.stop()

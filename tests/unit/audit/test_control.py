@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from safeconsumer.audit.control import (
     Control,
     Record,
+    Span,
     Topic,
     control_of,
     decode,
@@ -155,6 +156,11 @@ def test_another_file_is_refused(text: str) -> None:
         from_history("file", text)
 
 
+EVE = Span(
+    source="operator", group="g", owner="eve", scope="orders", start=1000, end=1001
+)
+
+
 @pytest.mark.parametrize("is_working", [False, True])
 @pytest.mark.parametrize(
     ("control", "why"),
@@ -166,7 +172,8 @@ def test_another_file_is_refused(text: str) -> None:
         ),
         (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
         (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),
-        (Control(since=1000.0), ""),
+        (Control(since=1000.0), "lack the hold of orders by operator:eve that entry "),
+        (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
 def test_what_the_topics_do_not_say_is_not_judged(

@@ -11,7 +11,7 @@ from safeconsumer.journal import format as journal_format
 from tests.harness.audit.telling import Telling, parsed
 from tests.harness.listing import each
 
-HEAD = '{"journal": 3, "member": "a", "group": "g", "at": 1.0}\n'
+HEAD = '{"journal": 4, "member": "a", "group": "g", "at": 1.0}\n'
 ENTRY = '{"n": 1, "at": 1, "e": "revoked", "partitions": []}\n'
 
 
@@ -55,9 +55,9 @@ def test_every_event_of_the_format_is_known() -> None:
     [
         ("", "no whole line"),
         ('{"journal": 1', "no whole line"),
-        ('{"journal": 1}\n', "version 1; this program reads 3"),
+        ('{"journal": 1}\n', "version 1; this program reads 4"),
         ("[]\n", "no journal: its first line has no version"),
-        ('{"journal": 3, "member": "a", "at": "x"}\n', r"line 1: .*float.*`\$\.at`"),
+        ('{"journal": 4, "member": "a", "at": "x"}\n', r"line 1: .*float.*`\$\.at`"),
         (HEAD + "{\n" + "{}\n", "line 2: not JSON"),
         (HEAD + "\n" + ENTRY, "line 2: not JSON"),
         (HEAD + "[]\n", "line 2: Expected `object`"),
@@ -75,6 +75,52 @@ def test_what_is_broken_is_named(text: str, said: str) -> None:
     with pytest.raises(JournalError, match=said) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
+
+
+DELIVER = '{"n": 1, "at": 5, "e": "deliver", "tp": "t:0", "from": 0, "next": 9, '
+DELIVER += '"first": 0, "last": 8, "count": 7, "gaps": [[2, 3], [5, 6]]}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            '{"n": 1, "at": 5, "e": "handle", "tp": "t:0", "offset": 0, "id": 1, '
+            '"batch": []}\n',
+            r"length >= 1.*batch",
+            id="a batch without records",
+        ),
+        pytest.param(
+            DELIVER.replace("[2, 3]", "[3, 2]"), "entry 1: gaps", id="a gap reversed"
+        ),
+        pytest.param(
+            DELIVER.replace("[5, 6]", "[1, 2]"), "entry 1: gaps", id="gaps in disorder"
+        ),
+        pytest.param(
+            DELIVER.replace("[5, 6]", "[8, 9]"), "entry 1: gaps", id="a gap at the end"
+        ),
+        pytest.param(
+            DELIVER + DELIVER.replace('"n": 1, "at": 5', '"n": 2, "at": 4'),
+            "entry 2: its time goes back, from 5.0 to 4.0",
+            id="a time that goes back",
+        ),
+        pytest.param(
+            DELIVER.replace('"next": 9', f'"next": {2**63 - 1}'),
+            r"Expected `int` <= .*next",
+            id="a position behind which no record fits",
+        ),
+    ],
+)
+def test_an_entry_that_no_consumer_can_write_is_refused(
+    text: str, message: str
+) -> None:
+    with pytest.raises(JournalError, match=message):
+        entries_of(HEAD + text)
+
+
+def test_gaps_between_the_offsets_of_a_run_are_read() -> None:
+    (found,) = entries_of(HEAD + DELIVER)
+    assert [*found.spans] == [(0, 2), (3, 5), (6, 9)]
 
 
 def test_what_stands_before_a_broken_line_is_read() -> None:

@@ -116,6 +116,7 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         "explain",
         "held",
         "holds",
+        "busy",
         "hook_failures",
         "pause_all",
         "pause_group",

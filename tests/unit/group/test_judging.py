@@ -61,6 +61,7 @@ def quietness(*seen: MemberFacts | Report, state: str = "Stable") -> Quietness:
 
 
 A, B = facts("a", ZERO), facts("b", ONE)
+BOTH: dict[str, Any] = {name: {"t": ((0, 1),)} for name in ("assigned", "quiet")}
 
 
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read() -> None:
@@ -208,7 +209,7 @@ def test_a_handler_still_works_on_what_was_taken_away() -> None:
     busy = {"t": ((1, 1),)}
     found = quietness(A, B, report("a", 0, busy=busy), report("b", 1))
     assert found.sentence() == (
-        "1 of 2 members quiet; a still has a record of it in a handler; flowing: t:1"
+        "1 of 2 members quiet; a still works on records that it got of it; flowing: t:1"
     )
     judge = Judge(picture(A, B, report("a", 0, busy=busy), report("b", 1)))
     found = judge.delivery(ONE)
@@ -345,3 +346,115 @@ def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted() -> No
     )
     (told,) = [one for one in member_findings(seen) if "h1" in one.what]
     assert (told.rank, "its driver" in told.do) == ("note", True)
+
+
+# ---------------------------------------------------------------- the dead
+
+HELD = Standing(
+    source="operator",
+    key=ControlKey("g", "alice", "t"),
+    hold=ControlHold("id", "x"),
+    at=60.0,
+    offset=2,
+    topic="ops",
+)
+
+
+def after_a_kill(last: Report, *seen: MemberFacts | Report, **known: Any) -> Judge:  # noqa: ANN401 - of a picture
+    """Judge a group of which B reports no more."""
+    given = {"late": (last,), "now": 100.0, "standing": (HELD,), **known}
+    return Judge(evolve(picture(*seen), **given))
+
+
+DIED_QUIET = report("b", 1, at_ms=82_000)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (A, B, report("a", 0)),
+        (evolve(A, assigned=frozenset({ZERO, ONE})), report("a", 0, **BOTH)),
+        (A, facts("c", ONE), report("a", 0), report("c", 1)),
+    ],
+    ids=["Kafka lists it", "its partition has moved", "a successor has it"],
+)
+def test_a_member_that_died_quiet_changes_no_verdict(
+    seen: tuple[MemberFacts | Report, ...],
+) -> None:
+    """Neither while Kafka lists it, nor once its next owner reports."""
+    judge = after_a_kill(DIED_QUIET, *seen)
+    assert judge.quietness([HELD]).is_reached
+    row = next(one for one in view_of(judge.picture).partitions if one.tp == ONE)
+    (owner,) = (
+        one.client_id for one in judge.picture.facts.members if ONE in one.assigned
+    )
+    assert (row.verdict.words, row.owner) == ("quiet", owner)
+
+
+def test_a_later_hold_of_something_else_leaves_it_quiet() -> None:
+    """It had applied the hold that covers its partition."""
+    ends = {"ops": 9, "own": 0}
+    heard = report("a", 0, applied=ends)
+    judge = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
+    assert judge.quietness([HELD]).is_reached
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        evolve(DIED_QUIET, quiet={}),
+        evolve(DIED_QUIET, quiet={}, busy=DIED_QUIET.quiet),
+        evolve(DIED_QUIET, applied={"ops": 2, "own": 0}),
+        evolve(DIED_QUIET, state="unavailable"),
+        evolve(DIED_QUIET, is_partial=True),
+        evolve(DIED_QUIET, state="stopped"),
+    ],
+    ids=["flowing", "busy", "before the hold", "cannot read", "partial", "stopped"],
+)
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
+def test_a_member_that_died_otherwise_is_unknown(
+    last: Report, *, is_listed: bool
+) -> None:
+    """A process that is frozen may go on with what it had."""
+    seen = (A, B) if is_listed else (evolve(A, assigned=frozenset({ZERO, ONE})),)
+    judge = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
+    is_over = last.state == "stopped" and not is_listed
+    assert judge.quietness([HELD]).is_reached is is_over
+
+
+def test_the_owner_shown_is_kafkas() -> None:
+    """Though a dead one, which had it flowing, makes it unknown."""
+    both = evolve(A, assigned=frozenset({ZERO, ONE}))
+    last = evolve(DIED_QUIET, quiet={})
+    judge = after_a_kill(last, both, report("a", 0, **BOTH))
+    row = next(one for one in view_of(judge.picture).partitions if one.tp == ONE)
+    assert (row.verdict.words, row.owner) == ("unknown", "a")
+    assert row.verdict.sentence.startswith("b has not reported")
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ((report("b", 1),), "obeys"),
+        ((report("b", 1, applied={"ops": 2, "own": 0}),), "behind"),
+        ((report("b", 1, state="unavailable"),), "unavailable"),
+        ((), "silent"),
+    ],
+    ids=["obeys", "behind", "unavailable", "lost"],
+)
+def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
+    seen: tuple[Report, ...], words: str
+) -> None:
+    """Kafka answers with no list, as of a KIP-848 group or without a right."""
+    unlisted = evolve(
+        picture(*seen, state="Unknown"), late=() if seen else (DIED_QUIET,)
+    )
+    judge, view = Judge(unlisted), view_of(unlisted)
+    assert [one.verdict.words for one in view.members] == [words]
+    assert [one.name for one in judge.present] == ["b"]
+    assert not judge.quietness([Everything()]).is_reached
+    said = " ".join(one.what for one in member_findings(unlisted))
+    assert "not in the group" not in f"{said} {view.members[0].more}"
+    assert "does not list" not in view.members[0].more
+    listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
+    assert Judge(listed).present == ()

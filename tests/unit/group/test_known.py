@@ -209,19 +209,20 @@ def test_if_nobody_tells_the_time_records_prove_it() -> None:
     assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
 
 
-def test_if_nobody_tells_the_time_ours_counts_with_the_allowed_skew() -> None:
-    """Or a hold that is over would be held for ever in a group without members."""
+def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended() -> None:
+    """It is shown for as long as no record proves that it has."""
     topics = Topics()
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
-    topics.at += 10 + SETTINGS.clock_skew - 1
-    survey, skew = Survey(facts={}), SETTINGS.clock_skew
-    told = topics.known.told()
-    assert told.now is None
-    assert len(told.pictures(["g"], survey, skew, ALL)["g"].standing) == 1
-    topics.at += 1
-    told = topics.known.told()
-    assert told.pictures(["g"], survey, skew, ALL)["g"].standing == ()
+    topics.at += 9
+    seen = topics.picture()
+    assert (seen.now, seen.lasting, seen.maybe_over) == (None, seen.standing, ())
+    topics.at += 7 * 86_400
+    seen = topics.picture()
+    assert len(seen.standing) == 1
+    assert (seen.lasting, seen.maybe_over) == (seen.standing, seen.standing)
+    topics.hold("t:1")
+    assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
 
 
 @each("ahead", [-3600.0, 3600.0])

@@ -22,6 +22,7 @@ from safeconsumer.group.preview import (
     wish_of,
 )
 from safeconsumer.group.publisher import new_hold
+from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.wire import ControlKey
 from tests.harness.listing import each
 from tests.unit.group.test_judging import facts, report
@@ -196,20 +197,22 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
 
 
 @each(
-    ("at", "now", "becomes"),
+    ("at", "now", "wall", "becomes"),
     [
-        (NOW - 10, NOW, "unchanged"),
-        (NOW - 40, NOW, "renewed"),  # members may let go of it in 20 s, by their clocks
-        (NOW - 70, NOW, "renewed"),
-        (NOW - 10, None, "renewed"),
+        (NOW - 10, NOW, 0.0, "unchanged"),
+        # Members may let go of it in 20 s, by their clocks.
+        (NOW - 40, NOW, 0.0, "renewed"),
+        (NOW - 70, NOW, 0.0, "renewed"),
+        (NOW - 10, None, NOW, "unchanged"),
+        (NOW - 10, None, NOW + 60, "renewed"),
     ],
 )
-def test_the_same_hold_is_unchanged_while_it_surely_lasts(
-    at: float, now: float | None, becomes: str
+def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(
+    at: float, now: float | None, wall: float, becomes: str
 ) -> None:
     """Else it is placed again, which is harmless; to agree to is nothing."""
     own = evolve(standing("orders:0", for_=60), at=at)
-    picture = evolve(PICTURE, standing=(own,), now=now)
+    picture = evolve(PICTURE, standing=(own,), now=now, wall=wall)
     one = placed("orders:0", picture=picture, for_="60s")
     assert one.unchanged == ((own,) if becomes == "unchanged" else ())
     assert bool(one.todo(is_replacing=False)) is (becomes == "renewed")
@@ -241,3 +244,21 @@ def test_lifting_one_of_two() -> None:
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
+
+
+def test_a_group_that_only_streams_obey_is_known() -> None:
+    """A stream is no member for Kafka, but reports."""
+    stream = Report(
+        group="billing",
+        member="s",
+        applied={},
+        assigned={"orders": ((0, 3),)},
+        quiet={},
+        kind=STREAM,
+    )
+    for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
+        picture = evolve(PICTURE, facts=NO_GROUP, reports=(), standing=())
+        picture = evolve(picture, **reports)
+        assert picture.is_known
+        said = [what for _, what in against(placed("orders:0", picture=picture))]
+        assert not any("no group" in one for one in said)

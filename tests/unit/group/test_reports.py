@@ -37,6 +37,42 @@ def test_what_a_handler_works_on_is_not_reported_quiet() -> None:
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
+def busy_elsewhere(answer: Callable[[], Any]) -> MemberReports:
+    ledger = PauseLedger()
+    ledger.busy_elsewhere = answer
+    ledger.assign([ZERO, ONE])
+    ledger.place((ALL,), owner="app")
+    return reports(ledger)
+
+
+def test_what_threads_of_the_program_work_on_is_not_reported_quiet() -> None:
+    """Only what is assigned counts: of the rest the program may say what it likes."""
+    other = TopicPartition("orders", 7)
+    report = busy_elsewhere(lambda: [ZERO, other]).report()
+    assert (report.quiet, report.busy) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
+
+
+def failing() -> None:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [failing, lambda: 1 / 0, lambda: None, lambda: [[]]],
+    ids=["exits", "raises", "no partitions", "not hashable"],
+)
+def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(
+    answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The report is made all the same, and the log has it once."""
+    made = busy_elsewhere(answer)
+    for _ in range(3):
+        report = made.report()
+        assert (report.quiet, report.busy) == ({}, {"orders": ((0, 1),)})
+    assert len(caplog.records) == 1
+    assert "consumer.busy" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
 def test_a_member_of_any_name_is_heard(name: str) -> None:
     """Its reports are named after its client; readers bound that, and print it."""

@@ -104,6 +104,9 @@ def construct() -> None:
     SafeConsumer(journal=JournalWriter("journals", member="a"))
     SafeConsumer(journal=True)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(control=True)  # type: ignore[arg-type]  # must be refused
+    consumer = SafeConsumer(group_id="g", control=Control())
+    consumer.busy = lambda: {TopicPartition("orders", 3)}
+    consumer.busy = lambda: 3  # type: ignore[assignment]  # partitions
     SafeConsumer(start_paused="yes")  # type: ignore[arg-type]  # must be refused
     SafeConsumer(hooks=hook)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(default_lifetime="forever")  # type: ignore[arg-type]  # must be refused

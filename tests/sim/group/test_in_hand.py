@@ -1,0 +1,244 @@
+"""A held partition is not quiet while a program works on records that it has got of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeconsumer import SafeConsumer
+from safeconsumer.group.judging import Judge
+from safeconsumer.holds.scope import ALL, Partition, Scope
+from safeconsumer.worker import Pump
+from tests.sim.group.operating import CONTROL, Operator
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+
+Work = Callable[[Any], None]
+
+NAP = 0.5  # seconds for which a program works on a record
+
+
+class Program:
+    """A program with a loop of its own, which works for a while on each record."""
+
+    def __init__(self, lab: Lab, loop: Callable[[SafeConsumer, Work], None]) -> None:
+        self.lab, self._loop = lab, loop
+        self.written: list[tuple[str, int, int]] = []
+        self.wrote_at = 0.0
+        self.consumer: Any = None
+        self.is_over = False
+        self.process, self._thread = lab.start("a", self._live)
+        lab.until(lambda: self.consumer is not None)
+
+    def _live(self) -> None:
+        self.consumer = SafeConsumer(
+            "t",
+            **self.lab.settings(
+                group_id=GROUP, client_id="a", control=CONTROL, max_poll_records=20
+            ),
+            consumer_timeout_ms=200,
+        )
+        while not self.is_over:
+            self._loop(self.consumer, self._work)
+        self.consumer.close(autocommit=False)
+
+    def _work(self, record: Any) -> None:  # noqa: ANN401 - upstream's
+        self.lab.sleep(NAP)
+        self.written.append((record.topic, record.partition, record.offset))
+        self.wrote_at = self.lab.now
+
+    def stop(self) -> None:
+        self.is_over = True
+        self._thread.join()
+
+
+def poll(consumer: SafeConsumer, work: Work) -> None:
+    for records in consumer.poll(200).values():
+        for record in records:
+            work(record)
+
+
+def peek(consumer: SafeConsumer, work: Work) -> None:
+    for tp, records in consumer.poll(200, update_offsets=False).items():
+        for record in records:
+            work(record)
+        consumer.seek(tp, records[-1].offset + 1)
+
+
+def iterate(consumer: SafeConsumer, work: Work) -> None:
+    for record in consumer:
+        work(record)
+
+
+def step_and_leave(consumer: SafeConsumer, work: Work) -> None:
+    for record in consumer:
+        work(record)
+        break
+
+
+LOOPS = pytest.mark.parametrize(
+    "loop", [poll, peek, iterate, step_and_leave], ids=lambda one: one.__name__
+)
+
+
+def wait_until_quiet(lab: Lab, operator: Operator, scope: Scope = ALL) -> None:
+    with operator.looking() as looking:
+        lab.until(
+            lambda: Judge(looking.look(GROUP)).quietness([scope]).is_reached,
+        )
+
+
+@pytest.mark.contract("G8")
+@LOOPS
+@simulated(seeds=1, nightly=10)
+def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
+    lab: Lab, loop: Callable[..., None]
+) -> None:
+    """Whatever kind of loop a program has; and the report comes with its next poll."""
+    operator = Operator(lab)
+    lab.topic("t", records=12)
+    program = Program(lab, loop)
+    lab.until(lambda: len(program.written) >= 3)
+    operator.hold()
+    wait_until_quiet(lab, operator)
+    written = [*program.written]
+    assert lab.now - program.wrote_at < 2.0
+    lab.sleep(20)
+    assert program.written == written
+    operator.lift()
+    lab.until(lambda: len(program.written) == 12)
+    assert len({*program.written}) == 12
+    program.stop()
+
+
+@simulated(seeds=1)
+def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab: Lab) -> None:
+    """An iteration goes on with the other partition for longer than a report's interval."""
+    operator = Operator(lab)
+    lab.topic("t", 2, records=12)
+    program = Program(lab, iterate)
+    lab.until(lambda: len(program.written) >= 3)
+    iterator, (_, number, _) = program.consumer._iterator, program.written[-1]
+    operator.hold(f"t:{number}")
+    wait_until_quiet(lab, operator, Partition("t", number))
+    assert program.consumer._iterator is iterator
+    program.stop()
+
+
+def consumer_with_records(lab: Lab, partitions: int = 1) -> Any:  # noqa: ANN401 - a consumer
+    lab.topic("t", partitions, records=8)
+    consumer = SafeConsumer(
+        "t",
+        **lab.settings(
+            group_id=GROUP, client_id="a", control=CONTROL, max_poll_records=2
+        ),
+    )
+    while not consumer.poll(200):
+        pass
+    return consumer
+
+
+def counted(consumer: Any) -> list[int]:  # noqa: ANN401 - a consumer
+    """Return a list that grows with each report that a poll or a step asks for."""
+    asked: list[int] = []
+    consumer._safe_iteration.when_done = lambda: asked.append(1)
+    return asked
+
+
+@simulated(seeds=1)
+def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab: Lab) -> None:
+    """A loop of what flows pays nothing, and one of what is held pays once."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    asked = counted(consumer)
+    consumer.poll(200)
+    assert asked == []
+    consumer.pause("t")
+    assert consumer.poll(200) == {}
+    assert asked == [1]
+    assert consumer.poll(200) == {}
+    assert asked == [1]
+    consumer.close()
+
+
+def in_hand(consumer: Any) -> set[int]:  # noqa: ANN401 - a consumer
+    return {one.partition for one in consumer._safe_ledger.busy()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda consumer: consumer.seek(next(iter(consumer.assignment())), 0),
+        lambda consumer: consumer.unsubscribe(),
+        lambda consumer: consumer.commit(),
+        lambda consumer: consumer.wakeup(),
+        lambda consumer: consumer.pause("t"),
+    ],
+    ids=["seek", "unsubscribe", "commit", "wakeup", "pause"],
+)
+@simulated(seeds=1)
+def test_records_stay_in_hand_until_the_next_poll(
+    lab: Lab, change: Callable[[Any], object]
+) -> None:
+    """Whatever else the program does with its consumer meanwhile."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    assert in_hand(consumer) == {0}
+    change(consumer)
+    assert in_hand(consumer) == {0}
+    consumer.pause_all()
+    consumer.poll(0)
+    assert in_hand(consumer) == set()
+    consumer.close()
+
+
+@simulated(seeds=1)
+def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab: Lab) -> None:
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    consumer.config["consumer_timeout_ms"] = 500
+    next(consumer)
+    assert in_hand(consumer) == {0}
+    consumer.pause("t")
+    asked = counted(consumer)
+    consumer.wakeup()
+    with pytest.raises(StopIteration):
+        next(consumer)
+    assert (in_hand(consumer), asked) == (set(), [1])
+    consumer.close()
+
+
+@simulated(seeds=1)
+def test_records_that_go_back_for_a_hold_are_not_in_hand(lab: Lab) -> None:
+    """A pause came between the drain and the last check of a poll."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    drain = consumer._fetcher.fetched_records
+
+    def drained_and_held(*given: Any) -> Any:  # noqa: ANN401 - upstream's
+        found = drain(*given)
+        consumer.pause("t")
+        return found
+
+    consumer._fetcher.fetched_records = drained_and_held
+    assert consumer.poll(200) == {}
+    assert in_hand(consumer) == set()
+    consumer.close()
+
+
+@simulated(seeds=1)
+def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab: Lab) -> None:
+    """In its block its batches count, and what it has polled does not."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    with Pump(consumer) as pump:
+        batch = next(iter(pump))
+        assert in_hand(consumer) == {0}
+        consumer.pause("t")
+        batch.done()
+        lab.until(lambda: in_hand(consumer) == set())
+    consumer.resume("t")
+    while not consumer.poll(200):
+        pass
+    assert in_hand(consumer) == {0}
+    consumer.close()

@@ -1,0 +1,125 @@
+"""Whether a hold has ended: no operator's clock hides, shortens or replaces one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.group.extending import longer
+from safeconsumer.group.history import entries
+from safeconsumer.group.known import history_of
+from safeconsumer.group.overview import row_of
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.preview import Placing, placing, wish_of
+from tests.unit.group.test_known import Topics
+
+HOUR = 3600.0
+OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)
+# Seconds that a hold was to last, and after how much of it somebody looks.
+LASTING = st.floats(60, 4 * HOUR)
+PART = st.floats(0.01, 0.99)
+
+
+def held(ahead: float, seconds: float, after: float, *, is_reported: bool) -> Topics:
+    """Hold a group, and look at it so many seconds later with a clock that is wrong."""
+    topics = Topics(ahead)
+    topics.report("a", state="stopped")
+    topics.hold("t", ttl_ms=int(seconds * 1000))
+    topics.at += after
+    if is_reported:
+        topics.report("a")
+        topics.known.told()
+        topics.at += 3
+        topics.report("a")
+    return topics
+
+
+def placed_again(seen: Picture, for_: str, reason: str = "x") -> Placing:
+    wish = wish_of(group="g", owner="alice", texts=["t"], reason=reason, for_=for_)
+    return placing(seen, wish, skew=0.0)
+
+
+@pytest.mark.contract("G8")
+@given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
+def test_no_clock_hides_a_hold_that_members_obey(
+    ahead: float, lasting: float, part: float, *, is_reported: bool
+) -> None:
+    topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
+    seen = topics.picture()
+    assert [one.key.scope for one in seen.standing] == ["t"]
+    assert row_of(seen).verdict.words not in {"nothing held", "hold ended"}
+    past = history_of(topics.known.records, "g")
+    told = topics.known.told()
+    (one,) = entries(past, 0.0, told.times.proven, told.times.here)
+    assert not one.has_expired
+
+
+@pytest.mark.contract("G8")
+@given(
+    ahead=OFFSETS,
+    lasting=LASTING,
+    part=PART,
+    asked=st.floats(60, 4 * HOUR),
+    is_reported=st.booleans(),
+)
+def test_no_clock_shortens_a_hold_that_members_obey(
+    ahead: float, lasting: float, part: float, asked: float, *, is_reported: bool
+) -> None:
+    """An extension counts from when the broker has it."""
+    topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
+    seen = topics.picture()
+    (before,) = seen.standing
+    refused = ""
+    try:
+        (change,) = longer(seen, "alice", ["t"], asked)
+    except HoldSettingError as error:
+        refused = str(error)
+    if refused:
+        assert "which is later" in refused
+        return
+    assert before.expires_at is not None
+    assert change.hold is not None
+    assert change.hold.ttl_ms is not None
+    assert topics.at + change.hold.ttl_ms / 1000 >= before.expires_at - 0.001
+
+
+@pytest.mark.contract("G8")
+@given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
+def test_no_clock_replaces_a_hold_that_members_obey(
+    ahead: float, lasting: float, part: float, *, is_reported: bool
+) -> None:
+    """Another one needs the owner's consent."""
+    topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
+    seen = topics.picture()
+    (before,) = seen.standing
+    other = placed_again(seen, "1s", "another")
+    assert other.replaces == (before,)
+    assert other.todo(is_replacing=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        (0.0, "no members"),
+        (HOUR, "may have ended"),
+        (-HOUR, "no members"),
+    ],
+)
+def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(
+    ahead: float, words: str
+) -> None:
+    topics = held(ahead, 1800, 60, is_reported=False)
+    verdict = row_of(topics.picture()).verdict
+    assert verdict.words == words
+
+
+def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended() -> None:
+    """Nobody reports; a reconcile loop does not prolong it for ever."""
+    seen = held(0.0, 1800, 60, is_reported=False).picture()
+    again = placed_again(seen, "30m")
+    assert (again.unchanged, again.renewed) == (seen.standing, ())
+    assert again.todo(is_replacing=False) == ()
+    seen = held(HOUR, 1800, 60, is_reported=False).picture()
+    again = placed_again(seen, "30m")
+    assert (again.unchanged, again.renewed) == ((), seen.standing)
+    assert len(again.todo(is_replacing=False)) == 1
