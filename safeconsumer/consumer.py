@@ -705,7 +705,7 @@ class SafeConsumer(UpstreamConsumer):
         patterns or as a whole, and those that a previous owner handed over. A hold of
         an operator, of a worker or of any other owner does not show here, and neither
         does a closed gate: so ``assignment() - paused()`` is what the application lets
-        flow, no matter what other owners hold. :meth:`quiet` has all that is quiet.
+        flow, whatever others hold of it. :meth:`quiet` has all that is quiet.
 
         After ``resume(*paused())`` no plain pause of the application is left that could
         take effect later. The partitions are those of :meth:`assignment`, so a ``pause``
@@ -725,11 +725,10 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        None of their records is delivered now, for whatever reason; :meth:`explain`
-        says who. ``resume(*quiet())`` lifts what the application holds of them, and
-        returns what still covers them. The partitions are those of :meth:`assignment`:
-        ``pause(*quiet())`` has the application pause them, too, and whole topics of
-        which nothing flows.
+        None of their records is delivered now; :meth:`explain` says who keeps them quiet.
+        ``resume(*quiet())`` lifts what the application holds of them, and returns what
+        still covers them. The partitions are those of :meth:`assignment`, so that
+        ``pause(*quiet())`` is a pause of the topic where nothing of it flows.
         """
         view = self._safe_ledger.view()
         return self._safe_returned(view, view.quiet)

@@ -1,7 +1,6 @@
 """Sends dead letters back to the topics that they come from, at least once."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.letters import Found, Letters, Wanted
 from safeconsumer.cli.records import StoppedError
@@ -112,7 +112,7 @@ class Replay:
         self._told_at = time.monotonic()
         self.before = sum(at - there.begins[tp] for tp, at in self._passed.items())
         self.selected = self.sent = self.left = 0
-        self.stopping = threading.Event()
+        self.stopping = InterruptibleEvent()
         self.is_cut = False
 
     def _start(self, tp: TopicPartition) -> int:

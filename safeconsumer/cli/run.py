@@ -2,13 +2,13 @@
 
 import contextlib
 import logging
-import signal
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import probes
 from safeconsumer.cli.addresses import METAVAR, listening
+from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.main import Abandoned
 from safeconsumer.cli.target import load, worker_of
@@ -45,7 +45,7 @@ def run(
     Worker. Its consumer, and where that is from, are the program's own.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
-    second signal stops at once.
+    second signal gives them up, and ends the process within five seconds.
     """
     with explained(context), contextlib.ExitStack() as stack:
         worker = worker_of(target, load(target))
@@ -79,7 +79,8 @@ def _probe(
 
 def _ran(worker: Worker) -> Report:
     try:
-        return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
+        with ended_by_signals(worker):
+            return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
         if isinstance(error, WorkerSettingError):  # of the topics that there are

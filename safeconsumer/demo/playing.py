@@ -2,13 +2,13 @@
 
 import queue
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from attrs import frozen
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.demo.situations import Situation
 from safeconsumer.demo.stage import CancelledError, Client, staged
 from safeconsumer.demo.tally import Counts, Failure, Tally
@@ -86,7 +86,7 @@ def _side_by_side(
     situation: Situation, broker: EmbeddedBroker, say: Say
 ) -> list[Result]:
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    cancelled = threading.Event()
+    cancelled = InterruptibleEvent()
     clients = situation.clients
 
     def play(client: Client) -> Result:
@@ -112,7 +112,7 @@ def _played(
     client: Client,
     broker: EmbeddedBroker,
     put: Say,
-    cancelled: threading.Event,
+    cancelled: InterruptibleEvent,
 ) -> Result:
     """Play once more what cannot be finished: a machine may stand still for seconds."""
 
@@ -132,7 +132,7 @@ def _once(
     client: Client,
     broker: EmbeddedBroker,
     say: Say,
-    cancelled: threading.Event,
+    cancelled: InterruptibleEvent,
 ) -> Result:
     began = time.monotonic()
     error = None

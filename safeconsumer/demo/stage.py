@@ -1,6 +1,5 @@
 """Gives one client in one situation a topic, a group, programs and a referee."""
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.demo.tally import Tally
 from safeconsumer.testing.clients import Clients
@@ -77,7 +77,7 @@ class Stage:
     topic: str
     group: str
     say: Callable[[str], object]
-    cancelled: threading.Event
+    cancelled: InterruptibleEvent
     clients: Clients
     tally: Tally
 
@@ -122,7 +122,7 @@ def staged(
     broker: EmbeddedBroker,
     tally: Tally,
     say: Callable[[str], object],
-    cancelled: threading.Event,
+    cancelled: InterruptibleEvent,
 ) -> Iterator[Stage]:
     """Lend a stage of its own to one client, and close everything afterwards."""
     prefix = f"{uuid.uuid4().hex[:8]}-"

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.commits import CommitWatch, Move
@@ -155,7 +156,7 @@ class Follower:
         self._viewed: dict[str, float] = {}
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
-        self._stopping = threading.Event()
+        self._stopping = InterruptibleEvent()
         self._is_changed = False
         self._publish_at = 0.0
         self._snapshot = Snapshot(heard_at=time.monotonic())

@@ -10,6 +10,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.control_reader import EndOffsets
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients
 from safeconsumer.group import events as control_events
@@ -62,8 +63,8 @@ class Reader:
         self._partitions = tuple(TopicPartition(name, 0) for name in settings.topics)
         self._topic_reader = TopicReader(base)
         self._positions: dict[TopicPartition, int] = {}
-        self._stopping = threading.Event()
-        self._checked = threading.Event()
+        self._stopping = InterruptibleEvent()
+        self._checked = InterruptibleEvent()
         self._refused: ControlTopicError | None = None
         self._is_ready = False
         self._is_told = False

@@ -17,6 +17,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes import producers
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
@@ -98,7 +99,7 @@ class Reporter:
         self._clock = clock
         # Unlike an Event's, its put() may interrupt itself: signal handlers pause, too.
         self._changes: SimpleQueue[None] = SimpleQueue()
-        self._stopping = threading.Event()
+        self._stopping = InterruptibleEvent()
         self._is_missing = False
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from safeconsumer._waits import InterruptibleEvent
+
 T = TypeVar("T")
 
 
@@ -24,7 +26,7 @@ class TimedCall(Generic[T]):
         self._tidy = tidy
         self._lock = threading.Lock()
         self._is_left = False
-        self._over = threading.Event()
+        self._over = InterruptibleEvent()
         self._answer: list[T] = []
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name="safeconsumer-ask", daemon=True).start()

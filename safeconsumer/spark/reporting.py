@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.reports import HOST, kept_of, member_name, ranges
@@ -146,7 +147,7 @@ class StatusReporter:
         self._producer: Any = None
         self._is_told = False
         self._is_over = False
-        self._changed = threading.Event()
+        self._changed = InterruptibleEvent()
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True
         )

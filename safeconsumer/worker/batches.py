@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import UnansweredBatchError
 from safeconsumer.worker.calls import batch_failed, blamed
 from safeconsumer.worker.deserializing import Readers
@@ -225,7 +226,7 @@ class HandOut:
         self._readers = readers
         self._last: list[Ticket] = []
         self._is_asked_again = False
-        self.ready = threading.Event()
+        self.ready = InterruptibleEvent()
         self.dropped: deque[Ticket] = deque()
 
     def take(self, most: float) -> list[Batch]:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from attrs import frozen
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.worker.lanes import Lane, LaneState
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, Progress, Watermark
@@ -59,7 +60,7 @@ class Held:
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: notified when running work ends; its lock is ``lock``.
+        idle: set when running work ends; who waits for that clears it first.
         epochs: the open ones by partition.
         records: incomplete records of all of them.
         bytes: the bytes of these records.
@@ -73,7 +74,7 @@ class Held:
     def __init__(self, clock: Callable[[], float]) -> None:
         # Re-entrant, so that a signal handler that interrupts its owner is known.
         self.lock = threading.RLock()
-        self.idle = threading.Condition(self.lock)
+        self.idle = InterruptibleEvent()
         self.epochs: dict[TopicPartition, Epoch] = {}
         self.records = 0
         self.bytes = 0
@@ -207,7 +208,7 @@ class Held:
             self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
-            self.idle.notify_all()
+            self.idle.set()
         return dropped
 
     def came_back(self, lanes: Iterable[Lane]) -> None:

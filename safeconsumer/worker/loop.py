@@ -463,9 +463,11 @@ class Engine:
         return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
 
     def _wait_idle(self, seconds: float) -> None:
+        self.held.idle.clear()
         with self.held.lock:
-            if self.departures.running() or self.commits.is_backing_off:
-                self.held.idle.wait(seconds)
+            is_needed = self.departures.running() or self.commits.is_backing_off
+        if is_needed:
+            self.held.idle.wait(seconds)
 
     # ------------------------------------------------------------ ownerships begin
 

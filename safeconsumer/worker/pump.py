@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import (
     JournalError,
     UnansweredBatchError,
@@ -92,7 +93,7 @@ class Pump:
         self._is_stop_asked = False
         self._is_open = False
         self._was_open = False
-        self._leaving = threading.Event()
+        self._leaving = InterruptibleEvent()
         self._leave_by = 0.0
         self._is_in_a_hurry = False
         self._errors: deque[BaseException] = deque()

@@ -118,7 +118,7 @@ class Schedule:
             for outcome in outcomes:
                 self._complete(outcome)
             if not self._held.running:
-                self._held.idle.notify_all()
+                self._held.idle.set()
             told = self._taken()
             kept, self._kept = self._kept, []
             is_quiet = any(

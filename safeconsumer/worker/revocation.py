@@ -1,13 +1,14 @@
 """Tells handlers that their partition is being taken away, in threads and coroutines."""
 
 import asyncio
-import threading
 from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
+from safeconsumer._waits import InterruptibleEvent
 
-class Revocation(threading.Event):
+
+class Revocation(InterruptibleEvent):
     """
     An event that a thread waits for by ``wait(timeout)``, and a coroutine by ``await``.
 

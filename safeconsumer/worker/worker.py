@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import enum
-import signal as signals_module
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import WorkerStateError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
@@ -30,6 +30,7 @@ from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.options import WorkerOptions, taking
 from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.signals import taking as taking_signals
 from safeconsumer.worker.tracebacks import shown
 
 
@@ -156,7 +157,7 @@ class Worker:
         self._asked_at: float | None = None
         self._stop_at: float | None = None
         self._error: BaseException | None = None
-        self._closed = threading.Event()
+        self._closed = InterruptibleEvent()
         self._report: Report | None = None
 
     # ------------------------------------------------------------ its life
@@ -167,8 +168,9 @@ class Worker:
 
         Args:
             signals: signal numbers. On the first signal the worker drains and stops; on
-                the second it stops at once. Only in the main thread; the handlers from
-                before are restored at the end.
+                the second it stops at once, and the handlers from before are restored,
+                as they are at the end: a third one does what it did before. Only in the
+                main thread.
 
         Returns:
             How the worker ended, once the consumer is closed.
@@ -186,7 +188,7 @@ class Worker:
                 for, and what was done is committed first.
         """
         self._check_new()
-        with self._stopping_on(signals):
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             return self._live()
 
@@ -224,7 +226,7 @@ class Worker:
             else:
                 _answer(loop, ended, report)
 
-        with self._stopping_on(signals):
+        with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             threading.Thread(
                 target=live, name="safeconsumer-worker-poll", daemon=True
@@ -489,18 +491,6 @@ class Worker:
         )
         self._closed.set()
         return self._report
-
-    @contextlib.contextmanager
-    def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
-        before: dict[int, Any] = {}
-        try:
-            for number in signals:
-                handler = signals_module.signal(number, lambda *_: self.stop())
-                before[number] = handler
-            yield
-        finally:
-            for number, handler in before.items():
-                signals_module.signal(number, handler)
 
 
 # Seconds. Everything after the drain takes no longer than this, whatever the broker

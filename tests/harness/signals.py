@@ -1,6 +1,5 @@
 """Real signal handlers, for the time of a test, and one that raises at any moment."""
 
-import inspect
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -8,10 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# Not SIGALRM: pytest-timeout uses it.
-SIGNAL = signal.SIGUSR1
-
-_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
+from safeconsumer.testing.cases.limits import SIGNAL, SignalChecks, TimeLimitError
 
 
 @contextmanager
@@ -28,16 +24,11 @@ def send() -> None:
     signal.raise_signal(SIGNAL)
 
 
-class TimeLimitError(Exception):
-    """What a job runner's handler raises, wherever the program is."""
-
-
 class Places:
     """
     Stops a call, once, where Python may call a signal handler: at any such place.
 
-    Python looks for signals, and lets other threads go on, as a function begins and after
-    it has called one in C; a profiler is called in exactly these places.
+    It lets other threads go on in the same places.
 
     Args:
         inside: whose functions are places: begins of file names.
@@ -54,7 +45,7 @@ class Places:
         self._inside = inside
         self._is_here = is_here
         self._wanted = 0
-        self._is_in_c = False
+        self._checks = SignalChecks()
         self.place = ""
         self.seen = 0
 
@@ -72,13 +63,8 @@ class Places:
         return bool(self.place)
 
     def _look(self, frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401 - as setprofile has it
-        was_in_c, self._is_in_c = self._is_in_c, False
-        if event == "c_call":
-            self._is_in_c = getattr(what, "__name__", "") not in {"close", "throw"}
-        if event not in {"call", "c_return"} or not self._is_place(frame):
+        if not self._checks.is_one(frame, event, what) or not self._is_place(frame):
             return
-        if event == "call" and frame.f_code.co_flags & _GENERATORS and not was_in_c:
-            return  # it is closed: the profiler is called, but no handler
         if not self._is_here():
             return
         if self.seen < self._wanted:

@@ -8,10 +8,13 @@ of a simulated process that can be frozen and killed.
 import queue
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import kafka
 from kafka import KafkaConsumer
 
+import safeconsumer
 from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.testing.cases import adapter
 from safeconsumer.testing.cases import lab as cases
@@ -19,6 +22,7 @@ from safeconsumer.testing.cases.member import answer, found
 from safeconsumer.testing.cases.outcomes import AbsentError
 from safeconsumer.testing.cases.process import ClientError, Launch
 from tests.sim.lab import Lab
+from tests.sim.world import World
 
 # The adapters know no key for the simulated network.
 Ours = partial(SafeConsumer, proxy_url="sim://")
@@ -28,10 +32,40 @@ Stock = partial(KafkaConsumer, proxy_url="sim://")
 _SECONDS_OF_A_TURN = 1e-3  # of CPU; that of the machine is no evidence
 
 
-class Deaf(adapter.Adapter):
+_CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka))
+
+
+class Simulated(adapter.Adapter):
+    """Tries a class whose threads, clocks and waits are the world's."""
+
+    def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
+        """Read once while a signal handler raises on this thread, in the client's code."""
+        world = World.current
+        assert world is not None
+        self._polling = world.task
+        return super().poll_limited(timeout, limit)
+
+    def _may_hit(self, frame: FrameType) -> bool:
+        # Tasks of other threads run between two places of this one, and what plays
+        # threads is no part of the client.
+        world = World.current
+        is_mine = world is not None and world.task is self._polling
+        return is_mine and frame.f_code.co_filename.startswith(_CLIENTS)
+
+
+class Deaf(Simulated):
     """A client whose pauses do nothing: no case about pausing may let it pass."""
 
     def pause(self, partitions: list[Any], how: str = "named") -> None:
+        """Do nothing."""
+
+    def pause_the_rest(self, topic: str) -> None:
+        """Do nothing."""
+
+    def pause_by_another(self, partitions: list[Any]) -> None:
+        """Do nothing."""
+
+    def pause_topic_by_another(self, topic: str) -> None:
         """Do nothing."""
 
     def pause_topic(self, topic: str) -> None:
@@ -119,6 +153,7 @@ class Broker:
         self.create_topic = lab.cluster.create_topic
         self.delete_topic = lab.cluster.delete_topic
         self.add_partitions = lab.cluster.add_partitions
+        self.truncate = lab.cluster.truncate
 
 
 class CasesLab(cases.Lab):
@@ -137,7 +172,7 @@ class CasesLab(cases.Lab):
         lab: Lab,
         protocol: str,
         consumer: str = "Ours",
-        adapter: str = "safeconsumer.testing.cases.adapter:Adapter",
+        adapter: str = f"{__name__}:Simulated",
     ) -> None:
         self._lab = lab
         arguments = (f"{__name__}:{consumer}",)

@@ -4,10 +4,12 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, TopicPartition
 
+from safeconsumer.testing.cases.limits import Limit
 from safeconsumer.testing.cases.member import found
 from safeconsumer.testing.cases.outcomes import (
     ONE_CONSUMER,
@@ -42,7 +44,8 @@ class Adapter:
 
     def open(self, settings: dict[str, Any]) -> None:
         """Make the consumer that all other calls are about."""
-        self._listener = _Listener(self, pausing=settings["pause_on_assign"])
+        self._listener = _Listener(self, settings)
+        self._limit = Limit(self._may_hit)
         config = {
             "bootstrap_servers": settings["bootstrap"].split(","),
             "group_id": settings["group"],
@@ -94,12 +97,24 @@ class Adapter:
 
     def poll(self, timeout: float, limit: int) -> list[Any]:
         """Read once; return topic, partition and offset of each record."""
-        batches = self.consumer.poll(timeout * 1000, max_records=limit)
-        return [
-            (one.topic, one.partition, one.offset)
-            for batch in batches.values()
-            for one in batch
-        ]
+        return _rows(self.consumer.poll(timeout * 1000, max_records=limit))
+
+    def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
+        """
+        Read once under a time limit; tell whether it was hit, and return the same.
+
+        The limit hits each of these polls at a place where it hit none before.
+        """
+        batches: dict[Any, Any] = {}
+
+        def poll() -> None:
+            nonlocal batches
+            batches = self.consumer.poll(timeout * 1000, max_records=limit)
+
+        return self._limit.ends(poll), _rows(batches)
+
+    def _may_hit(self, _: FrameType) -> bool:
+        return True
 
     def step(self) -> list[Any]:
         """Take one step of an iteration; return the same of its record."""
@@ -123,6 +138,27 @@ class Adapter:
     def paused(self) -> list[Any]:
         """Return what it calls paused."""
         return list(self.consumer.paused())
+
+    def pause_the_rest(self, topic: str) -> None:
+        """Pause what is assigned of a topic, and is not paused."""
+        rest = self.consumer.assignment() - self.consumer.paused()
+        self.consumer.pause(*(tp for tp in rest if tp.topic == topic))
+
+    def pause_by_another(self, partitions: list[Any]) -> None:
+        """Pause partitions as another owner, where the class knows owners."""
+        self.consumer.pause(*_tps(partitions), **self._another_owner())
+
+    def pause_topic_by_another(self, topic: str) -> None:
+        """Pause a topic as another owner."""
+        self._taking_more_than_partitions().pause(topic, **self._another_owner())
+
+    def resume_topic_by_another(self, topic: str) -> None:
+        """Resume a topic that was paused so."""
+        self._taking_more_than_partitions().resume(topic, **self._another_owner())
+
+    def _another_owner(self) -> dict[str, str]:
+        knows = "owner" in inspect.signature(self.consumer.pause).parameters
+        return {"owner": "operator"} if knows else {}
 
     def pause_topic(self, topic: str) -> None:
         """Pause a topic."""
@@ -177,15 +213,19 @@ class Adapter:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    def __init__(self, adapter: Adapter, *, pausing: bool) -> None:
+    def __init__(self, adapter: Adapter, settings: dict[str, Any]) -> None:
         self._adapter = adapter
-        self._pausing = pausing
+        self._is_pausing = settings["pause_on_assign"]
+        self._is_pausing_the_rest = settings["pause_the_rest_on_assign"]
         self._events: list[str] = []
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self._events.append("assigned")
-        if self._pausing:
+        if self._is_pausing:
             self._adapter.pause(list(assigned))
+        if self._is_pausing_the_rest:
+            paused = self._adapter.consumer.paused()
+            self._adapter.pause([tp for tp in assigned if tp not in paused])
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:  # noqa: ARG002  upstream's
         self._events.append("revoked")
@@ -198,6 +238,14 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python
 def _assignor(name: str) -> Any:  # noqa: ANN401  a class of kafka-python
     module, kind = _ASSIGNORS[name]
     return getattr(importlib.import_module(module), kind)
+
+
+def _rows(batches: Any) -> list[Any]:  # noqa: ANN401  records by partition
+    return [
+        (one.topic, one.partition, one.offset)
+        for batch in batches.values()
+        for one in batch
+    ]
 
 
 def _tps(partitions: list[Any]) -> list[TopicPartition]:

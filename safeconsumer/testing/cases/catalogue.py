@@ -7,6 +7,7 @@ from types import ModuleType
 from attrs import frozen
 
 from safeconsumer.testing.cases import (
+    test_changed_logs,
     test_lost_membership,
     test_one_consumer,
     test_rebalances,
@@ -20,6 +21,7 @@ _MODULES = (
     test_rebalances,
     test_lost_membership,
     test_subscriptions,
+    test_changed_logs,
     test_wider_pauses,
 )
 

@@ -13,6 +13,7 @@ from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import (
     AbsentError,
     DiffersError,
+    NotOnThisBrokerError,
     NotReachedError,
 )
 from safeconsumer.testing.cases.process import ClientError, HangsError, launch_of
@@ -33,12 +34,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip what the class has no call for; fail in one readable line."""
+    """Skip what the class or the broker cannot do; fail in one readable line."""
     __tracebackhide__ = True
     try:
         return (yield)
     except AbsentError as error:
         pytest.skip(f"this class has no such call: {error}")
+    except NotOnThisBrokerError as error:
+        pytest.skip(f"not on this broker: {error}")
     except NotReachedError as error:
         raise _failed(error, "could not be tried: ") from None
     except (DiffersError, ClientError, HangsError) as error:

@@ -91,6 +91,16 @@ class Consumer:
         """Return what the poll that was begun gave."""
         return self._logged(self.process.answer("poll"))
 
+    def poll_limited(self, timeout: float = ROUND, limit: int = 500) -> bool:
+        """
+        Read once while a time limit's signal handler raises; tell whether it did.
+
+        It does at a place of the poll where it did not before, if there is one.
+        """
+        is_over, taken = self.process.call("poll_limited", timeout, limit)
+        self._logged(taken)
+        return bool(is_over)
+
     def step(self) -> list[Record]:
         """
         Take one step of an iteration; return its record, or none if none comes.

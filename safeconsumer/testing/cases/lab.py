@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from kafka.structs import TopicPartition
 
 from safeconsumer.testing.cases.consumer import BOUND, Consumer, Record, until
+from safeconsumer.testing.cases.outcomes import NotOnThisBrokerError
 from safeconsumer.testing.cases.process import (
     ClientError,
     HangsError,
@@ -84,17 +85,38 @@ class Lab:
         return tps
 
     def drop(self, tps: list[TopicPartition]) -> None:
-        """Delete the topic of these partitions, which nothing was written to."""
+        """Delete the topic of these partitions, with its records."""
         self.broker.delete_topic(tps[0].topic)
         self._topics.remove(tps[0].topic)
+        for tp in tps:
+            del self._produced[tp]
+
+    def make_again(self, tps: list[TopicPartition], each: int) -> None:
+        """Delete the topic of these partitions; create it with ``each`` records in each."""
+        self.drop(tps)
+        self.topic(len(tps), tps[0].topic)
+        self.produce(tps, each)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
         """Let the topic of these partitions grow by one; return the new one."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
-        self._producer.close(5)  # the old one knows the old number for five minutes
-        self._producer = self._new_producer()
+        self._renew_producer()  # the old one knows the old number for five minutes
         return TopicPartition(topic, len(tps))
+
+    def truncate(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Let the log of a partition lose what it has from ``offset`` on.
+
+        Raises:
+            NotOnThisBrokerError: logs of a cluster that others run cannot be cut.
+        """
+        if not hasattr(self.broker, "truncate"):
+            message = "a log is cut in a broker's own process, or while it is stopped"
+            raise NotOnThisBrokerError(message)
+        self.broker.truncate(tp.topic, tp.partition, offset)
+        self._produced[tp] = offset
+        self._renew_producer()  # the broker may have been started anew
 
     def produce(
         self, tps: TopicPartition | Iterable[TopicPartition], count: int = 1
@@ -134,6 +156,7 @@ class Lab:
             "fetch_wait": 0.05,
             "metadata_age": 1.0,
             "pause_on_assign": False,
+            "pause_the_rest_on_assign": False,
             "carries": False,
             **settings,
         }
@@ -180,6 +203,10 @@ class Lab:
             if consumer.process.is_alive:
                 self._idle.append(consumer.process)
         self._lent.clear()
+
+    def _renew_producer(self) -> None:
+        self._producer.close(5)
+        self._producer = self._new_producer()
 
     def _new_producer(self) -> KafkaProducer:
         return KafkaProducer(

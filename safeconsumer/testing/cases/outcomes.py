@@ -21,6 +21,10 @@ class AbsentError(Exception):
     """The client has no such call; no statement about what it does."""
 
 
+class NotOnThisBrokerError(Exception):
+    """The broker cannot do what a case needs of it; no statement about the client."""
+
+
 class NotReachedError(Exception):
     """
     The situation of a case did not come about; no statement about the client.

@@ -9,7 +9,7 @@ from safeconsumer.testing.cases.consumer import Consumer, reaches, until
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import expect
 from safeconsumer.testing.cases.process import ClientError
-from safeconsumer.testing.cases.quiet import note, pause, take
+from safeconsumer.testing.cases.quiet import Pause, note, pause, take
 
 PART = "A consumer by itself"
 _LONG_FETCH = 1.0
@@ -74,6 +74,34 @@ def test_resume_in_mid_batch(lab: Lab) -> None:
     paused.expect_nothing()
     consumer.resume([p1])
     paused.expect_flows()
+
+
+def test_five_of_six_resumed(lab: Lab) -> None:
+    """
+    Each of six is paused after its first records; five are resumed, and go on there.
+
+    The program of kafka-python's issue 2011. kafka-python 3.0 gives nothing more of
+    four of the five: a batch that was half read stays in the one slot. 2.3, aiokafka
+    and confluent-kafka pass.
+    """
+    tps = lab.topic_with(50, partitions=6)
+    consumer = lab.assigned(tps)
+    pauses: dict[TopicPartition, Pause] = {}
+
+    def are_all_paused() -> bool:
+        for tp in {one.tp for one in consumer.log} - pauses.keys():
+            pauses[tp] = pause(lab, consumer, [tp], "named")
+        for one in pauses.values():
+            one.expect_nothing()
+        return len(pauses) == len(tps)
+
+    until([consumer], are_all_paused, "the first records of each", limit=10)
+    kept, *resumed = tps
+    consumer.resume(resumed)
+    for tp in resumed:
+        pauses[tp].expect_flows()
+    lab.beat(consumer, resumed[0])
+    pauses[kept].prove()
 
 
 def test_resume_around_fetches(lab: Lab) -> None:
@@ -170,6 +198,24 @@ def test_all_paused_does_not_spin(lab: Lab) -> None:
     expect(waited > 1.9, f"waited {waited:.1f} of 2 s")
     expect(used < 0.2, f"{used:.1f} s of CPU in a wait of 2 s")
     paused.expect_nothing()
+
+
+def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
+    """
+    A signal handler raises in a poll, at each place in turn: later polls give all, once.
+
+    Job runners set time limits by such a handler.
+
+    kafka-python 3.0 hangs: the lock of a wait stays taken. 2.3 never gives some of the
+    records that the poll had taken, and confluent-kafka not the one that it was about
+    to return. aiokafka, whose time limits cancel a task, passes.
+    """
+    tps = lab.topic_with(1, partitions=2)
+    consumer = lab.assigned(tps)
+    start = note(lab, consumer, tps)
+    while consumer.poll_limited():
+        start.expect_flows()
+        lab.produce(tps)
 
 
 def test_bad_target_among_good_ones(lab: Lab) -> None:

@@ -162,6 +162,64 @@ def test_paused_by_the_listener(lab: Lab) -> None:
     start.prove()
 
 
+def test_the_rest_beside_another_pause(lab: Lab) -> None:
+    """
+    pause(*(assignment() - paused())) beside another owner's pause of one partition.
+
+    What moves away and back stays paused, as when nobody else pauses anything.
+
+    kafka-python 3.0, 2.3 and aiokafka, which know no owners, forget the pause, as the
+    Java client documents. confluent-kafka has no paused().
+    """
+    here = team(lab)
+    others = here.tps[0]
+    here.consumer.pause_by_another([others])
+    here.consumer.pause_the_rest(here.topic)
+    paused = note(lab, here.consumer, here.tps)
+    other = here.joined()
+    theirs = set(here.tps) - here.mine()
+    here.dismiss(other)
+    here.beat()
+    paused.expect_nothing()
+    paused.prove(theirs - {others})
+
+
+def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
+    """
+    pause(*(assignment() - paused())) while another owner's pause covers the topic.
+
+    When that one ends, nothing comes before this one does, too.
+
+    kafka-python pauses partitions only, so it is skipped there.
+    """
+    here = team(lab)
+    here.consumer.pause_topic_by_another(here.topic)
+    here.consumer.pause_the_rest(here.topic)
+    paused = note(lab, here.consumer, here.tps)
+    here.dismiss(here.joined())
+    here.consumer.resume_topic_by_another(here.topic)
+    here.beat()
+    paused.prove()
+
+
+def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
+    """
+    All is paused, and at each assignment what is not in paused(): nothing comes.
+
+    kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
+    """
+    tps = lab.topic_with(20, partitions=4)
+    (witness,) = lab.topic(1)
+    group = lab.name("g")
+    consumer = lab.consumer(group, pause_the_rest_on_assign=True)
+    here = Team(lab=lab, group=group, tps=tps, witness=witness, consumer=consumer)
+    start = note(lab, consumer, tps)
+    consumer.subscribe(here.topic, witness.topic)
+    here.regain()
+    here.dismiss(here.joined())
+    start.prove()
+
+
 def test_paused_before_the_first_poll(lab: Lab) -> None:
     """
     Paused after subscribe() and before the first poll: it holds, or is refused.

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import Any, Self
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.worker import forks, tracebacks
 from safeconsumer.worker.calls import (
     Errors,
@@ -57,7 +58,7 @@ class Coroutines:
         self._until: float | None = None
         self._state: Any = None
         self._error: BaseException | None = None
-        self._entered, self._ended = threading.Event(), threading.Event()
+        self._entered, self._ended = InterruptibleEvent(), InterruptibleEvent()
 
     def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """

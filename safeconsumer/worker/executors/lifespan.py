@@ -11,6 +11,7 @@ from contextlib import (
 )
 from typing import Any, TypeAlias
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.executors.travel import check_picklable
 from safeconsumer.worker.handlers import LifespanError
@@ -111,7 +112,7 @@ class LifespanThread:
     ) -> None:
         self._lifespan = lifespan
         self._fail = fail
-        self._entered, self._leaving = threading.Event(), threading.Event()
+        self._entered, self._leaving = InterruptibleEvent(), InterruptibleEvent()
         self._error: BaseException | None = None
         self.state: Any = None
         self._thread = threading.Thread(

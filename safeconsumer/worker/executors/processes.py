@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve
 
+from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import (
     About,
@@ -142,7 +143,7 @@ class Processes(Threads):
         self._starting = threading.Lock()
         for slot in self.slots:
             slot.goes_on = True
-        self._recalled = threading.Event()
+        self._recalled = InterruptibleEvent()
         self._recall, self._recalling = multiprocessing.Pipe(duplex=False)
         self._is_stopped = False
 

@@ -215,7 +215,7 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     stopped(process, Status.FAILED)
 
 
-@pytest.mark.xfail(strict=True, reason="only kill -9 ends it")
+@pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_second_sigterm_ends_process_whose_stderr_nobody_reads(
     program: Program,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
-from tests.broker.conformance.expected import is_known
+from tests.broker.conformance.expected import NOT_YET, is_known
+from tests.harness.brokers.java import JavaBroker
 from tests.harness.trying import OURS, tried
 
 pytestmark = pytest.mark.real_broker
@@ -18,6 +20,15 @@ pytestmark = pytest.mark.real_broker
 CLIENTS = {OURS: "safeconsumer:SafeConsumer", "stock": "kafka:KafkaConsumer"}
 RACES = [("stock", "a-join-outlasts-its-poll")]
 """What can be forced, ``sim/test_joins`` forces."""
+
+LOG_CUT = "log-cut-while-away"
+WAITING = {
+    (OURS, case): pytest.mark.xfail(strict=True, reason=why)
+    for case, why in NOT_YET.items()
+}
+PAIRS = {
+    pair for pair in product(CLIENTS, CASES) if pair not in RACES and pair[1] != LOG_CUT
+}
 
 LabOf = Callable[[str], Lab]
 
@@ -45,11 +56,36 @@ def lab_of(
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(
     ("client", "case"),
-    [pair for pair in product(CLIENTS, CASES) if pair not in RACES],
+    sorted(PAIRS - WAITING.keys()),
 )
 def test_a_client_does_what_is_known_of_it(
     client: str, case: str, lab_of: LabOf
 ) -> None:
     """A change of either is noticed: ours gets worse, or kafka-python another."""
     outcome = tried(CASES[case], lab_of(client), client)
+    assert is_known(outcome), outcome
+
+
+@pytest.mark.parametrize(
+    ("client", "case"),
+    [
+        pytest.param(*pair, marks=WAITING[pair])
+        for pair in sorted(PAIRS & WAITING.keys())
+    ],
+)
+def test_ours_does_not_pass_yet(client: str, case: str, lab_of: LabOf) -> None:
+    """Known, and to be mended."""
+    outcome = tried(CASES[case], lab_of(client), client)
+    assert is_known(outcome), outcome
+
+
+@pytest.mark.java_brokers
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_does_what_is_known_where_a_log_is_cut(
+    client: str, tmp_path: Path
+) -> None:
+    """On a broker of its own, which is killed and started anew for that."""
+    launch = launch_of(CLIENTS[client])
+    with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
+        outcome = tried(CASES[LOG_CUT], lab, client)
     assert is_known(outcome), outcome

@@ -48,6 +48,7 @@ def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
     told, name = team.told[id(consumer)], team.settings.operator_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
+    assert consumer.paused() == set()  # the program's own
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
     (alarm,) = told.of(control_events.ControlUnavailable)

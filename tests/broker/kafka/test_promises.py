@@ -95,6 +95,8 @@ def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None
     assert "an import" in line
     (left,) = consumer.resume(first)
     assert left.owner == "ops"
+    assert (consumer.paused(), consumer.quiet()) == (set(), {first})
+    assert consumer.paused(owner="ops") == {first}
     one.append(second)
     one.until_read(second, 6)
     assert (one.got[first], consumer.position(first)) == ([], 0)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -24,6 +25,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
 _NAME = "safeconsumer-kafka-of-"  # and a process; one that is killed leaves its folder
 _ROOM = 2 << 30  # bytes, free
+_BATCH = struct.Struct(">qi")  # base offset, and how many bytes follow
 # Quick to start rather than quick for hours.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -75,6 +77,21 @@ class JavaBroker(OwnBroker):
     def restart(self) -> None:
         """Start it again at the same address, with the data it had."""
         self.start()
+
+    def truncate(self, name: str, partition: int, offset: int) -> None:
+        """
+        Lose the batches of a partition from ``offset`` on, and start anew.
+
+        A broker that crashed trusts the log that it finds, and leads in another epoch:
+        what clients see of an unclean election. Only where a batch begins at ``offset``.
+        """
+        self.kill()
+        folder = self._folder / "data" / f"{name}-{partition}"
+        for index in folder.glob("*index"):
+            index.unlink()
+        (segment,) = folder.glob("*.log")
+        segment.write_bytes(_batches_below(offset, segment.read_bytes()))
+        self.restart()
 
     def freeze(self) -> None:
         """Stop the process where it is: connections stay open and nothing answers."""
@@ -153,6 +170,17 @@ class JavaBroker(OwnBroker):
                 msg = f"the Java broker did not come up:\n{text}"
                 raise RuntimeError(msg)
             time.sleep(0.05)
+
+
+def _batches_below(offset: int, data: bytes) -> bytes:
+    """Return a segment without the batches from ``offset`` on."""
+    place = 0
+    while place < len(data):
+        base, length = _BATCH.unpack_from(data, place)
+        if base >= offset:
+            break
+        place += _BATCH.size + length
+    return data[:place]
 
 
 def _in_memory() -> Path | None:

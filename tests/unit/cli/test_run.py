@@ -73,7 +73,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """Have workers not run: they raise what is put into this list, or end well."""
     raised: list[BaseException] = []
 
-    def ran(worker: Worker, signals: object) -> Report:  # noqa: ARG001 - as it is called
+    def ran(worker: Worker) -> Report:
         worker.consumer.close(autocommit=False, timeout_ms=0)
         if raised:
             raise raised[0]

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from safeconsumer.worker.signals import taking
 from tests.harness.worker.bench import bench
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -130,3 +131,28 @@ def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere() -
     with bench("thread", handle, count=2) as made:
         made.finish(RECORDS)
     assert statuses == [7, 9]
+
+
+def test_child_of_handler_is_ended_by_signal_that_stops_worker() -> None:
+    """It has no worker to stop."""
+    taken: list[int] = []
+    with taking([signal.SIGTERM], taken.append):
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert (status, taken) == (-signal.SIGTERM, [])
+
+
+def test_handlers_from_before_are_back_with_second_signal() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    seen = []
+
+    def take(count: int) -> None:
+        seen.append((count, signal.getsignal(signal.SIGUSR1) is before))
+
+    with taking([signal.SIGUSR1], take):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert seen == [(1, False), (2, True)]
