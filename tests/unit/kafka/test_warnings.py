@@ -64,7 +64,7 @@ WAYS = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="they point at this package, and are hidden")
+@pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_warning_points_where_upstreams_does(way: Any) -> None:  # noqa: ANN401 - a function
     """So Python's own filter shows it in a program, or hides it, as with kafka-python."""
