@@ -236,7 +236,6 @@ def test_another_seed_is_another_history() -> None:
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(5)}) == 5
 
 
-@pytest.mark.xfail(strict=True, reason="IO loop crashed")
 def test_the_end_of_a_world_is_no_error_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
