@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import examples, names, prose
+from tests.lint import contributing, examples, names, prose
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -65,3 +65,20 @@ def test_names_of_what_is_gone(tmp_path: Path) -> None:
     assert list(names.links(page, "[a](gone.md), [b](https://x), [c](#d)")) == [
         "gone.md"
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "missing"),
+    [
+        ("tests/*/cli", {"extend", "resume", "doctor", "monitoring"}),
+        ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
+    ],
+)
+def test_commands_that_no_test_of_a_row_calls(folders: str, missing: set[str]) -> None:
+    """Holds are placed and lifted by the tests of groups."""
+    found = {
+        fault.rpartition("'")[0].rpartition("'")[2]
+        for fault in contributing.faults(folders)
+    }
+    assert missing <= found
+    assert bool(found) == bool(missing)
