@@ -97,7 +97,6 @@ def test_commands_that_no_test_of_a_row_calls(folders: str, missing: set[str]) -
         ("```console\n$ python -m tests.bench throughput\n```", 0),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="nobody looks at them")
 def test_inline_commands(text: str, faults: int) -> None:
     """They run, or their line names the extra that they need."""
     assert len(list(examples.inline_faults(text))) == faults

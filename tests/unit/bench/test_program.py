@@ -15,7 +15,6 @@ runpy.run_module("tests.bench", run_name="__main__")
 """
 
 
-@pytest.mark.xfail(strict=True, reason="all clients are imported at once")
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["throughput", "--help"]], ids=" ".join
 )
