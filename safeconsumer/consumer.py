@@ -47,6 +47,7 @@ from safeconsumer._kafka.consumed import (
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
+from safeconsumer._kafka.decoding.deserializing import wrapped
 from safeconsumer._kafka.errors import ConcurrentPollError, NotConsumedError
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
@@ -218,6 +219,7 @@ class SafeConsumer(UpstreamConsumer):
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
         chosen = choose(decoder)
+        deserializers = wrapped(settings)
         hooks = (*([log_event] if log else ()), *checked_hooks(hooks))
         if log:
             prepare()
@@ -240,7 +242,8 @@ class SafeConsumer(UpstreamConsumer):
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]
             )
             with ended_if_unmade(self):
-                super().__init__(**configs)
+                super().__init__(**configs | deserializers)
+            self.config |= {key: configs[key] for key in deserializers}
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             self._safe_adopt(parked_max_bytes, chosen, pause_handover != "off")
             if self._safe_journal is not None:

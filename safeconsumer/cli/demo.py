@@ -1,21 +1,32 @@
 """Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
 
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
 import click
+from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli.errors import EPILOG, Status, explained
+from safeconsumer.cli.connection import servers_of
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.playing import play_all
 from safeconsumer.demo.situations import SITUATIONS
+from safeconsumer.demo.stage import RUN, Broker
 from safeconsumer.demo.table import Verdict, sentence, table, verdict
 from safeconsumer.testing.embedded import EmbeddedBroker
 
 
 @click.command(epilog=EPILOG)
+@click.option(
+    "--bootstrap",
+    metavar="HOST:PORT",
+    help="Play on this cluster, which must ask for no login and no TLS. The demo's "
+    "topics and groups have names of their own there and are removed afterwards.",
+)
 @click.option(
     "--situation",
     "names",
@@ -24,30 +35,63 @@ from safeconsumer.testing.embedded import EmbeddedBroker
     help="Play only this one; may be given several times.",
 )
 @click.pass_context
-def demo(context: click.Context, names: tuple[str, ...]) -> None:
+def demo(context: click.Context, bootstrap: str | None, names: tuple[str, ...]) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
 
     Both play a situation on the same broker at the same time. In worker these are a
     thread pool behind KafkaConsumer and a Worker; group is played by SafeConsumer
-    alone, since KafkaConsumer has no such call. The broker is one inside this process.
+    alone, since KafkaConsumer has no such call. The broker is one inside this process,
+    unless --bootstrap names a cluster.
     """
     with explained(context), _quiet_kafka():
-        context.exit(_play(names))
+        context.exit(_play(bootstrap, names))
 
 
-def _play(names: tuple[str, ...]) -> Status:
+def _play(bootstrap: str | None, names: tuple[str, ...]) -> Status:
     picked = [one for one in SITUATIONS if not names or one.name in names]
     began = time.monotonic()
-    with EmbeddedBroker() as broker:
+    with _broker(bootstrap) as broker:
         results = play_all(picked, broker, click.echo)
     seconds = time.monotonic() - began
     click.echo("\n" + "\n".join(table(results)))
     versions = [f"{name} {version(name)}" for name in ("safeconsumer", "kafka-python")]
-    click.echo(f"{', '.join(versions)}, broker embedded, {seconds:.0f} s")
+    click.echo(
+        f"{', '.join(versions)}, broker {bootstrap or 'embedded'}, {seconds:.0f} s"
+    )
     click.echo(sentence(results))
     is_as_known = verdict(results) is Verdict.AS_KNOWN
     return Status.DONE if is_as_known else Status.FAILED
+
+
+@contextmanager
+def _broker(bootstrap: str | None) -> Iterator[Broker]:
+    if bootstrap is None:
+        with EmbeddedBroker() as broker:
+            yield broker
+        return
+    cluster = UsersCluster(",".join(servers_of(bootstrap)))
+    try:
+        cluster.check()
+    except KafkaTimeoutError as error:
+        message = f"no Kafka broker answers at {bootstrap}"
+        raise CommandError(message, Status.UNREACHABLE) from error
+    click.echo(f"topics and groups named {RUN}-* are made, and removed at the end")
+    with _sigterm_as_ctrl_c():
+        try:
+            yield cluster
+        finally:
+            click.echo(cluster.tidy())
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    # It would leave the demo's topics and groups on the cluster.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

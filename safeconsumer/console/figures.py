@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from safeconsumer.console.state import State
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.overview import PartitionRow, View
@@ -21,6 +22,9 @@ _METRICS = {one.name: one for one in table.of("console")}
 
 # Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
 _MOMENT = 1.0
+
+# Seconds before the end of a hold from which on somebody should know of it.
+_SOON = 900.0
 
 _Topics: TypeAlias = Mapping[str, Sequence[PartitionRow]]
 # Seconds after which topics delete records, by name; None if age deletes none.
@@ -159,6 +163,17 @@ def _holds(picture: Picture) -> Iterator[_Figure]:
     ends = [one.expires_at for one in picture.lasting if one.expires_at is not None]
     if ends:
         yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))
+    now = picture.times.here
+    soon = [one for one in picture.lasting if _ends_soon(one, now)]
+    yield _Figure("group_expiring_holds", group, len(soon))
+
+
+def _ends_soon(hold: Standing, now: float) -> bool:
+    """Tell whether a hold ends soon, and nobody has chosen that end just now."""
+    ends, written = hold.expires_at, hold.at
+    if ends is None or written is None:
+        return False
+    return written + _SOON < now < ends < now + _SOON
 
 
 def _topic_lag(

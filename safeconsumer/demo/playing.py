@@ -10,9 +10,8 @@ from attrs import frozen
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.demo.situations import Situation
-from safeconsumer.demo.stage import CancelledError, Client, staged
+from safeconsumer.demo.stage import Broker, CancelledError, Client, staged
 from safeconsumer.demo.tally import Counts, Failure, Tally
-from safeconsumer.testing.embedded import EmbeddedBroker
 
 _INDENT = " " * 6
 
@@ -66,9 +65,7 @@ class Result:
         return self.situation.known in self.failures
 
 
-def play_all(
-    situations: Sequence[Situation], broker: EmbeddedBroker, say: Say
-) -> list[Result]:
+def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
     """
     Play the situations; tell what happens in lines, on the caller's thread.
 
@@ -82,9 +79,7 @@ def play_all(
     return results
 
 
-def _side_by_side(
-    situation: Situation, broker: EmbeddedBroker, say: Say
-) -> list[Result]:
+def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result]:
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     cancelled = InterruptibleEvent()
     clients = situation.clients
@@ -110,7 +105,7 @@ def _side_by_side(
 def _played(
     situation: Situation,
     client: Client,
-    broker: EmbeddedBroker,
+    broker: Broker,
     put: Say,
     cancelled: InterruptibleEvent,
 ) -> Result:
@@ -130,7 +125,7 @@ def _played(
 def _once(
     situation: Situation,
     client: Client,
-    broker: EmbeddedBroker,
+    broker: Broker,
     say: Say,
     cancelled: InterruptibleEvent,
 ) -> Result:

@@ -1,5 +1,6 @@
 """Gives one client in one situation a topic, a group, programs and a referee."""
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,9 +16,14 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.demo.tally import Tally
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.embedded import EmbeddedBroker
+from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
+# The names of topics and groups begin with it, so that whoever finds one that was left
+# on a cluster knows where it came from.
+RUN = f"safeconsumer-demo-{uuid.uuid4().hex[:6]}"
+TOPIC, GROUP = "-orders", "-group"
 PARTITIONS = 4
 
 # Longest wait for anything a broker or a group does by itself; a rebalance takes 1 to
@@ -33,6 +39,11 @@ _JOIN_MS = 5000
 _AT_ONCE = 10
 # What is produced at once to a partition is one batch there, and one fetch later.
 _ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
+
+
+_NUMBERS = itertools.count(1)
+
+Broker = EmbeddedBroker | ExistingCluster
 
 
 @frozen
@@ -73,7 +84,7 @@ class Stage:
     """
 
     client: Client
-    broker: EmbeddedBroker
+    broker: Broker
     topic: str
     group: str
     say: Callable[[str], object]
@@ -119,20 +130,20 @@ class Stage:
 @contextmanager
 def staged(
     client: Client,
-    broker: EmbeddedBroker,
+    broker: Broker,
     tally: Tally,
     say: Callable[[str], object],
     cancelled: InterruptibleEvent,
 ) -> Iterator[Stage]:
     """Lend a stage of its own to one client, and close everything afterwards."""
-    prefix = f"{uuid.uuid4().hex[:8]}-"
+    name = f"{RUN}-{next(_NUMBERS)}"
     clients = Clients(broker)
-    broker.create_topic(prefix + "orders", PARTITIONS)
+    broker.create_topic(name + TOPIC, PARTITIONS)
     stage = Stage(
         client=client,
         broker=broker,
-        topic=prefix + "orders",
-        group=prefix + "group",
+        topic=name + TOPIC,
+        group=name + GROUP,
         say=say,
         cancelled=cancelled,
         clients=clients,

@@ -7,7 +7,8 @@ from safeconsumer.demo.playing import Result
 
 _HEAD = "situation       client        records paused wanted  lost twice  sec result"
 _LEGEND = (
-    "records = delivered while paused + when wanted + lost; twice: though committed"
+    "records = delivered while paused + when wanted + lost; twice: though committed",
+    "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
 )
 
 
@@ -43,7 +44,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
             f"{counts.when_wanted:6,} {counts.lost:5,} {counts.twice:5,} "
             f"{one.seconds:4.1f} {one.outcome}"
         )
-    yield _LEGEND
+    yield from _LEGEND
     for one in results:
         if one.error:
             yield f"{one.situation.name}, {one.title}: {one.error}"

@@ -388,6 +388,13 @@ METRICS: tuple[Metric, ...] = (
         labels=(_GROUP,),
     ),
     Metric(
+        "group_expiring_holds",
+        "console",
+        "Holds of a group that expire within 15 minutes and were placed or extended "
+        "longer ago than that.",
+        labels=(_GROUP,),
+    ),
+    Metric(
         "group_retention_margin_seconds",
         "console",
         "Time until retention by age may delete records that were written since the "

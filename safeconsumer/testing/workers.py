@@ -349,6 +349,9 @@ class _Consumer:
         at, records = self._at[tp], self.log[tp]
         return int(records[at].offset if records[at:] else records[-1].offset + 1)
 
+    def leader_epoch(self, _: TopicPartition) -> int:
+        return -1  # made records have none
+
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, some in self.log.items() if self._at[tp] < len(some)]
 

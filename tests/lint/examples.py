@@ -1,15 +1,28 @@
 """Finds code blocks that nothing runs, and commands that are not there."""
 
+import contextlib
+import io
+import re
 import shlex
 from collections.abc import Iterator
 
 import click
 
 from safeconsumer.cli.commands import safeconsumer
+from tests.bench.options import parsed
 from tests.harness.docs.pages import PAGES, ROOT, Block, blocks
 
 _RUNNABLE = {"python", "console", "text"}
 _README_LINES = 150
+
+# Commands in prose, and the extra that they need; README's commands do not install it.
+_EXTRAS = {
+    "python -m tests.bench": "ci",
+    "python -m tests.system": "ci",
+    "sphinx-build": "docs",
+}
+_FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
 
 
 def findings() -> Iterator[str]:
@@ -19,6 +32,9 @@ def findings() -> Iterator[str]:
     for page in PAGES:
         for block in blocks(page):
             yield from (f"{block}: {fault}" for fault in faults(block))
+        name = page.relative_to(ROOT)
+        text = page.read_text("utf-8")
+        yield from (f"{name}: {fault}" for fault in inline_faults(text))
 
 
 def faults(block: Block) -> Iterator[str]:
@@ -36,6 +52,31 @@ def faults(block: Block) -> Iterator[str]:
                 _parse(words[1:])
             except click.UsageError as error:
                 yield f"{line}: {error.format_message()}"
+
+
+def inline_faults(text: str) -> Iterator[str]:
+    """Yield what is wrong with the commands in a page's prose."""
+    for line in _FENCED.sub("", text).splitlines():
+        for command in _INLINE.findall(line):
+            if fault := _inline_fault(command, line):
+                yield f"`{command}`: {fault}"
+
+
+def _inline_fault(command: str, line: str) -> str | None:
+    for begin, extra in _EXTRAS.items():
+        is_named = f"extra `{extra}`" in line or f".[{extra}]" in line
+        if command.startswith(begin) and not is_named:
+            return f"say that it needs the extra `{extra}`"
+    try:
+        if command.startswith("python -m tests.bench "):
+            with contextlib.redirect_stderr(io.StringIO()):
+                parsed(shlex.split(command)[3:])
+        is_typed = "..." not in command and not re.search(r" --[\w-]+$", command)
+        if command.startswith("safeconsumer ") and is_typed:
+            _parse(shlex.split(command)[1:])
+    except (click.UsageError, SystemExit) as error:
+        return f"it is refused: {error}"
+    return None
 
 
 def _parse(words: list[str]) -> None:

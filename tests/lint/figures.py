@@ -14,6 +14,7 @@ from tests.bench.options import parsed
 from tests.broker.conformance.expected import NOT_ABOUT_PAUSING, STOCK
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.docs.pages import PAGES, ROOT
+from tests.harness.spark.connector import newest
 
 _COUNTS = {4: "four", 5: "five", 6: "six"}
 
@@ -22,6 +23,7 @@ def findings() -> Iterator[str]:
     """Yield every figure that is not what its source says."""
     yield from _pythons()
     yield from _kafkas()
+    yield from _sparks()
     yield from _demo()
     yield from _cases()
     yield from _benchmarks()
@@ -64,6 +66,13 @@ def _kafkas() -> Iterator[str]:
             rf"^\| brokers.*Kafka {USUAL_VERSION}", _read(file), re.MULTILINE
         ):
             yield f"{file}: lacks Kafka {USUAL_VERSION} among the brokers"
+
+
+def _sparks() -> Iterator[str]:
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
+        for pinned in re.findall(r"pyspark==([\d.]+\d)", page.read_text("utf-8")):
+            if pinned != newest():
+                yield f"{_name(page)}: pyspark {pinned}, the newest tested is {newest()}"
 
 
 def _name(page: Path) -> str:

@@ -94,7 +94,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
         after()
     reader.consumer.seek(p0, 0)
     reader.reads(p0, range(10))
-    (purged,) = told.of(FetchesPurged)
+    purged = told.only(FetchesPurged)
     assert (purged.partitions, purged.fetches) == ((p0,), 1)
     assert (purged.records, purged.bytes) == (count, size(lab, p0))
     assert seen == 10 - count
@@ -114,7 +114,7 @@ def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab: Lab) -
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.consumer.assign([tps[2]])
     assert reader.poll() == []
-    (purged,) = told.of(FetchesPurged)
+    purged = told.only(FetchesPurged)
     assert purged.partitions == tuple(tps[:2])
     assert (purged.fetches, purged.records) == (2, 9)
     reader.consumer.resume(tps[2])
@@ -241,7 +241,7 @@ def test_records_that_went_back_count_as_well(lab: Lab, decoder: str) -> None:
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
     reader.once()
     reader.poll(1)
-    (dropped,) = told.of(ParkedDataDropped)
+    dropped = told.only(ParkedDataDropped)
     assert dropped.partitions == (reader.in_order[0],)
     reader.consumer.resume(*reader.tps)
     reader.reads_everything()

@@ -174,10 +174,13 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
     assert lab.generation() > generation
 
 
+@stock_fails("it joins anew, and what it heard is thrown away")
 @simulated()
-def test_a_join_that_succeeded_between_two_polls_is_used(lab: Lab) -> None:
+def test_a_join_that_succeeded_between_two_polls_is_used(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
     """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
-    reader, p0 = joined(lab)
+    reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
     lab.sleep(120)
     since, generation = len(lab.history()), lab.generation()
@@ -185,6 +188,19 @@ def test_a_join_that_succeeded_between_two_polls_is_used(lab: Lab) -> None:
     reader.reads(p0, [10])
     assert "JoinGroup" not in lab.kinds(since)
     assert (lab.generation(), lab.members()) == (generation, 1)
+
+
+@pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
+@simulated(seeds=1)
+def test_a_close_waits_for_a_join_that_waits(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """For half a minute, or the time that it is given."""
+    reader, _ = joined(lab, kind)
+    held_join(lab, reader)
+    began = lab.now
+    reader.consumer.close()
+    assert 29 < lab.now - began < 32
 
 
 @simulated()

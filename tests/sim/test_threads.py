@@ -244,7 +244,7 @@ def test_events_name_the_consumer_as_kafka_knows_it(
     told = Told()
     consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))
     consumer.pause("orders")
-    (placed,) = told.of(HoldsPlaced)
+    placed = told.only(HoldsPlaced)
     ids = consumer.config["client_id"], consumer.config["group_id"]
     assert (placed.client_id, placed.group_id) == ids
     consumer.close()

@@ -234,3 +234,19 @@ def test_a_thread_outside_draws_from_another_source() -> None:
 
 def test_another_seed_is_another_history() -> None:
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(5)}) == 5
+
+
+def test_the_end_of_a_world_is_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Threads that a test left are unwound; kafka-python would log that one crashed."""
+
+    def leave(lab: Lab) -> None:
+        lab.topic("t", 1, records=1)
+        member = lab.member(KafkaConsumer, "t")
+        lab.until(lambda: member.records)
+
+    play(leave)
+    assert [
+        one.getMessage() for one in caplog.records if one.levelname == "ERROR"
+    ] == []

@@ -10,6 +10,7 @@ is raised at once with every task's place.
 import gc
 import heapq
 import itertools
+import logging
 import random
 import sys
 import traceback
@@ -370,8 +371,20 @@ class World:
         return f"virtual second {self.now:.3f}, seed {self.seed}{''.join(lines)}"
 
     def _end(self) -> None:
-        """Unwind every task: it gets GreenletExit where it is, and may not wait."""
+        """
+        Unwind every task: it gets GreenletExit where it is, and may not wait.
+
+        Nothing of that is logged: a client would call it a crash.
+        """
         self.is_over = True
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            self._unwind()
+        finally:
+            logging.disable(before)
+
+    def _unwind(self) -> None:
         self.still_ran = tuple(f"{one.process}/{one.name}" for one in self.running())
         for task in self.tasks:
             for _ in range(_UNWINDINGS):

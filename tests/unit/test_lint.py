@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from tests.harness.docs.pages import ROOT, Block
-from tests.lint import examples, names, prose
+from tests.lint import contributing, examples, names, prose
 
 BLOCK = Block(
     page=ROOT / "README.md",
@@ -65,3 +65,38 @@ def test_names_of_what_is_gone(tmp_path: Path) -> None:
     assert list(names.links(page, "[a](gone.md), [b](https://x), [c](#d)")) == [
         "gone.md"
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "missing"),
+    [
+        ("tests/*/cli", {"extend", "resume", "doctor", "monitoring"}),
+        ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
+    ],
+)
+def test_commands_that_no_test_of_a_row_calls(folders: str, missing: set[str]) -> None:
+    """Holds are placed and lifted by the tests of groups."""
+    found = {
+        fault.rpartition("'")[0].rpartition("'")[2]
+        for fault in contributing.faults(folders)
+    }
+    assert missing <= found
+    assert bool(found) == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("`python -m tests.bench throughput` measures it.", 1),
+        ("`python -m tests.bench throughput` (extra `ci`) measures it.", 0),
+        ("`python -m tests.bench speed` (extra `ci`) measures it.", 1),
+        ("The site: `sphinx-build docs build/site`.", 1),
+        ("The site: `pip install '.[docs]'`, `sphinx-build docs build/site`.", 0),
+        ("Type `safeconsumer pause --group g orders`.", 0),
+        ("Type `safeconsumer pause --groop g orders`.", 1),
+        ("```console\n$ python -m tests.bench throughput\n```", 0),
+    ],
+)
+def test_inline_commands(text: str, faults: int) -> None:
+    """They run, or their line names the extra that they need."""
+    assert len(list(examples.inline_faults(text))) == faults

@@ -1,7 +1,36 @@
-"""Calls an application's deserializers, of both forms that kafka-python knows."""
+"""
+Calls an application's deserializers, of both forms that kafka-python knows.
+
+kafka-python warns of those that it will not take for ever. Its warnings go by the place
+that they point at: Python hides a DeprecationWarning outside of ``__main__``, and people
+filter by module. So they point where they do with kafka-python's own consumer.
+"""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
+
+from kafka.consumer import fetcher
+from kafka.serializer import Deserializer, DeserializeWrapper
+
+KEYS = ("key_deserializer", "value_deserializer")
+
+
+def wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return what kafka-python makes of functions that are given as deserializers.
+
+    It warns of each at the line that calls the constructor of the consumer; here that
+    is the caller of the caller.
+    """
+    found = {}
+    for key in KEYS:
+        given = settings[key]
+        if given is not None and not isinstance(given, Deserializer):
+            message = f"{key} does not implement kafka.serializer.Deserializer"
+            warnings.warn(message, category=DeprecationWarning, stacklevel=3)
+            found[key] = DeserializeWrapper(given)
+    return found
 
 
 def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:  # noqa: ANN401 - whatever it reads
@@ -26,10 +55,13 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
         value = reader.deserialize(topic, data)
     except TypeError as second:
         raise max(first, second, key=_depth) from None
-    warnings.warn(
+    warnings.warn_explicit(
         "deserializer does not implement deserialize(topic, headers, data)",
         category=DeprecationWarning,
-        stacklevel=2,
+        filename=fetcher.__file__,
+        lineno=fetcher.Fetcher.PartitionRecords._deserialize.__code__.co_firstlineno,
+        module=fetcher.__name__,
+        registry=vars(fetcher).setdefault("__warningregistry__", {}),
     )
     return value
 

@@ -1,15 +1,103 @@
-"""The demo on its broker: its referee believes no client."""
+"""The demo on its broker and on somebody's cluster; its referee believes no client."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from attrs import evolve
+from click.testing import CliRunner, Result
 
+from safeconsumer.cli import demo
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
 from safeconsumer.demo import playing
+from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.situations import SITUATIONS
-from safeconsumer.demo.stage import SAFE, STOCK
+from safeconsumer.demo.stage import RUN, SAFE, STOCK
 from safeconsumer.demo.tally import Failure
 from safeconsumer.testing import EmbeddedBroker
 
 FLAG = next(one for one in SITUATIONS if one.name == "flag")
+TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION = 29, 44
+
+
+def run(broker: Any, *arguments: str) -> Result:  # noqa: ANN401 - one of several kinds
+    bootstrap = ",".join(broker.client_config["bootstrap_servers"])
+    return CliRunner().invoke(
+        safeconsumer, ["demo", "--bootstrap", bootstrap, *arguments]
+    )
+
+
+def left(broker: Any) -> list[str]:  # noqa: ANN401 - one of several kinds
+    """Return what a cluster has of the demo's."""
+    with UsersCluster(",".join(broker.client_config["bootstrap_servers"])).admin() as a:
+        found = [*a.list_topics(), *(one["group_id"] for one in a.list_groups())]
+    return [one for one in found if one.startswith(RUN)]
+
+
+@pytest.mark.any_broker
+def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(
+    kafka_broker: Any,  # noqa: ANN401 - one of several kinds
+) -> None:
+    """Its names are shown; topics and groups are removed afterwards."""
+    ended = run(kafka_broker, "--situation", "flag", "--situation", "group")
+    assert ended.exit_code == Status.DONE, ended.output
+    first, *_, said = ended.stdout.splitlines()
+    assert f"{RUN}-*" in first
+    assert f"named {RUN}-* are removed again" in ended.stdout
+    assert said.startswith(
+        "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 2"
+    )
+    assert "KafkaConsumer failed in 1 of 1" in said
+    assert left(kafka_broker) == []
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(_: Sequence[Any], broker: UsersCluster, __: object) -> None:
+        broker.create_topic(f"{RUN}-7-orders", 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "play_all", play)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_what_was_made_is_removed_after_ctrl_c() -> None:
+    """In a cluster of several brokers."""
+    with EmbeddedBroker(brokers=3) as broker:
+        ended = run(broker)
+        assert ended.exit_code == Status.INTERRUPTED
+        assert "are removed again" in ended.stdout
+        assert left(broker) == []
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_what_may_not_be_removed_is_named() -> None:
+    with EmbeddedBroker() as broker:
+        broker.fail("DeleteTopics", error=TOPIC_AUTHORIZATION_FAILED)
+        ended = run(broker)
+    assert (
+        f"remove them: {RUN}-7-orders (TopicAuthorizationFailedError)" in ended.stdout
+    )
+
+
+@pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
+def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error: int) -> None:
+    """Nothing is played."""
+    with EmbeddedBroker() as broker:
+        broker.fail("CreateTopics", error=error)
+        ended = run(broker)
+        assert left(broker) == []
+    assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_nobody_at_the_address_is_one_line() -> None:
+    """Five seconds later."""
+    arguments = ["demo", "--bootstrap", "127.0.0.1:1"]
+    ended = CliRunner().invoke(safeconsumer, arguments)
+    assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
+    assert ended.stderr == "safeconsumer: no Kafka broker answers at 127.0.0.1:1\n"
 
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.

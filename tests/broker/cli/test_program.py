@@ -230,7 +230,7 @@ def test_without_a_broker_it_brings_its_own() -> None:
     ended = run("demo", "--situation", "flag")
 
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
-    *_, stock, safe, _, _, said = ended.stdout.splitlines()
+    *_, stock, safe, _, _, _, said = ended.stdout.splitlines()
     assert said.startswith(
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 1"
     )

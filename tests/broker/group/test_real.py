@@ -51,7 +51,7 @@ def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
     assert consumer.paused() == set()  # the program's own
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
-    (alarm,) = told.of(control_events.ControlUnavailable)
+    alarm = told.only(control_events.ControlUnavailable)
     assert f"{name} has cleanup.policy=delete" in alarm.reason
     assert consumer.quiet() == set(team.partitions)
     set_policy(team, name, "compact")

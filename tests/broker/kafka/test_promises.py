@@ -122,7 +122,7 @@ def test_what_was_deleted_under_a_hold_is_told(
     consumer.resume_all()
     one.until_read(first, 2)
     assert one.got[first] == [3, 4]
-    (gone,) = told.of(events.UnreadRecordsDeleted)
+    gone = told.only(events.UnreadRecordsDeleted)
     assert (gone.partition, gone.position, gone.start, gone.gone) == (first, 0, 3, 3)
 
 
@@ -142,7 +142,7 @@ def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
         SafeConsumer, one.topic, group=f"g-{one.topic}", hooks=(told,)
     )
     poll_until(consumer, lambda: told.of(events.LogTruncated))
-    (moved,) = told.of(events.LogTruncated)
+    moved = told.only(events.LogTruncated)
     assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, 5)
     assert told.of(events.PositionOutOfRange) == []
     one.append(one.first)
@@ -197,7 +197,7 @@ def test_a_number_beyond_the_end_goes_where_the_policy_says(
     one.until(one.consumer.assignment)
     one.consumer.seek(one.first, 1000)
     one.until(lambda: told.of(events.PositionOutOfRange))
-    (moved,) = told.of(events.PositionOutOfRange)
+    moved = told.only(events.PositionOutOfRange)
     assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, begins)
     assert told.of(events.LogTruncated) == []
 
@@ -239,7 +239,7 @@ def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
     one.append(one.second)
     one.until_read(one.second, 6)
     assert len(one.got[one.first]) == 5
-    (placed,) = told.of(events.HoldsPlaced)
+    placed = told.only(events.HoldsPlaced)
     assert {hold.owner for hold in placed.holds} == {"signal"}
 
 
@@ -315,7 +315,7 @@ def test_what_happens_is_told_to_every_hook_alike(
     assert told.events == also.events
     assert len(told.of(events.HoldsPlaced)) == 2
     assert len(told.of(events.HoldsRemoved)) == 1
-    (joined,) = told.of(events.RebalanceCompleted)
+    joined = told.only(events.RebalanceCompleted)
     assert set(joined.gained) == {one.first, one.second}
     assert sum(event.records for event in told.of(events.FetchesPurged)) >= 4
     assert consumer.hook_failures == {repr(raising): len(told.events)}

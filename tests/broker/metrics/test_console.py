@@ -290,6 +290,33 @@ def test_the_margin_of_what_was_renewed() -> None:
     assert margin == pytest.approx(600, abs=0.0011)
 
 
+@pytest.mark.parametrize(
+    ("ends", "count"),
+    [
+        ([], 0),
+        ([(1000, 600)], 1),
+        ([(1000, 899), (2000, 60)], 2),
+        # Too early; just placed or extended; over.
+        ([(1000, 901), (899, 600), (1000, -1)], 0),
+        ([(1000, None), (899, 60), (1000, 60)], 1),
+    ],
+)
+def test_holds_that_expire_soon_are_counted(
+    ends: list[tuple[int, int | None]], count: int
+) -> None:
+    """Written so many seconds ago, they end in so many: each, whatever others do."""
+    held = picture(0, is_held=True)
+    (hold,) = held.standing
+    assert held.now is not None
+
+    def written(ago: int, left: int | None) -> Standing:
+        ttl = None if left is None else (ago + left) * 1000
+        return evolve(hold, at=held.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
+
+    standing = tuple(written(ago, left) for ago, left in ends)
+    assert figures_of(evolve(held, standing=standing))["group_expiring_holds"] == count
+
+
 def test_when_the_oldest_endless_hold_was_placed() -> None:
     """Of a group that has one; one with an end is none."""
     name = "group_oldest_unlimited_hold_timestamp_seconds"

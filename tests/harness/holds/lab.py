@@ -43,6 +43,13 @@ class Told:
     def of(self, kind: type[E]) -> list[E]:
         return [one for one in self.events if isinstance(one, kind)]
 
+    def only(self, kind: type[E]) -> E:
+        """Return the one event of a kind; fail in words if there is none, or are more."""
+        found = self.of(kind)
+        told = f"{len(found)} events {kind.__name__} came, not one; all: {self.names()}"
+        assert len(found) == 1, told
+        return found[0]
+
     def names(self) -> list[str]:
         return [one.name for one in self.events]
 

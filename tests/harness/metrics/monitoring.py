@@ -20,6 +20,7 @@ class Alert:
     """One alert rule, with what a test asks of it."""
 
     name: str
+    expr: str
     severity: str
     summary: str
     description: str
@@ -28,8 +29,10 @@ class Alert:
 def _alerts() -> Iterator[Alert]:
     for text in FILES["alerts.yml"].split("      - alert: ")[1:]:
         found = dict(_VALUE.findall(text))
-        told = (json.loads(found[name]) for name in ("summary", "description"))
-        yield Alert(text.splitlines()[0], found["severity"], *told)
+        told = (json.loads(found[name]) for name in ("expr", "summary", "description"))
+        expr, summary, description = told
+        name, severity = text.splitlines()[0], found["severity"]
+        yield Alert(name, expr, severity, summary, description)
 
 
 ALERTS = tuple(_alerts())

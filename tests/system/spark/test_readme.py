@@ -4,6 +4,7 @@ import pytest
 
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.spark import Controller
+from safeconsumer.testing._ports import free_port
 from tests.harness.docs.pages import Block, blocks, printed_after, spark_examples
 from tests.harness.spark.lake import Lake
 from tests.system.spark.test_control import Operator, operator
@@ -35,6 +36,7 @@ def held_by(operator: Operator, code: str) -> str:
     return code.replace('"billing"', f'"{operator.group}"')
 
 
+PORT = "port=9092"
 STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
 (ARCHIVE,) = [one for one in spark_examples() if one.page.name == "archive.md"]
 
@@ -44,9 +46,12 @@ def test_the_tutorial_shows_what_its_page_says(
     controller: Controller,  # noqa: ARG001 - nothing is held
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A stream that begins at the end, is held, and goes on."""
-    lake.produce(lake.orders, 5)
+    """A stream is held, and goes on; the broker is the page's own."""
     code = "\n".join(adapted(one, lake) for one in STREAM)
+    assert f"EmbeddedBroker({PORT})" in code
+    port = free_port()
+    code = code.replace(PORT, f"port={port}")
+    code = code.replace(lake.broker.bootstrap, f"127.0.0.1:{port}")
     exec(compile(code, str(STREAM[0].page), "exec"), {})  # noqa: S102 - our own text
     assert capsys.readouterr().out == printed_after(blocks(STREAM[-1].page), STREAM[-1])
 

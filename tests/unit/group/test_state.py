@@ -196,7 +196,7 @@ def test_without_google_re2_a_pattern_holds_everything(
     lab.hear(written("re:ord.*", 0))
     patterns.read.cache_clear()
     assert lab.quiet() == {A, C}
-    (told,) = lab.told.of(control_events.ControlNotUnderstood)
+    told = lab.told.only(control_events.ControlNotUnderstood)
     assert "pip install 'safeconsumer[group]'" in told.why
 
 

@@ -61,7 +61,7 @@ def test_lifting_what_is_not_held_changes_nothing() -> None:
     lab.hold(ALL, owner="ops")
     lab.lift(ORDERS)
     assert lab.told.of(events.HoldsRemoved) == []
-    (told,) = lab.told.of(events.StillHeld)
+    told = lab.told.only(events.StillHeld)
     assert [hold.owner for hold in told.holds] == ["ops"]
     assert (told.severity, told.advice) == (
         "info",
@@ -84,7 +84,7 @@ def test_partitions_are_told_in_the_order_people_expect() -> None:
         lab.told.of(events.HoldsPlaced),
         lab.told.of(events.HoldsRemoved),
     )
-    (expired,) = lab.told.of(events.HoldsExpired)
+    expired = lab.told.only(events.HoldsExpired)
     for told in (placed.quiet, again.quiet, removed.flowing, expired.flowing):
         assert told == expected
 
@@ -93,7 +93,7 @@ def test_what_a_gate_lets_flow_is_told_in_order() -> None:
     lab = LedgerLab(owns=[C])
     lab.hold(AUDIT)
     lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
-    (opened,) = lab.told.of(events.GatesChanged)
+    opened = lab.told.only(events.GatesChanged)
     assert opened.flowing == tuple(sorted(opened.flowing))
 
 
@@ -104,7 +104,7 @@ def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
     lab.assign(C)
     assert lab.told.of(events.HoldsBit) == []
     lab.assign(A, C)
-    (bit,) = lab.told.of(events.HoldsBit)
+    bit = lab.told.only(events.HoldsBit)
     assert bit.level == "warning"
     assert bit.partitions == (A,)
     assert [hold.reason for hold in bit.holds] == ["full"]
@@ -131,11 +131,11 @@ def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
     """Among the assigned and the known topics; none is a warning."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
-    (placed,) = lab.told.of(events.HoldsPlaced)
+    placed = lab.told.only(events.HoldsPlaced)
     assert placed.topics == ("orders", "ordinary")
     assert lab.told.of(events.PatternCoversNothing) == []
     lab.hold(scopes.pattern(re.compile("nothing")), known_topics=lambda: ["ordinary"])
-    (nothing,) = lab.told.of(events.PatternCoversNothing)
+    nothing = lab.told.only(events.PatternCoversNothing)
     assert nothing.level == "warning"
 
 

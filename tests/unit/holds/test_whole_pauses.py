@@ -363,7 +363,7 @@ def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
     }
     lab.told.events.clear()
     end[how]()
-    (own,) = lab.told.of(events.HoldsEnded)
+    own = lab.told.only(events.HoldsEnded)
     assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
     play(lab, [join(A)])
     lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
@@ -403,7 +403,7 @@ def test_a_pause_that_was_taken_over_is_a_warning() -> None:
     play(lab, [join(A, B), pause(B)])
     lab.told.events.clear()
     lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
-    (placed,) = lab.told.of(events.HoldsPlaced)
+    placed = lab.told.only(events.HoldsPlaced)
     assert (placed.is_taken_over, placed.severity) == (True, "warning")
     assert placed.advice == "lift with resume('orders:0')"
 
@@ -422,7 +422,7 @@ def test_a_closed_consumer_holds_nothing_of_its_own() -> None:
     lab.ledger.close()
     lab.ledger.deliver()
     assert set(lab.ledger.view().holds) == set(theirs)
-    (ended,) = lab.told.of(events.HoldsEnded)
+    ended = lab.told.only(events.HoldsEnded)
     assert set(ended.holds) == before - set(theirs)
 
 

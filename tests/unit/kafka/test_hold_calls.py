@@ -299,9 +299,9 @@ def test_each_pattern_that_covers_nothing_is_named(
     """And nothing else is: a topic is no pattern."""
     told.events.clear()
     consumer.pause("re:ord.*", "re:typo.*", "audit")
-    (warning,) = told.of(PatternCoversNothing)
+    warning = told.only(PatternCoversNothing)
     assert [str(hold.scope) for hold in warning.holds] == ["re:typo.*"]
-    (placed,) = told.of(HoldsPlaced)
+    placed = told.only(HoldsPlaced)
     assert placed.topics == ("audit", "orders")
 
 
@@ -309,5 +309,5 @@ def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) ->
     """In the event as in ``holds()``."""
     told.events.clear()
     consumer.pause(A, "orders:0", for_=100)
-    (placed,) = told.of(HoldsPlaced)
+    placed = told.only(HoldsPlaced)
     assert len(placed.holds) == len(consumer.holds()) == 1

@@ -44,7 +44,7 @@ def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
     subscription.assign_from_subscribed([A])
     assert watch.completed(4, "me").keys() == {B}
     lab.ledger.deliver()
-    (told,) = lab.told.of(RebalanceCompleted)
+    told = lab.told.only(RebalanceCompleted)
     assert (told.kept, told.gained, told.revoked) == ((), (A,), ())
     assert set(told.lost) == {A, B}
 

@@ -1,0 +1,105 @@
+"""Plays on a cluster of the user's, and removes from it what the demo made."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer.demo.stage import GROUP, RUN, TOPIC
+from safeconsumer.testing.existing import ExistingCluster
+
+# Longest wait for a broker, in milliseconds.
+_BOOTSTRAP_MS = 5000
+# A member that was killed stays in its group for a session, of 6 s.
+_REMOVAL_SECONDS = 20.0
+_GONE = {"OK", "GroupIdNotFoundError"}
+
+
+class UsersCluster(ExistingCluster):
+    """
+    A cluster that asks for no login and no TLS.
+
+    :meth:`tidy` removes the topics that were made, and the groups that belong to them.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._topics: list[str] = []
+
+    def check(self) -> None:
+        """
+        Ask whether the demo may create its topics; nothing is created.
+
+        Raises:
+            KafkaTimeoutError: nobody answers within 5 s.
+            KafkaError: it may not; a child of ``kafka.errors`` says why.
+        """
+        topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
+        with self.admin() as admin:
+            admin.create_topics(topic, validate_only=True)
+
+    @contextmanager
+    def admin(self) -> Iterator[KafkaAdminClient]:
+        """Lend an administration client; a broker answers within 5 s, or it raises."""
+        patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
+        client = made(KafkaAdminClient, **self.client_config, **patience)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def create_topic(
+        self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and remember it, even if no answer comes."""
+        self._topics.append(name)
+        super().create_topic(name, partitions, settings)
+
+    def tidy(self) -> str:
+        """
+        Remove the topics that were made, and their groups.
+
+        Returns:
+            A sentence about what was removed, or what is left.
+        """
+        groups = [
+            one.removesuffix(TOPIC) + GROUP
+            for one in self._topics
+            if one.endswith(TOPIC)
+        ]
+        try:
+            with self.admin() as admin:
+                left = [*self._without_topics(admin), *_without_groups(admin, groups)]
+        except kafka_errors.KafkaError as error:
+            return f"topics and groups named {RUN}-* may be left: {error}"
+        if left:
+            return f"left at {self.bootstrap}, remove them: {', '.join(left)}"
+        return f"topics and groups named {RUN}-* are removed again"
+
+    def _without_topics(self, admin: Any) -> list[str]:  # noqa: ANN401 - kafka-python's
+        left = []
+        for one in self._topics:
+            try:
+                admin.delete_topics([one])
+            except kafka_errors.UnknownTopicOrPartitionError:
+                continue  # it was never made
+            except kafka_errors.KafkaError as error:
+                left.append(f"{one} ({type(error).__name__})")
+        return left
+
+
+def _without_groups(admin: Any, groups: list[str]) -> list[str]:  # noqa: ANN401 - kafka-python's
+    """Delete them; return those that have members, or may not be deleted."""
+    deadline = time.monotonic() + _REMOVAL_SECONDS
+    left = dict.fromkeys(groups, "")
+    while left:
+        answers = admin.delete_groups([*left])
+        left = {one: answers[one] for one in left if answers[one] not in _GONE}
+        if "NonEmptyGroupError" not in left.values() or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    return [f"{one} ({why})" for one, why in left.items()]

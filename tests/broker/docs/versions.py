@@ -1,0 +1,82 @@
+"""
+Says how the installed kafka-python behaves: JSON on stdout, for any from 2.3 on.
+
+``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
+"""
+
+# ruff: noqa: ANN001, ANN201, ANN202, ANN204, BLE001 - run by Pythons of before, too
+
+import inspect
+import json
+import logging
+import sys
+import threading
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor as Assignor
+from kafka.errors import KafkaError
+
+logging.disable(logging.CRITICAL)
+
+
+def _raised(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    return None
+
+
+def _reach_nobody():
+    given = {"bootstrap_timeout_ms": 500}  # a setting of 3.0
+    given = {key: given[key] for key in given if key in KafkaConsumer.DEFAULT_CONFIG}
+    KafkaConsumer(bootstrap_servers="127.0.0.1:1", **given).topics()
+
+
+class _Listener(ConsumerRebalanceListener):
+    """Commits, says on which thread, and raises."""
+
+    def __init__(self, said):
+        self.said = said
+        self.consumer = None
+
+    def on_partitions_assigned(self, assigned):
+        del assigned
+        here = threading.current_thread() is threading.main_thread()
+        self.said["listener runs on the thread of poll"] = here
+        self.said["commit in a listener"] = _raised(self.consumer.commit)
+        raise ValueError
+
+    def on_partitions_revoked(self, revoked):
+        """Nothing to do."""
+
+
+def main(bootstrap, topic):
+    said = {
+        "session_timeout_ms": KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"],
+        "acks": KafkaProducer.DEFAULT_CONFIG["acks"],
+        "idempotent": bool(KafkaProducer.DEFAULT_CONFIG.get("enable_idempotence")),
+        "KafkaError is": KafkaError.__bases__[0].__name__,
+        "kafka.sasl": _raised(lambda: __import__("kafka.sasl")),
+        "kafka.net.sasl": _raised(lambda: __import__("kafka.net.sasl")),
+        "no broker": _raised(_reach_nobody),
+        "on_assignment": [*inspect.signature(Assignor.on_assignment).parameters],
+    }
+    listener = _Listener(said)
+    listener.consumer = consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest"
+    )
+    consumer.subscribe([topic], listener=listener)
+
+    def poll():
+        while "commit in a listener" not in said:
+            consumer.poll(timeout_ms=500)
+        consumer.poll(timeout_ms=2000)
+
+    said["what a listener raises"] = _raised(poll)
+    consumer.close()
+    print(json.dumps(said))  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,321 @@
+"""
+What pages say about kafka-python's own consumer, played with it.
+
+``tests/unit/contract/claims.toml`` says which sentence rests on which test. A test here
+that fails means that the sentence is no longer so, and both change.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.serializer import Deserializer
+from kafka.structs import OffsetAndMetadata
+
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Listener, Reader, both_protocols, stock_fails
+
+
+@both_protocols
+@simulated()
+def test_a_partition_that_its_member_keeps_stays_paused(
+    lab: Lab, assignor: type
+) -> None:
+    """A member joins and leaves; the partition that stays keeps its pause throughout."""
+    tps = lab.topic("t", 2, records=3)
+    settings: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
+    reader = Reader(lab, KafkaConsumer, "t", assignor=assignor, client_id="a")
+    reader.until(lambda: len(reader.log) == 6, each=5)
+    reader.consumer.pause(*reader.consumer.assignment())
+    other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000, **settings)
+    reader.until(lambda: len(reader.consumer.assignment()) == 1, each=5)
+    (kept,) = reader.consumer.assignment()
+    lab.append(kept, 3)
+    reader.is_silent(seconds=10)
+    other.stop()
+    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=5)
+    reader.is_silent(of=[kept], seconds=10)
+    assert kept in reader.consumer.paused()
+    assert reader.consumer.assignment() == set(tps)
+
+
+@stock_fails("the rest goes back into an empty slot only, and this one is not empty")
+@simulated()
+def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """The other one's records come meanwhile; stock delivers nothing for ten minutes."""
+    other, paused = lab.topic("t", 2)
+    lab.append(paused, 100)
+    reader = Reader(lab, kind, tps=[other, paused])
+    reader.until(lambda: reader.offsets(paused), limit=10)
+    reader.consumer.pause(paused)
+    lab.append(other, 5)
+    reader.until(lambda: reader.offsets(other) == [*range(5)])
+    reader.consumer.resume(paused)
+    end = lab.now + 600
+    while lab.now < end and len(reader.offsets(paused)) < 100:
+        reader.poll(1)
+    assert reader.offsets(paused) == [*range(100)]
+
+
+@pytest.mark.parametrize(
+    ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
+)
+@simulated()
+def test_retention_of_a_paused_partition_goes_by_the_reset_policy(
+    lab: Lab, reset: str, first: int
+) -> None:
+    """With ``latest``, the default, what is left of the backlog is passed over."""
+    assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
+    (tp,) = lab.topic("t", 1)
+    for number in range(20):
+        lab.append(tp, first=number)
+    reader = Reader(
+        lab,
+        KafkaConsumer,
+        tps=[tp],
+        auto_offset_reset=reset,
+        max_partition_fetch_bytes=100,
+    )
+    reader.consumer.seek(tp, 2)
+    reader.consumer.pause(tp)
+    reader.poll()
+    lab.cluster.delete_before(tp.topic, tp.partition, 12)
+    reader.consumer.resume(tp)
+    reader.poll(5)
+    lab.append(tp, 2, first=20)
+    reader.until(lambda: reader.consumer.position(tp) == 22)
+    assert reader.offsets(tp)[0] == first
+
+
+@simulated()
+def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab: Lab) -> None:
+    """It is sent, and the broker takes it."""
+    lab.topic("t", 2, records=10)
+    reader = Reader(lab, KafkaConsumer, "t", client_id="a")
+    other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000)
+    reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
+    (foreign,) = other.call(lambda consumer: consumer.assignment())
+    lab.until(lambda: other.values(foreign) == [*range(10)])
+    other.call(lambda consumer: consumer.commit())
+    assert lab.committed(foreign) == 10
+    reader.consumer.commit({foreign: OffsetAndMetadata(3, "", -1)})
+    assert lab.committed(foreign) == 3
+    other.stop()
+
+
+def _refused(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        return type(error).__name__
+    return "nothing"
+
+
+@simulated()
+def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab: Lab) -> None:
+    """``commit()``; and what the listener raises comes out of ``poll``."""
+    lab.topic("t", 1, records=1)
+    reader = Reader(lab, KafkaConsumer)
+    raised: list[str] = []
+
+    def assigned(_: set[TopicPartition]) -> None:
+        raised.append(_refused(reader.consumer.commit))
+        message = "a listener's own"
+        raise ValueError(message)
+
+    reader.consumer.subscribe(["t"], listener=Listener(assigned=assigned))
+    with pytest.raises(KafkaError, match="callback throws") as caught:
+        reader.until(lambda: raised)
+    assert raised == ["RuntimeError"]
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@simulated()
+def test_a_pattern_matches_what_begins_so(lab: Lab) -> None:
+    """``subscribe(pattern="ord")`` subscribes to ``orders``."""
+    (tp,) = lab.topic("orders", 1)
+    reader = Reader(lab, KafkaConsumer)
+    reader.consumer.subscribe(pattern="ord")
+    reader.owns([tp])
+
+
+@simulated()
+def test_the_time_limit_of_an_iteration_counts_the_first_join(lab: Lab) -> None:
+    """``consumer_timeout_ms`` ends an iteration before the join has, with no record."""
+    lab.topic("t", 1, records=1)
+    lab.cluster.fail("JoinGroup", delay=3.0)
+    consumer = KafkaConsumer(
+        "t", **lab.settings(group_id=GROUP, consumer_timeout_ms=1000)
+    )
+    assert list(consumer) == []
+    consumer.close()
+
+
+@simulated()
+def test_a_close_commits_what_the_last_poll_returned(lab: Lab) -> None:
+    """Handled or not, if the client commits by itself."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, KafkaConsumer, "t", enable_auto_commit=True)
+    reader.until(lambda: len(reader.log) == 10, each=5)
+    reader.consumer.close()
+    assert lab.committed(tp) == 10
+
+
+@simulated()
+def test_a_poll_after_next_returns_records_twice(lab: Lab) -> None:
+    """What iteration has taken and not yielded yet is fetched anew, and yielded later."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, KafkaConsumer, tps=[tp], consumer_timeout_ms=1000)
+    assert next(reader.consumer).offset == 0
+    reader.until(lambda: len(reader.log) >= 9)
+    rest = [one.offset for one in reader.consumer]
+    assert reader.offsets(tp) == rest == [*range(1, 10)]
+
+
+@simulated()
+def test_a_static_member_that_is_fenced_polls_on_in_silence(lab: Lab) -> None:
+    """Another one has its name; its polls raise nothing."""
+    lab.topic("t", 1, records=3)
+    reader = Reader(lab, KafkaConsumer, "t", group_instance_id="static")
+    reader.until(lambda: len(reader.log) == 3)
+    other = lab.member(KafkaConsumer, "t", name="b", group_instance_id="static")
+    reader.until(lambda: len(other.records) == 3)
+    reader.poll(60)
+    reader.is_silent(seconds=60)
+    other.stop()
+
+
+@simulated()
+def test_two_threads_that_poll_are_not_refused(lab: Lab) -> None:
+    """Nothing says that a consumer is not thread-safe."""
+    (tp,) = lab.topic("t", 1)
+    reader = Reader(lab, KafkaConsumer, tps=[tp])
+    raised: list[str] = []
+
+    def poll() -> None:
+        raised.append(_refused(lambda: reader.consumer.poll(1000)))
+
+    lab.start("second", poll)
+    raised.append(_refused(lambda: reader.consumer.poll(1000)))
+    lab.until(lambda: len(raised) == 2)
+    assert raised == ["nothing", "nothing"]
+
+
+@simulated()
+def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab: Lab) -> None:
+    """``commit_async`` returns it; its callback comes when the commit is done."""
+    (tp,) = lab.topic("t", 1, records=1)
+    reader = Reader(lab, KafkaConsumer, tps=[tp], group_id=GROUP)
+    lab.cluster.fail("OffsetCommit", delay=3.0)
+    called: list[object] = []
+    offsets = {tp: OffsetAndMetadata(1, "", -1)}
+    future = reader.consumer.commit_async(offsets, lambda *given: called.append(given))
+    lab.sleep(1)
+    assert (future.is_done, called) == (True, [])
+    reader.until(lambda: called)
+
+
+@simulated()
+def test_calls_of_a_closed_consumer(lab: Lab) -> None:
+    """A RuntimeError, or an IllegalStateError, which is none."""
+    (tp,) = lab.topic("t", 1)
+    reader = Reader(lab, KafkaConsumer, tps=[tp])
+    reader.consumer.close()
+    calls: list[Callable[[], object]] = [
+        partial(reader.consumer.poll, 0),
+        reader.consumer.commit,
+        partial(reader.consumer.end_offsets, [tp]),
+        reader.consumer.topics,
+    ]
+    assert [*map(_refused, calls)] == ["IllegalStateError"] * 2 + ["RuntimeError"] * 2
+
+
+class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """Calls a function at the n-th value that it is given."""
+
+    def __init__(self, at: int, call: Callable[[], object]) -> None:
+        self._left, self._call = at, call
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        del topic, headers
+        self._left -= 1
+        if not self._left:
+            self._call()
+        return data
+
+
+def _fail() -> None:
+    message = "a deserializer's own"
+    raise ValueError(message)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@simulated()
+def test_a_seek_while_a_poll_decodes_is_undone(lab: Lab) -> None:
+    """As one on another thread may come: the poll sets the position behind it."""
+    (tp,) = lab.topic("t", 1, records=10)
+    seek = Meddling(5, lambda: reader.consumer.seek(tp, 3))
+    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=seek)
+    reader.until(lambda: len(reader.log) >= 10)
+    reader.is_silent()
+    assert reader.offsets(tp) == [*range(10)]
+    assert reader.consumer.position(tp) == 10
+
+
+@simulated()
+def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab: Lab) -> None:
+    """The other partition's records were taken already, and nobody was given them."""
+    tps = lab.topic("t", 2, records=10)
+    fail = Meddling(15, _interrupt)
+    reader = Reader(lab, KafkaConsumer, "t", value_deserializer=fail)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: False)
+    reader.consumer.commit()
+    assert reader.log == []
+    assert 10 in map(lab.committed, tps)
+
+
+@simulated()
+def test_a_record_below_the_position_is_deserialized(lab: Lab) -> None:
+    """So no seek leads past one of the same batch that does not deserialize."""
+    (tp,) = lab.topic("t", 1, records=5)
+    fail = Meddling(3, _fail)
+    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=fail)
+    reader.consumer.seek(tp, 3)
+    with pytest.raises(ValueError, match="own"):
+        reader.until(lambda: False)
+
+
+@simulated()
+def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab: Lab) -> None:
+    """An unclean election replaces the records from 5 on; 5 to 9 are passed over."""
+    (tp,) = lab.topic("t", 1, records=10)
+    first = Reader(lab, KafkaConsumer, "t")
+    first.reads(tp, range(10))
+    first.consumer.commit()
+    first.consumer.close()
+    lab.cluster.truncate(tp.topic, tp.partition, 5)
+    lab.append(tp, 10, first=100)
+    second = Reader(lab, KafkaConsumer, "t")
+    second.reads(tp, range(10, 15))
+
+
+@simulated(seeds=1)
+def test_a_broker_without_offset_for_leader_epoch_is_read_no_more(lab: Lab) -> None:
+    """It is asked for ever after the partition's leader has changed."""
+    (tp,) = lab.topic("t", 1, records=3)
+    del lab.cluster._handlers["OffsetForLeaderEpoch"]
+    reader = Reader(lab, KafkaConsumer, "t", metadata_max_age_ms=1000)
+    reader.reads(tp, range(3))
+    lab.cluster.lead("t", 0, 1)
+    lab.append(tp, 3)
+    reader.is_silent(seconds=600)

@@ -1,0 +1,188 @@
+"""
+Reads which test proves which sentence about another client: ``claims.toml`` beside it.
+
+A sentence, or a table's row, is on the list if it names a client, or stands in a table
+that compares clients. Most say what the client does: each of these has a proof. The
+others only name it (``mentions``). Not on the list: figures, which stand where the
+program writes them that measures them (``FIGURES``), and design pages' prose about how
+kafka-python works inside (``TABLES_ONLY``).
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from attrs import frozen
+
+from safeconsumer.testing.cases.catalogue import CASES
+from tests.harness.docs.pages import ROOT
+
+LIST = Path(__file__).with_name("claims.toml")
+PAGES = (
+    "README.md",
+    *sorted(
+        str(page.relative_to(ROOT))
+        for folder in ("docs", "design")
+        for page in (ROOT / folder).rglob("*.md")
+    ),
+)
+
+# Of what was measured, each with the program that measures it.
+FIGURES = {"design/benchmarks.md", "design/conformance.md"}
+
+# How kafka-python works inside, and what is promised here: only those of their tables
+# are on the list that compare, or have kafka-python's defects. ``test_private_names``
+# has the names that the rest is about, ``test_matrix`` the promises.
+TABLES_ONLY = {
+    f"design/{name}.md"
+    for name in (
+        *("README", "architecture", "contract", "decoding", "group", "joins"),
+        *("metrics", "pausing", "releases", "security", "spark", "tests", "worker"),
+    )
+}
+_GENERATED = re.compile(r"<!-- speed: .*?<!-- speed -->", re.DOTALL)
+_MEASURED = re.compile(
+    r"^\|(?:[^|]*\|)? *(?:\d+ of \d+|n/a)|^\d{4}-\d\d-\d\d, |^\|[ -]+\|[ |-]*$"
+)
+
+_CLIENT = re.compile(
+    r"(kafka-python)(?!>=)|(aiokafka)|(confluent-kafka)|(librdkafka)"
+    r"|(Java(?:'s)? (?:client|consumer))|\b([Ss]tock|[Uu]pstream)\b"
+)
+_FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
+_HEAD = re.compile(
+    r"^\|[^|]*\|\s*((with )?kafka-python[ \d.]*|2\.3)\s*\||^\| it \|( seen \|)? here \|$"
+)
+_END = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z`*\[(])")
+
+# How a test's module shows which client it plays.
+_PLAYS = {
+    "kafka-python": r"\bKafkaConsumer\b|stock_fails|\"[sS]tock\"|\bSTOCK\b|import kafka\b",
+    "aiokafka": r"import aiokafka",
+    "confluent-kafka": r"import confluent_kafka",
+    "librdkafka": r"import confluent_kafka",
+}
+
+
+@frozen
+class Claim:
+    """
+    A sentence that says what a client does.
+
+    Attributes:
+        page: where it stands.
+        text: a part of the sentence, or of the table's row, that is there only once.
+        client: whom it is about.
+        proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
+            that measures it as ``bench:name``; or what the client's own maintainers
+            say, as a URL, which the reader's page must have, too.
+    """
+
+    page: str
+    text: str
+    client: str
+    proof: tuple[str, ...]
+
+
+@cache
+def _listed() -> list[dict[str, object]]:
+    return list(tomllib.loads(LIST.read_text("utf-8"))["page"])
+
+
+def claims() -> list[Claim]:
+    """Return every claim of the list."""
+    return [
+        Claim(
+            str(page["name"]), one["text"], one["client"], tuple(one.get("proof", ()))
+        )
+        for page in _listed()
+        for one in page.get("claim", ())  # type: ignore[attr-defined]  # as TOML has it
+    ]
+
+
+def mentions(page: str) -> list[str]:
+    """Return parts of the sentences of a page that only name a client."""
+    return [
+        text
+        for one in _listed()
+        if one["name"] == page
+        for text in one.get("mentions", ())  # type: ignore[attr-defined]  # as above
+    ]
+
+
+def sentences(page: str) -> Iterator[str]:
+    """Yield the sentences and rows of a page that are about clients."""
+    text = (ROOT / page).read_text("utf-8")
+    for rubbish in (_GENERATED, _FENCE, _REMARK):
+        text = rubbish.sub("", text)
+    is_comparing = False
+    for line in text.splitlines():
+        one = line.strip()
+        if _MEASURED.match(one):
+            continue
+        if not one.startswith("|"):
+            is_comparing = False
+            if page not in TABLES_ONLY and not one.startswith("#"):
+                yield from filter(_CLIENT.search, _END.split(one))
+        elif _HEAD.search(one):
+            is_comparing = True
+        elif is_comparing or (page not in TABLES_ONLY and _CLIENT.search(one)):
+            yield one
+
+
+def misfits() -> Iterator[str]:
+    """Yield what list and pages do not agree in."""
+    for page in PAGES:
+        if page in FIGURES:
+            continue
+        parts = [one.text for one in claims() if one.page == page] + mentions(page)
+        found = list(sentences(page))
+        for one in found:
+            if not any(part in one for part in parts):
+                yield f"{page}: not on the list: {one}"
+        for part in parts:
+            if not any(part in one for one in found):
+                yield f"{page}: no such sentence any more: {part}"
+
+
+def unproved() -> Iterator[str]:
+    """Yield each claim that has no proof, or one that does not play its client."""
+    for one in claims():
+        if not one.proof:
+            yield f"{one.page}: no proof: {one.text}"
+        for proof in one.proof:
+            if why := _why_not(one, proof):
+                yield f"{one.page}: {proof}: {why}: {one.text}"
+
+
+def _why_not(claim: Claim, proof: str) -> str | None:
+    if proof.startswith("https://"):
+        is_there = proof in (ROOT / claim.page).read_text("utf-8")
+        return None if is_there else "the page does not link to it"
+    if proof.startswith("case:"):
+        case = CASES.get(proof.removeprefix("case:"))
+        if case is None:
+            return "there is no such case"
+        return None if claim.client in str(case.run.__doc__) else "not about it"
+    if proof.startswith("bench:"):
+        path = ROOT / "tests" / "bench" / f"{proof.removeprefix('bench:')}.py"
+        return None if path.is_file() else "there is no such program"
+    path, _, name = proof.partition("::")
+    if not (ROOT / path).is_file() or name not in _tests(path):
+        return "there is no such test"
+    source = (ROOT / path).read_text("utf-8")
+    return None if re.search(_PLAYS[claim.client], source) else "does not play it"
+
+
+@cache
+def _tests(path: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    return frozenset(
+        one.name
+        for one in ast.walk(tree)
+        if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")
+    )

@@ -1,0 +1,107 @@
+"""What pages say about kafka-python's own consumer that needs no broker."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+
+import kafka
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import CorruptRecordError, KafkaError
+
+from tests.harness.kafka.broken import KINDS
+from tests.harness.kafka.fetches import answer, assigned
+from tests.harness.kafka.offline import offline
+
+TP = TopicPartition("orders", 0)
+
+
+def test_a_pause_of_what_is_not_assigned_is_a_bare_key_error() -> None:
+    """It is half-applied: what is named before it is paused."""
+    with offline(KafkaConsumer) as consumer:
+        consumer.assign([TP])
+        with pytest.raises(KeyError):
+            consumer.pause(TP, TopicPartition("orders", 1))
+        assert consumer.paused() == {TP}
+
+
+@pytest.mark.parametrize("target", ["orders", ("orders", 3)], ids=["text", "tuple"])
+def test_a_pause_takes_partitions_only(target: object) -> None:
+    with offline(KafkaConsumer) as consumer, pytest.raises(TypeError):
+        consumer.pause(target)
+
+
+def test_a_resume_returns_nothing_and_a_pause_keeps_positions() -> None:
+    with offline(KafkaConsumer) as consumer:
+        assigned(consumer, TP)
+        consumer.seek(TP, 7)
+        consumer.pause(TP)
+        assert consumer.resume(TP) is None
+        assert consumer.position(TP) == 7
+
+
+def test_a_wrong_checksum_is_a_corrupt_record_error() -> None:
+    """It names neither partition nor offset."""
+    broken, error = KINDS[1].values
+    assert error is CorruptRecordError
+    with offline(KafkaConsumer) as consumer:
+        assigned(consumer, TP)
+        consumer.seek(TP, 2)
+        answer(consumer, TP, 2, broken)
+        with pytest.raises(CorruptRecordError) as caught:
+            consumer.poll(0)
+    assert not hasattr(caught.value, "partition")
+
+
+@pytest.mark.parametrize("time_of", [math.inf, math.nan])
+def test_offsets_for_times_of_no_number_overflows(time_of: float) -> None:
+    with offline(KafkaConsumer) as consumer, pytest.raises((OverflowError, ValueError)):
+        consumer.offsets_for_times({TP: time_of})
+
+
+def test_an_unknown_reset_policy_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with offline(KafkaConsumer, auto_offset_reset="first") as consumer:
+        assert consumer.config["auto_offset_reset"] == "first"
+    assert "Unrecognized offset_reset_strategy" in caplog.text
+
+
+def test_defaults_of_its_clients() -> None:
+    """A session of 45 s, the log's end, idempotent producers."""
+    assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
+    assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
+    assert KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"] == 500
+    assert KafkaConsumer.DEFAULT_CONFIG["max_poll_records"] == 500
+    assert KafkaProducer.DEFAULT_CONFIG["enable_idempotence"] is True
+    assert KafkaProducer.DEFAULT_CONFIG["acks"] in {-1, "all"}
+    assert KafkaError.__bases__ == (Exception,)
+
+
+def test_it_has_no_client_of_newer_protocols() -> None:
+    """Neither KIP-848's groups nor share groups."""
+    assert "group_protocol" not in KafkaConsumer.DEFAULT_CONFIG
+    assert not [name for name in dir(kafka) if "share" in name.lower()]
+
+
+def test_a_poll_after_a_fork_does_not_return() -> None:
+    """The child has no IO thread; a poll of 0 ms waits for it."""
+    with offline(KafkaConsumer) as consumer:
+        assigned(consumer, TP)
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 1.0)
+            consumer.poll(0)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGALRM
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 warns no more")
+def test_its_import_warns_on_python_3_11() -> None:
+    """Of ``importlib.resources``, for each message of Kafka's protocol."""
+    command = [sys.executable, "-W", "always", "-c", "import kafka"]
+    ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own
+    assert 150 < ended.stderr.count("_text is deprecated") < 250
