@@ -57,6 +57,7 @@ nitpick_ignore = [
     ),  # of the judge: how-to/audit.md
     ("py:class", "CompiledPattern"),  # what re.Pattern and google-re2's have in common
     ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
+    ("py:class", "safeconsumer.worker.revocation.Revocation"),  # of Context
     ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
     ("py:class", "safeconsumer.worker.records.V_co"),
 ]
