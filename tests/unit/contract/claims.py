@@ -27,6 +27,7 @@ PAGES = (
         str(page.relative_to(ROOT))
         for folder in ("docs", "design")
         for page in (ROOT / folder).rglob("*.md")
+        if "generated" not in page.parts  # by a build of the site: copies
     ),
 )
 
