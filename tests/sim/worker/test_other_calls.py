@@ -215,10 +215,10 @@ def worked(lab: Lab, reading: Any, handler: Handler, executor: str) -> None:
 OFTEN = Commit(every=0.2)
 PLACES = [
     ("a handler", "thread"),
-    ("a handler", "asyncio"),
+    pytest.param("a handler", "asyncio", marks=pytest.mark.nightly),
     ("a handler", "pump"),
     ("a listener", "thread"),
-    ("a listener", "pump"),
+    pytest.param("a listener", "pump", marks=pytest.mark.nightly),
 ]
 # These pass records over, as they were asked to.
 SKIP = {"seek_to_end"}
