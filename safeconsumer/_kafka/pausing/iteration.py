@@ -263,14 +263,14 @@ class Iteration:
         subscription = self._consumer._subscription
         assignment, ledger = subscription.assignment, subscription.ledger
         for tp, found in batches.items():
-            state = assignment.get(tp)
-            if state is None or not found:
+            state, records = assignment.get(tp), list(found)
+            if state is None or not records:
                 continue
             with subscription._lock:
                 end = state.position
-                start = self._begin_at(tp, state, found[0].offset)
+                start = self._begin_at(tp, state, records[0].offset)
             if start is not None:
-                steps = self._steps(ledger, assignment, tp, state, start, list(found))
+                steps = self._steps(ledger, assignment, tp, state, start, records)
                 yield steps, end
 
     def _begin_at(

@@ -116,6 +116,7 @@ CALLS: dict[str, tuple[Any, type | None, type | None]] = {
     "beginning_offsets": (lambda c: c.beginning_offsets([TP]), None, BLOCKS),
     "bootstrap": (lambda c: c.bootstrap(timeout_ms=1000), None, BLOCKS),
     "bootstrap_connected": (lambda c: c.bootstrap_connected(), None, None),
+    "busy": (lambda c: c.busy, None, None),
     "close": (lambda c: c.close(), None, BLOCKS),
     "commit": (lambda c: c.commit(NEXT), REFUSED, REFUSED),
     "commit without offsets": (lambda c: c.commit(), REFUSED, REFUSED),
