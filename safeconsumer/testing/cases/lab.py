@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kafka import KafkaProducer
+from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import TopicPartition
 
 from safeconsumer.testing.cases.consumer import BOUND, Consumer, Record, until
@@ -93,8 +94,13 @@ class Lab:
 
     def make_again(self, tps: list[TopicPartition], each: int) -> None:
         """Delete the topic of these partitions; create it with ``each`` records in each."""
+        topic = tps[0].topic
         self.drop(tps)
-        self.topic(len(tps), tps[0].topic)
+        try:
+            self.topic(len(tps), topic)
+        except TopicAlreadyExistsError:  # a client asked for it, so the broker made one
+            self.broker.delete_topic(topic)
+            self.topic(len(tps), topic)
         self.produce(tps, each)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
