@@ -268,13 +268,14 @@ class Reader:
 
 
 def has_read_all(reader: Reader) -> bool:
-    """Tell whether all that is assigned and not paused was read to its end."""
+    """Tell whether all that is assigned and may flow was read to its end."""
     states = dict(reader.consumer._subscription.assignment)
-    paused = reader.consumer.paused()
+    ours = isinstance(reader.consumer, SafeConsumer)
+    quiet = reader.consumer.quiet() if ours else reader.consumer.paused()
     return bool(states) and all(
         state.position is not None and state.position.offset >= reader.stage.end_of(tp)
         for tp, state in states.items()
-        if tp not in paused
+        if tp not in quiet
     )
 
 
