@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,11 +24,11 @@ from tests.sim.idioms import (
     Game,
     Situation,
     expected,
-    played_by_day,
 )
 from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
 
 _BESIDE = 8  # games at a time; they mostly wait
+_DAYS_SHARE = 4  # by day one game of so many; the simulation plays half of them
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
@@ -90,12 +91,12 @@ class Play:
 
 
 def games(name: str, *, by_day: bool) -> Iterator[tuple[str, str]]:
-    """Yield the programs of a situation with the assignors of the day, or the others."""
+    """Yield programs of a situation with assignors: a quarter of them, or the others."""
     column = [*SITUATIONS].index(name)
-    for row, program in enumerate(PROGRAMS):
-        for assignor in ASSIGNORS:
-            if played_by_day(row + column, assignor) == by_day:
-                yield program, assignor
+    pairs = product(PROGRAMS, ASSIGNORS)
+    for number, (program, assignor) in enumerate(pairs, start=column):
+        if (number % _DAYS_SHARE == 0) == by_day:
+            yield program, assignor
 
 
 def played(broker: Any, name: str, wanted: list[tuple[str, str]]) -> list[str]:  # noqa: ANN401 - a broker
