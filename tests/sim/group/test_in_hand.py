@@ -1,32 +1,33 @@
 """A held partition is not quiet while a program works on records that it has got of it."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Pump, SafeConsumer, Worker
 from safeconsumer.group.judging import Judge
 from safeconsumer.holds.scope import ALL, Partition, Scope
-from safeconsumer.worker import Pump
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-
-Work = Callable[[Any], None]
+from tests.sim.worker.working import in_thread
 
 NAP = 0.5  # seconds for which a program works on a record
 
 
 class Program:
-    """A program with a loop of its own, which works for a while on each record."""
+    """A program that works for a while on each record, as its kind does."""
 
-    def __init__(self, lab: Lab, loop: Callable[[SafeConsumer, Work], None]) -> None:
-        self.lab, self._loop = lab, loop
+    def __init__(self, lab: Lab, kind: Callable[["Program"], None]) -> None:
+        self.lab, self._kind = lab, kind
         self.written: list[tuple[str, int, int]] = []
         self.wrote_at = 0.0
         self.consumer: Any = None
         self.is_over = False
+        self.stop_more: Callable[[], object] = lambda: None
         self.process, self._thread = lab.start("a", self._live)
         lab.until(lambda: self.consumer is not None)
 
@@ -39,45 +40,108 @@ class Program:
             consumer_timeout_ms=200,
         )
         while not self.is_over:
-            self._loop(self.consumer, self._work)
+            self._kind(self)
         self.consumer.close(autocommit=False)
 
-    def _work(self, record: Any) -> None:  # noqa: ANN401 - upstream's
+    def work(self, record: Any) -> None:  # noqa: ANN401 - upstream's
         self.lab.sleep(NAP)
+        self.note(record)
+
+    def note(self, record: Any) -> None:  # noqa: ANN401 - upstream's
         self.written.append((record.topic, record.partition, record.offset))
         self.wrote_at = self.lab.now
 
     def stop(self) -> None:
         self.is_over = True
+        self.stop_more()
         self._thread.join()
 
 
-def poll(consumer: SafeConsumer, work: Work) -> None:
-    for records in consumer.poll(200).values():
+def poll(program: Program) -> None:
+    for records in program.consumer.poll(200).values():
         for record in records:
-            work(record)
+            program.work(record)
 
 
-def peek(consumer: SafeConsumer, work: Work) -> None:
+def peek(program: Program) -> None:
+    consumer = program.consumer
     for tp, records in consumer.poll(200, update_offsets=False).items():
         for record in records:
-            work(record)
+            program.work(record)
         consumer.seek(tp, records[-1].offset + 1)
 
 
-def iterate(consumer: SafeConsumer, work: Work) -> None:
-    for record in consumer:
-        work(record)
+def iterate(program: Program) -> None:
+    for record in program.consumer:
+        program.work(record)
 
 
-def step_and_leave(consumer: SafeConsumer, work: Work) -> None:
-    for record in consumer:
-        work(record)
+def step_and_leave(program: Program) -> None:
+    for record in program.consumer:
+        program.work(record)
         break
 
 
-LOOPS = pytest.mark.parametrize(
-    "loop", [poll, peek, iterate, step_and_leave], ids=lambda one: one.__name__
+def own_thread(program: Program) -> None:
+    """Poll on while another thread works; ``consumer.busy`` says of which partitions."""
+    running: dict[Any, threading.Thread] = {}
+    program.consumer.busy = lambda: [
+        tp for tp, one in running.items() if one.is_alive()
+    ]
+    for tp, records in program.consumer.poll(200).items():
+        running[tp] = in_thread(lambda some=records: [*map(program.work, some)])
+    while any(one.is_alive() for one in running.values()):
+        program.consumer.pause(*running, owner="backpressure")
+        program.consumer.poll(200)
+    program.consumer.resume(*running, owner="backpressure")
+
+
+def worker(program: Program, handle: Any, **options: Any) -> None:  # noqa: ANN401 - a handler
+    made = Worker(program.consumer, handle=handle, **options)
+    program.stop_more = made.stop
+    made.run()
+
+
+def worker_threads(program: Program) -> None:
+    worker(program, lambda record, _: program.work(record))
+
+
+def worker_batches(program: Program) -> None:
+    worker(program, lambda records, _: [*map(program.work, records)], batch=4)
+
+
+def worker_asyncio(program: Program) -> None:
+    async def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - upstream's
+        await asyncio.sleep(NAP)
+        program.note(record)
+
+    worker(program, handle, executor="asyncio")
+
+
+def pump(program: Program) -> None:
+    with Pump(program.consumer) as made:
+        program.stop_more = made.stop
+        for batch in made:
+            for record in batch.records:
+                program.work(record)
+            batch.done()
+
+
+def pump_answered_later(program: Program) -> None:
+    """Take batches on one thread, and answer them on others."""
+    with Pump(program.consumer) as made:
+        program.stop_more = made.stop
+        for batch in made:
+            in_thread(lambda one=batch: ([*map(program.work, one.records)], one.done()))
+
+
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        *(poll, peek, iterate, step_and_leave, own_thread),
+        *(worker_threads, worker_batches, worker_asyncio, pump, pump_answered_later),
+    ],
+    ids=lambda one: one.__name__,
 )
 
 
@@ -89,15 +153,15 @@ def wait_until_quiet(lab: Lab, operator: Operator, scope: Scope = ALL) -> None:
 
 
 @pytest.mark.contract("G8")
-@LOOPS
+@KINDS
 @simulated(seeds=1, nightly=10)
 def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
-    lab: Lab, loop: Callable[..., None]
+    lab: Lab, kind: Callable[[Program], None]
 ) -> None:
-    """Whatever kind of loop a program has; and the report comes with its next poll."""
+    """Whatever kind of program it is; and the report comes as soon as it is so."""
     operator = Operator(lab)
     lab.topic("t", records=12)
-    program = Program(lab, loop)
+    program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
     operator.hold()
     wait_until_quiet(lab, operator)

@@ -1,0 +1,90 @@
+"""What ``pause --wait`` says while programs work on records that they have got."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from safeconsumer import SafeConsumer
+from safeconsumer.cli.errors import Status
+from safeconsumer.worker import Worker
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Running
+
+pytestmark = pytest.mark.embedded_suffices
+
+RECORDS = 60  # of each partition: some seconds of work
+
+
+@frozen
+class Writing:
+    """A handler that works for a moment on each record, and then writes it down."""
+
+    folder: Path
+
+    def __call__(self, records: list[Any], _context: Any = None) -> None:  # noqa: ANN401 - upstream's
+        for record in records:
+            time.sleep(0.05)
+            with (self.folder / str(record.partition)).open("a") as file:
+                file.write(f"{record.offset}\n")
+
+    def written(self, partition: int) -> list[str]:
+        path = self.folder / str(partition)
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@contextlib.contextmanager
+def polling(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.is_set():
+            for records in consumer.poll(100).values():
+                handle(records)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def processes(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
+    worker = Worker(consumer, handle, executor="process", concurrency=2, batch=20)
+    running = Running(worker)
+    try:
+        yield
+    finally:
+        running.end()
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("program", [polling, processes])
+def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+    program: Callable[..., contextlib.AbstractContextManager[None]],
+) -> None:
+    """Of the partition that is held, while the program goes on with the other."""
+    handle = Writing(tmp_path)
+    with Team(kafka_broker, partitions=2, records=RECORDS) as team:
+        consumer = team.subscribed(max_poll_records=RECORDS)
+        with program(consumer, handle):
+            wait_for(lambda: len(handle.written(0)) > 2, "the first records")
+            asked = ("--group", team.group, "--reason", "x", "--wait", "60s")
+            ended = run(team, "pause", f"{team.topic}:0", *asked)
+            assert ended.exit_code == Status.DONE, ended.output
+            before = handle.written(0)
+            team.produce(5)
+            wait_for(lambda: len(handle.written(1)) == RECORDS + 5, "the other's last")
+            assert handle.written(0) == before
