@@ -10,7 +10,7 @@ import click
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.bench.options import parsed
-from tests.harness.docs.pages import PAGES, ROOT, Block, blocks
+from tests.harness.docs.pages import PAGES, ROOT, Block, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
 _README_LINES = 150
@@ -21,8 +21,6 @@ _EXTRAS = {
     "python -m tests.system": "ci",
     "sphinx-build": "docs",
 }
-_FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`([^`\n]+)`")
 
 
 def findings() -> Iterator[str]:
@@ -56,10 +54,9 @@ def faults(block: Block) -> Iterator[str]:
 
 def inline_faults(text: str) -> Iterator[str]:
     """Yield what is wrong with the commands in a page's prose."""
-    for line in _FENCED.sub("", text).splitlines():
-        for command in _INLINE.findall(line):
-            if fault := _inline_fault(command, line):
-                yield f"`{command}`: {fault}"
+    for command, line in inline(text):
+        if fault := _inline_fault(command, line):
+            yield f"`{command}`: {fault}"
 
 
 def _inline_fault(command: str, line: str) -> str | None:

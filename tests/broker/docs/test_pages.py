@@ -15,7 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
-from tests.harness.docs.pages import PAGES, ROOT, Block, blocks, printed_after
+from tests.harness.docs.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    inline,
+    printed_after,
+)
 from tests.harness.group.tour import lasting, told
 
 LIMIT = 30.0
@@ -25,6 +32,17 @@ RUN = [
     for page in PAGES
     if any(one.is_run_here and one.language == "python" for one in blocks(page))
 ]
+
+# What starts the programs that prose names, and has them end at once. The commands of
+# ``safeconsumer`` are parsed by the lint, and .ci/run builds the site by sphinx-build.
+STARTS = {"python -m tests.": "--help", "pytest --pyargs ": "--collect-only"}
+STARTED = {
+    command: how
+    for page in PAGES
+    for command, _ in inline(page.read_text("utf-8"))
+    for begin, how in STARTS.items()
+    if command.startswith(begin)
+}
 
 
 def _name(page: Path) -> str:
@@ -57,6 +75,21 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
     for block in reader.blocks:
         if block.is_run_here:
             reader.read(block)
+
+
+@pytest.mark.parametrize("command", STARTED)
+def test_a_command_in_prose_starts(command: str) -> None:
+    """In the environment of the extra that its line names, by the lint: ``ci``."""
+    words = shlex.split(command.removeprefix("python -m "))
+    ended = subprocess.run(  # noqa: S603 - our own text
+        [sys.executable, "-m", *words, STARTED[command]],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 class Pasting(code.InteractiveConsole):

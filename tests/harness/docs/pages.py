@@ -1,4 +1,8 @@
-"""The code blocks of README and of the pages under ``docs``: what runs each, or why not."""
+"""
+The code blocks of README and of the pages under ``docs``: what runs each, or why not.
+
+And the commands in the prose around them.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,6 +18,7 @@ PAGES = (
     *sorted(page for one in FOLDERS for page in (ROOT / "docs" / one).glob("*.md")),
 )
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
 _REMARK = re.compile(
     r"<!-- (not run|run by|file): ((?:(?!-->).)+?) -->\n*\Z", re.DOTALL
 )
@@ -64,6 +69,13 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
             run_by=said if kind == "run by" else None,
             is_file=kind == "file",
         )
+
+
+def inline(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what stands between backticks in a page's prose, each with its line."""
+    for line in _FENCE.sub("", text).splitlines():
+        for code in _INLINE.findall(line):
+            yield code, line
 
 
 def spark_examples() -> list[Block]:
