@@ -160,18 +160,18 @@ def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
 ) -> None:
     """Whatever kind of program it is; and the report comes as soon as it is so."""
     operator = Operator(lab)
-    lab.topic("t", records=12)
+    lab.topic("t", records=8)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
     operator.hold()
     wait_until_quiet(lab, operator)
     written = [*program.written]
     assert lab.now - program.wrote_at < 2.0
-    lab.sleep(20)
+    lab.sleep(8)
     assert program.written == written
     operator.lift()
-    lab.until(lambda: len(program.written) == 12)
-    assert len({*program.written}) == 12
+    lab.until(lambda: len(program.written) == 8)
+    assert len({*program.written}) == 8
     program.stop()
 
 
