@@ -16,8 +16,10 @@ from starlette.responses import Response
 
 from safeconsumer.console import asking
 from safeconsumer.console.problems import Problem
+from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.picture import Times
+from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import Served, carried
 from tests.harness.console.synthetic import alone, past, picture, standing
@@ -238,6 +240,26 @@ def test_the_list_is_of_those_to_look_at() -> None:
 def test_what_waits_for_a_group_is_summed() -> None:
     with writing(held_by("alice")) as (served, _):
         assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
+
+
+def test_a_group_that_only_streams_obey_is_shown_and_held() -> None:
+    """A stream is no member for Kafka; its group is no typing error for all that."""
+    known = picture(4, is_held=False)
+    stream = evolve(
+        known.reports[0], member="s", member_id="", generation=-1, kind=STREAM
+    )
+    nobody = GroupFacts(state="Dead", members=(), committed={})
+    still = alone(evolve(known, facts=nobody, reports=(stream,)))
+    with writing(still) as (served, writer), served.client() as client:
+        assert FREE in page(served, "/")
+        assert "no such group" not in page(served, "/group", group=FREE).lower()
+        wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
+        asked = client.get("/place", params=wish)
+        assert "no group" not in asked.text
+        assert client.post("/place", data=carried(asked)).status_code == 303
+        wrong = client.get("/place", params={**wish, "group": f"{FREE}x"})
+        assert "no group" in wrong.text
+    assert [one.key.scope for one in writer.written] == ["topic-004:1"]
 
 
 # ---------------------------------------------------------------- once, or too late

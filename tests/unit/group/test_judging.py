@@ -433,22 +433,20 @@ def test_the_owner_shown_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
+    ("seen", "late", "words"),
     [
-        ((report("b", 1),), "obeys"),
-        ((report("b", 1, applied={"ops": 2, "own": 0}),), "behind"),
-        ((report("b", 1, state="unavailable"),), "unavailable"),
-        ((), "silent"),
+        ((report("b", 1),), (), "obeys"),
+        ((report("b", 1, applied={"ops": 2, "own": 0}),), (), "behind"),
+        ((report("b", 1, state="unavailable"),), (), "unavailable"),
+        ((), (DIED_QUIET,), "silent"),
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )
 def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
-    seen: tuple[Report, ...], words: str
+    seen: tuple[Report, ...], late: tuple[Report, ...], words: str
 ) -> None:
     """Kafka answers with no list, as of a KIP-848 group or without a right."""
-    unlisted = evolve(
-        picture(*seen, state="Unknown"), late=() if seen else (DIED_QUIET,)
-    )
+    unlisted = evolve(picture(*seen, state="Unknown"), late=late)
     judge, view = Judge(unlisted), view_of(unlisted)
     assert [one.verdict.words for one in view.members] == [words]
     assert [one.name for one in judge.present] == ["b"]
@@ -458,3 +456,15 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     assert "does not list" not in view.members[0].more
     listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
     assert Judge(listed).present == ()
+
+
+def test_without_a_list_and_without_reports_nothing_is_known() -> None:
+    """That nobody reports is not that nobody is there."""
+    unlisted = picture(state="Unknown")
+    judge = Judge(unlisted)
+    assert judge.everybody == ()
+    assert judge.delivery(ONE).answer is Answer.UNKNOWN
+    found = judge.quietness([Everything()])
+    assert (found.is_reached, found.verdict.words) == (False, "unknown")
+    said = " ".join(one.what for one in member_findings(unlisted))
+    assert "not in the group" not in said
