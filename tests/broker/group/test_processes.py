@@ -1,6 +1,8 @@
-"""Commands as processes of their own, with streams that take nothing."""
+"""Commands as processes of their own, with streams that take nothing, or only ASCII."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import IO
 
 import pytest
 
+from safeconsumer.cli.commands import WHERE
 from safeconsumer.cli.errors import Status
 from tests.harness.group.operating import run, where
 from tests.harness.group.team import Team
@@ -30,7 +33,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
     if command != "pause":
         team.operator_holds("@all", owner="alice", for_=60)
     with Path("/dev/full").open("w") as disk:
-        ended = in_a_process(team, asked, stdout=disk)
+        ended = in_a_process([*asked, *where(team)], stdout=disk)
     done = {"pause": "held", "extend": "extended", "resume": "lifted"}[command]
     line = (
         f"safeconsumer: {done} and acknowledged: @all; but the rest is not shown: "
@@ -51,7 +54,8 @@ def test_without_any_output_a_command_does_what_it_should(
         team.operator_holds("@all", owner="alice")
     owner = ["--owner", "alice"] if command in {"pause", "resume"} else []
     ended = in_a_process(
-        team, [command, *asked, *owner], first="import os; os.close(0); os.close(1); "
+        [command, *asked, *owner, *where(team)],
+        first="import os; os.close(0); os.close(1); ",
     )
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
     past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)[
@@ -60,13 +64,75 @@ def test_without_any_output_a_command_does_what_it_should(
     assert past[-1]["is_held"] == (command != "resume")
 
 
+REASON = "db \u65e5\u672c"
+ESCAPED = REASON.encode("ascii", "backslashreplace").decode()
+
+# Each command but those that go on until they are stopped; the folder has a journal.
+TYPED = {
+    "pause": f"@all --group {{group}} --reason '{REASON}' --replace --future",
+    "extend": "@all --group {group} --for 2h",
+    "status": "--group {group}",
+    "wait": "quiet --group {group} --timeout 0s",
+    "history": "--group {group}",
+    "doctor": "--group {group}",
+    "resume": "@all --group {group}",
+    "control": "init",
+    "dead-letters": "list {topic}",
+    "monitoring": "{folder}",
+    "audit": "{folder}",
+    "timeline": "{folder} -o {folder}/out.html",
+}
+ENDLESS = {"console", "run", "demo"}
+# They print reasons, and are tried by day: a process takes a second of CPU.
+SHOWING = {"pause", "status", "history"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=() if name in SHOWING else pytest.mark.nightly)
+        for name in TYPED
+    ],
+)
+def test_a_command_works_though_its_output_takes_only_ascii(
+    team: Team, command: str, tmp_path: Path
+) -> None:
+    """A reason in Chinese is shown as escapes, or as UTF-8, and hides nothing."""
+    for owner in ("alice", "bob"):
+        whose = ("--group", team.group, "--owner", owner, "--for", "1h")
+        run(team, "pause", "@all", *whose, "--reason", REASON, "--future")
+    with team.member(journal=tmp_path) as member:
+        member.assign(team.partitions)
+        member.pause(team.topic, reason=REASON)
+    typed = TYPED[command].format(group=team.group, topic=team.topic, folder=tmp_path)
+    ended = in_a_process(
+        [command, *shlex.split(typed)],
+        stdout=subprocess.PIPE,
+        PYTHONIOENCODING="ascii",
+        SAFECONSUMER_BOOTSTRAP=where(team)[1],
+        SAFECONSUMER_TOPIC_PREFIX=team.prefix,
+        SAFECONSUMER_OWNER="alice",
+    )
+    assert ended.returncode == Status.DONE, (ended.stdout, ended.stderr)
+    if command in SHOWING:
+        assert REASON in ended.stdout or ESCAPED in ended.stdout
+
+
+def test_each_command_is_tried_on_such_a_terminal() -> None:
+    assert TYPED.keys() | ENDLESS == WHERE.keys()
+
+
 def in_a_process(
-    team: Team, arguments: list[str], *, stdout: IO[str] | None = None, first: str = ""
+    arguments: list[str],
+    *,
+    stdout: IO[str] | int | None = None,
+    first: str = "",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as a shell does: streams are what they are there."""
     # Descriptors are closed before Python looks at its streams.
     code = "import sys; from safeconsumer.cli.main import main; main()"
-    program = [sys.executable, "-c", code, *arguments, *where(team)]
+    program = [sys.executable, "-c", code, *arguments]
     if first:
         closing = f"{first}os.execv(sys.executable, sys.argv[1:])"
         program = [sys.executable, "-c", f"import sys; {closing}", *program]
@@ -74,7 +140,8 @@ def in_a_process(
         program,
         stdout=stdout or subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
+        env={**os.environ, **environment},
+        encoding="utf-8",
         timeout=60,
         check=False,
     )
