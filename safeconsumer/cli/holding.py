@@ -118,7 +118,8 @@ def pause(  # noqa: PLR0913 - one parameter per option
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
     existing holds, and places those that an interrupted command did not; what has ended,
-    or may have by this clock, is renewed.
+    or may have by this clock, is renewed. With --wait, quiet means that the members obey
+    and have no record of it in hand: no handler runs, and a loop has polled again.
     """
     with explained(context):
         wish = wish_of(

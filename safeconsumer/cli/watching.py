@@ -62,7 +62,8 @@ def status(
 
     Members without safeconsumer do not report, and obey no hold. Without a group it
     has one line for each: its holds, its members, what does not obey, and which hold
-    ends next.
+    ends next. A hold that is over by this machine's clock alone may have ended, and is
+    in force.
     """
     with explained(context):
         if group is not None and is_held:
@@ -161,7 +162,8 @@ def wait(
     """
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
-    Or that they flow: no hold covers them, and no member keeps them quiet. Without
+    That is, nobody has records of them in hand: no handler runs, and a loop has polled
+    again. Or that they flow: no hold covers them, and no member keeps them quiet. Without
     SCOPE, quiet means everything that a hold covers, flowing the whole group, but for
     topics that nobody of it reads any more.
 
