@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer import Drain, Pump, SafeConsumer, Worker
 from safeconsumer.group.judging import Judge
 from safeconsumer.holds.scope import ALL, Partition, Scope
 from tests.sim.group.operating import CONTROL, Operator
@@ -35,7 +35,7 @@ class Program:
         self.consumer = SafeConsumer(
             "t",
             **self.lab.settings(
-                group_id=GROUP, client_id="a", control=CONTROL, max_poll_records=20
+                group_id=GROUP, client_id="a", control=CONTROL, max_poll_records=100
             ),
             consumer_timeout_ms=200,
         )
@@ -306,3 +306,52 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab: Lab) -> None:
         pass
     assert in_hand(consumer) == {0}
     consumer.close()
+
+
+def worker_that_outlives_a_drain(program: Program) -> None:
+    def handle(records: list[Any], _: Any) -> None:  # noqa: ANN401 - upstream's
+        for record in records:
+            program.work(record)
+
+    worker(program, handle, batch=20, drain=Drain(revoke=0.1))
+
+
+def place(given: Any) -> tuple[str, int]:  # noqa: ANN401 - a record's, or a partition
+    topic, partition, *_ = given
+    return topic, partition
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            own_thread,
+            marks=pytest.mark.xfail(
+                strict=True, reason="consumer.busy counts for assigned partitions only"
+            ),
+        ),
+        worker_that_outlives_a_drain,
+    ],
+    ids=lambda one: one.__name__,
+)
+@simulated(seeds=1, nightly=5)
+def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
+    lab: Lab, kind: Callable[[Program], None]
+) -> None:
+    """A rebalance gave it to a member that obeys."""
+    operator = Operator(lab)
+    lab.topic("t", 2, records=12)
+    program = Program(lab, kind)
+    lab.until(lambda: len(program.written) >= 1)
+    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
+    lab.until(lambda: other.consumer and other.consumer.assignment())
+    (gone,) = other.consumer.assignment()
+    before = len(program.written)
+    operator.hold(str(Partition(*gone)))
+    wait_until_quiet(lab, operator, Partition(*gone))
+    written = [*map(place, program.written)].count(gone)
+    assert gone in map(place, program.written[before:])
+    lab.sleep(4)
+    assert [*map(place, program.written)].count(gone) == written
+    program.stop()
+    other.stop()
