@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,6 +26,7 @@ from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.view import View
 
 log = logging.getLogger("safeconsumer.group")
 
@@ -209,7 +210,7 @@ class MemberReports:
         seen = self._look()
         # In this order: what is held from now on may have been returned just before.
         view = self._ledger.view()
-        busy = {*self._ledger.busy(), *self._busy_elsewhere(view.partitions())}
+        busy = {*self._ledger.busy(), *self._busy_elsewhere(view)}
         _, wall = self._ledger.now()
         member_id, generation = self._ledger.membership()
         return Report(
@@ -235,17 +236,16 @@ class MemberReports:
             ),
         )
 
-    def _busy_elsewhere(
-        self, owned: Iterable[TopicPartition]
-    ) -> Collection[TopicPartition]:
-        owned = frozenset(owned)
+    def _busy_elsewhere(self, view: View) -> frozenset[TopicPartition]:
+        # Also of what was taken away: its next owner's word does not cover that.
         try:
-            return owned.intersection(self._ledger.busy_elsewhere())
+            named = self._ledger.busy_elsewhere()
+            return frozenset((str(topic), int(number)) for topic, number in named)
         except BaseException:
             if not self._has_failed:
                 self._has_failed = True
                 log.exception("consumer.busy failed: what is held counts as busy")
-            return owned
+            return frozenset(view.partitions())
 
 
 def kept_of(hold: Hold) -> Kept:

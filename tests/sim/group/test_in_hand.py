@@ -37,6 +37,7 @@ class Program:
             **self.lab.settings(
                 group_id=GROUP, client_id="a", control=CONTROL, max_poll_records=100
             ),
+            heartbeat_interval_ms=500,
             consumer_timeout_ms=200,
         )
         while not self.is_over:
@@ -321,15 +322,11 @@ def place(given: Any) -> tuple[str, int]:  # noqa: ANN401 - a record's, or a par
     return topic, partition
 
 
+@pytest.mark.contract("G8")
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(
-            own_thread,
-            marks=pytest.mark.xfail(
-                strict=True, reason="consumer.busy counts for assigned partitions only"
-            ),
-        ),
+        own_thread,
         worker_that_outlives_a_drain,
     ],
     ids=lambda one: one.__name__,
@@ -340,7 +337,7 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
 ) -> None:
     """A rebalance gave it to a member that obeys."""
     operator = Operator(lab)
-    lab.topic("t", 2, records=12)
+    lab.topic("t", 2, records=6)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 1)
     other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
@@ -351,7 +348,7 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
     wait_until_quiet(lab, operator, Partition(*gone))
     written = [*map(place, program.written)].count(gone)
     assert gone in map(place, program.written[before:])
-    lab.sleep(4)
+    lab.sleep(3)
     assert [*map(place, program.written)].count(gone) == written
     program.stop()
     other.stop()

@@ -46,10 +46,11 @@ def busy_elsewhere(answer: Callable[[], Any]) -> MemberReports:
 
 
 def test_what_threads_of_the_program_work_on_is_not_reported_quiet() -> None:
-    """Only what is assigned counts: of the rest the program may say what it likes."""
-    other = TopicPartition("orders", 7)
-    report = busy_elsewhere(lambda: [ZERO, other]).report()
-    assert (report.quiet, report.busy) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
+    """Also of a partition that was taken away meanwhile."""
+    gone = TopicPartition("orders", 7)
+    report = busy_elsewhere(lambda: [ZERO, gone]).report()
+    assert report.quiet == {"orders": ((1, 1),)}
+    assert report.busy == {"orders": ((0, 0), (7, 7))}
 
 
 def failing() -> None:
@@ -58,8 +59,8 @@ def failing() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [failing, lambda: 1 / 0, lambda: None, lambda: [[]]],
-    ids=["exits", "raises", "no partitions", "not hashable"],
+    [failing, lambda: 1 / 0, lambda: None, lambda: [[]], lambda: ["orders:0"]],
+    ids=["exits", "raises", "no partitions", "an empty list", "a string"],
 )
 def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(
     answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
