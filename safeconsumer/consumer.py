@@ -188,8 +188,9 @@ class SafeConsumer(UpstreamConsumer):
     before the ``poll``, or step, after the one that returned records of it. It is asked
     with each report, on another thread: at each change, and every ``status_interval``
     seconds. A partition that was taken away counts as long as it is among them. If it
-    raises, all assigned ones count, and the log says so once. A ``Worker`` and a
-    ``Pump`` need it not. None: there are no such threads.
+    raises, all assigned ones count, and the log says so once. Nobody asks it after
+    ``close``, so end the threads first. A ``Worker`` and a ``Pump`` need it not. None:
+    there are no such threads.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
