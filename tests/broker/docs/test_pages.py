@@ -87,7 +87,7 @@ def test_a_command_in_prose_starts(command: str) -> None:
         check=False,
         cwd=ROOT,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
