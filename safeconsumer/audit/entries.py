@@ -113,6 +113,12 @@ class Deliver(Entry, tag="deliver"):
         return True
 
 
+class Transactional(Entry, tag="transactional"):
+    """A batch of a transaction was read: these leave offsets without a record."""
+
+    tp: str
+
+
 class Moved(Entry, tag="moved"):
     """The position moved over offsets without a record."""
 
@@ -281,7 +287,7 @@ EVENTS: Mapping[str, type[Entry]] = {
     for kind in (
         *(Acked, Assigned, Begins, Call, Completed, Deliver, Dropped),
         *(Handle, Handled, Hold, Kept, Lift, Lost, Moved, Return, Revoked),
-        *(Running, Unseen, Working),
+        *(Running, Transactional, Unseen, Working),
     )
 }
 """

@@ -106,6 +106,28 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
     return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
+def unrecorded(
+    case: Address, members: Members, acknowledged: Acknowledged
+) -> Iterator[Span]:
+    """
+    Yield offsets that positions went over and of which no member had a record.
+
+    Where something says what was written, these are missing, or had none. Members
+    without a group share nothing.
+    """
+    is_known = acknowledged.told or acknowledged.kept is not None
+    end = acknowledged.untold if is_known else math.inf
+    shared = (
+        [[*members.values()]] if case.group else [[one] for one in members.values()]
+    )
+    for parts in shared:
+        epochs = [epoch for one in parts for epoch in one.epochs]
+        came = merged(span for one in epochs for span in one.came)
+        for start, over in uncovered(positions(epochs), came):
+            if start < end:
+                yield start, int(min(over, end))
+
+
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
     """Return what the client's reset rule skipped, where the log begins behind it."""
     spans = (span for one in epochs for span in one.deleted)

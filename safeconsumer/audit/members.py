@@ -30,6 +30,7 @@ from safeconsumer.audit.entries import (
     Return,
     Revoked,
     Running,
+    Transactional,
     Unseen,
     Working,
 )
@@ -117,6 +118,7 @@ class Member:
             Return: self._returned,
             Revoked: self._departed,
             Running: self.holds.runs,
+            Transactional: self._one(Track.read_transaction),
             Unseen: self._commits_unseen,
             Working: self._works,
         }

@@ -29,6 +29,8 @@ class Row:
             true nevertheless.
         entry: the number of the entry that shows it; None if several entries do.
         at: when it happened, seconds since the epoch; None if no moment is known.
+        unrecorded: of A2, how many offsets no member had a record of, where nothing
+            says what was written.
     """
 
     group: str
@@ -43,6 +45,7 @@ class Row:
     unjudged: str = ""
     entry: int | None = None
     at: float | None = None
+    unrecorded: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Return the row as plain JSON values."""
@@ -84,6 +87,7 @@ def _row(result: Result, name: str) -> Row:
         partition=case.partition,
         basis=result.bases[name].value,
         unjudged=result.unjudged.get(name, ""),
+        unrecorded=result.unrecorded if name == "A2" else 0,
     )
     own = [one for one in result.findings if one.check == name]
     # Findings that no other journal can refute come first.

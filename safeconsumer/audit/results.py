@@ -17,6 +17,7 @@ from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
 from safeconsumer.audit.holding import Holds, Key
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
+from safeconsumer.audit.spans import Span as SpanOfOffsets
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -41,6 +42,12 @@ _OF_THE_GROUP = ("A2", "A4", "A6")
 _UNTOLD = (
     "nothing says what was written: that takes producers' journals, or the topic "
     "(audit --against-topic)"
+)
+
+# Why A2 is not judged where a position went over what may have been records.
+_UNRECORDED = (
+    "had no record, in a topic that is not compacted and of which no transaction was "
+    "read: "
 )
 
 # Why A2 is not judged where a position was out of range.
@@ -69,12 +76,15 @@ class Settings:
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
         control: what the control topics say; None if they were not read.
+        uncompacted: topics whose settings say that they are not compacted, so that an
+            offset without a record needs a reason.
     """
 
     patience: float = 5.0
     clock_skew: float = 0.0
     is_drained: bool = False
     control: Control | None = None
+    uncompacted: frozenset[str] = frozenset()
 
 
 @frozen(kw_only=True)
@@ -88,6 +98,8 @@ class Result:
         group_holds: when the partition was held for the group.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
+        unrecorded: how many offsets positions went over of which no member had a
+            record, where nothing says what was written.
     """
 
     case: Address
@@ -95,6 +107,7 @@ class Result:
     group_holds: tuple[Bounds, ...] = ()
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
+    unrecorded: int = 0
 
     @property
     def every(self) -> Iterator[Finding]:
@@ -179,6 +192,11 @@ class Case:
         """The commits of members that did not have the partition by then."""
         return [one.commits.strays for one in self.tracks.values()]
 
+    @cached_property
+    def unrecorded(self) -> Sequence[SpanOfOffsets]:
+        """Offsets of which no member had a record, where nothing says what was written."""
+        return [*fleet.unrecorded(self.case, self.tracks, self.acknowledged)]
+
     @property
     def of_group_holds(self) -> tuple[str, ...]:
         """The checks that depend on when the group was held."""
@@ -255,6 +273,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
         group_holds=holds,
         bases=bases,
         unjudged=unjudged,
+        unrecorded=sum(end - start for start, end in case.unrecorded),
     )
 
 
@@ -357,6 +376,8 @@ def _untold(case: Case, written: Container[str]) -> str:
         for one in case.tracks.values():
             if "A2" in one.was_reset:
                 return f"{one.was_reset['A2']}: {_UNKEPT}"
+    if hole := _hole(case):
+        return hole
     if not case.settings.is_drained:
         return ""
     # Whether everything came cannot be told from what came.
@@ -366,6 +387,18 @@ def _untold(case: Case, written: Container[str]) -> str:
     passed = fleet.positions(case.epochs)
     if any(uncovered(merged([(0, least)] if least else []), passed)):
         return f"what the topic had before offset {least} is deleted"
+    return ""
+
+
+def _hole(case: Case) -> str:
+    is_plain = case.case.topic in case.settings.uncompacted
+    if not is_plain or any(one.is_transactional for one in case.tracks.values()):
+        return ""
+    for start, end in case.unrecorded[:1]:
+        where = "audit --against-topic tells"
+        if case.acknowledged.kept is not None:
+            where = "the topic has deleted them since"
+        return f"offsets {start} to {end - 1} {_UNRECORDED}{where}"
     return ""
 
 

@@ -28,6 +28,7 @@ from safeconsumer.audit.entries import (
     Moved,
     Ownership,
     Return,
+    Transactional,
 )
 from safeconsumer.audit.findings import Finding, Findings, Subject
 from safeconsumer.audit.handled import Handlers
@@ -84,6 +85,7 @@ class Track:
         lags: how long after their append records came.
         was_reset: resets of its position, by the check that they may hide something of.
         generations: the generations in which the member gained the partition.
+        is_transactional: whether it read a batch of a transaction.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Track:
         self.is_owned = False
         self.is_blind = False
         self.is_working = False
+        self.is_transactional = False
         self.delivered = Moments()
         self.lags = Lags()
         self.was_reset: dict[str, str] = {}
@@ -249,6 +252,10 @@ class Track:
             self._leave(None)
         if self.position is None:
             self._stand_at(offset)
+
+    def read_transaction(self, _entry: Transactional) -> None:
+        """Note that offsets without a record may be those of transactions."""
+        self.is_transactional = True
 
     def moved(self, entry: Moved) -> None:
         """Follow a position that moves over offsets without a record."""

@@ -1,7 +1,7 @@
 """Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,6 +16,7 @@ from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.audit.stream import Source
 from safeconsumer.cli.against import topic_journal
+from safeconsumer.cli.cluster import uncompacted
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
@@ -110,7 +111,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
         with _opened(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(connect.base, tps)
-            rows, troubles = given.judged(settings, more)
+            may_ask = against_topic or is_control or connect.is_typed
+            rows, troubles = _judged(
+                given, settings, more, connect if may_ask else None
+            )
             troubles = (*troubles, *unread)
             reasons = _reasons(troubles, rows)
             count = len(given)
@@ -124,6 +128,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, count, status, shown)
+    if not against_topic:
+        said[-1:] = [*_unrecorded(rows), said[-1]]
     if left_out:
         said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
@@ -135,6 +141,33 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(str(error))}", err=True)
         status = status if status == VIOLATED else UNKNOWN
     context.exit(status)
+
+
+def _judged(
+    given: "Given", settings: Settings, more: Sequence[Source], connect: Connect | None
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    # The settings of topics matter only where an offset had no record: that is rare.
+    rows, troubles = given.judged(settings, more)
+    topics = {row.topic for row in rows if row.unrecorded}
+    if connect is None or not topics:
+        return rows, troubles
+    plain = uncompacted(connect.base(), topics)
+    if plain:
+        rows, troubles = given.judged(evolve(settings, uncompacted=plain), more)
+    return rows, troubles
+
+
+def _unrecorded(rows: Iterable[Row]) -> Iterator[str]:
+    found = [row for row in rows if row.unrecorded and not row.unjudged]
+    if found:
+        first, *others = found
+        more = f" and {len(others):,} more" if others else ""
+        offsets = counted(sum(row.unrecorded for row in found), "offset")
+        yield printable(
+            f"A2  {_case(first)}{more}  {offsets} had no record: compaction and "
+            "transactions leave such, and what a client lost looks the same "
+            "(--against-topic tells)"
+        )
 
 
 def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:

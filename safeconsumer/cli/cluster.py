@@ -9,6 +9,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
+from safeconsumer.group.topics import ask
 
 # A name that no topic can have: asking for it returns no topic.
 _MISSING = (
@@ -34,6 +35,31 @@ def partitions_of(
     finally:
         admin.close()
     return {one["name"]: _partitions(one) for one in described}
+
+
+def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str]:
+    """
+    Return those topics whose settings say that they are not compacted.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    admin = made(KafkaAdminClient, **base)
+    try:
+        found = ask(admin, sorted(topics))
+    except (
+        kafka_errors.AuthorizationError,
+        kafka_errors.UnsupportedVersionError,  # a broker without this request
+    ):
+        return frozenset()
+    finally:
+        admin.close()
+    policies = {one.name: (one.settings or {}).get("cleanup.policy") for one in found}
+    return frozenset(
+        name
+        for name, policy in policies.items()
+        if policy is not None and "compact" not in policy
+    )
 
 
 def existing(

@@ -43,10 +43,12 @@ class Connect:
     Attributes:
         base: returns kafka-python's configuration, after a login was tried.
         control: returns the settings of group control.
+        is_typed: whether this command line says where the cluster is.
     """
 
     base: Callable[[], dict[str, Any]]
     control: Callable[[], Control]
+    is_typed: bool = False
 
     def __call__(self) -> tuple[dict[str, Any], Control]:
         """Return both."""
@@ -125,7 +127,11 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         def control() -> Control:
             return Control.prefixed(topic_prefix)
 
-        return command(*args, connect=Connect(base, control), **kwargs)
+        source = click.get_current_context().get_parameter_source
+        is_typed = ParameterSource.COMMANDLINE in map(
+            source, ("bootstrap", "config_file")
+        )
+        return command(*args, connect=Connect(base, control, is_typed), **kwargs)
 
     return with_connection
 

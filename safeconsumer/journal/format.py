@@ -25,6 +25,8 @@ Of every consumer:
   was (``poll(update_offsets=False)``); of the first record ``written``, when the broker
   appended it, or ``created``, when its producer says that it was made. Polls that
   return nothing are not written;
+- ``transactional``: ``tp``: from here on records may be a transaction's, which leaves
+  offsets without a record: its markers, and what was aborted;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),

@@ -76,6 +76,7 @@ class Recorder:
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
         self._committed: object = None  # what, and the number of its answer's entry
+        self._transactional: set[TopicPartition] = set()  # which were written down
         self._is_blind = False
         self._is_behind = False
         self._has_ended = False
@@ -315,6 +316,12 @@ class Recorder:
         self.tell("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._came.begins_at(tp, offset)
 
+    def transactional(self, tp: TopicPartition) -> None:
+        """Write, once in an ownership, that a batch of a transaction was read."""
+        if tp not in self._transactional:
+            self._transactional.add(tp)
+            self._tell_quietly("transactional", {"tp": tp_text(tp)})
+
     def unseen(self) -> None:
         """Write, once, that commits may be made from now on that this cannot see."""
         if not self._is_blind:
@@ -377,6 +384,7 @@ class Recorder:
         """Write that an ownership begins or ends, at that moment."""
         changed = (*change.departed, *change.gained)
         self._came.forget(changed)
+        self._transactional.difference_update(changed)
         for tp in changed:
             self._again.pop(tp, None)
         member = self._membership

@@ -34,7 +34,7 @@ _TYPES = {"string": "string", "int64": "bigint", "binary": "binary", "bool_": "b
 FINDINGS = (
     "`group` string, `check` string, topic string, partition int, violations bigint, "
     "offset bigint, member string, evidence string, basis string, unjudged string, "
-    "entry bigint, at double"
+    "entry bigint, at double, unrecorded bigint"
 )
 """
 The columns of :func:`findings`, as Spark's DDL; :class:`~safeconsumer.audit.report.Row`

@@ -320,6 +320,32 @@ def test_what_a_producer_commits_is_not_called_wrong(lab: Lab, tmp_path: Path) -
     assert len(of(tmp_path, "unseen")) == 2
 
 
+@both_ways
+@simulated(seeds=1)
+def test_that_a_transaction_was_read_stands_before_its_records(
+    lab: Lab, tmp_path: Path, how: str
+) -> None:
+    """Its markers, and what was aborted, leave offsets without a record."""
+    (tp,) = lab.topic("t")
+    producer = KafkaProducer(**lab.connection, transactional_id="t")
+    producer.init_transactions()
+    for is_kept in (False, True):
+        producer.begin_transaction()
+        producer.send("t", b"v", partition=0).get()
+        producer.commit_transaction() if is_kept else producer.abort_transaction()
+    committed = {"isolation_level": "read_committed"}
+    reader = Reader(lab, SafeConsumer, "t", how=how, journal=tmp_path, **committed)
+    reader.take(1)
+    reader.consumer.close()
+    names = [one.event for journal in journals(tmp_path) for one in journal.lines]
+    assert names.count("transactional") == 1
+    assert names.index("transactional") < names.index("deliver")
+    settings = Settings(uncompacted=frozenset({tp.topic}))
+    (verdict,) = check(journals(tmp_path), settings).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+    assert verdict.unrecorded
+
+
 # ------------------------------------------------------------ where it cannot be written
 
 

@@ -147,6 +147,7 @@ class CompiledRecords(PythonRecords):
             return
         self._header = header = _new(Header, found)
         self.leader_epoch = header.leader_epoch
+        self.is_transactional |= header.is_transactional
         if not self._is_delivered(header):
             self.next_fetch_offset = header.next_offset
         elif not self._open(at, header):

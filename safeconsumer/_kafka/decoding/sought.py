@@ -15,7 +15,14 @@ from safeconsumer._kafka.decoding.deserializing import deserialized
 
 
 class PythonRecords(Fetcher.PartitionRecords):
-    """Upstream's ``PartitionRecords``, which deserializes from the fetch offset on."""
+    """
+    Upstream's ``PartitionRecords``, which deserializes from the fetch offset on.
+
+    Attributes:
+        is_transactional: whether a batch of a transaction was read.
+    """
+
+    is_transactional = False
 
     _deserialize = staticmethod(deserialized)
 
@@ -26,11 +33,11 @@ class PythonRecords(Fetcher.PartitionRecords):
         key_deserializer: Any,  # noqa: ANN401
         value_deserializer: Any,  # noqa: ANN401
     ) -> Iterator[Any]:
-        if key_deserializer is not None or value_deserializer is not None:
-            records = _Batches(records, self)
+        is_deserialized = key_deserializer is not None or value_deserializer is not None
+        batches = _Batches(records, self, is_deserialized=is_deserialized)
         unpacked: Iterator[Any]
         unpacked = super()._unpack_records(
-            tp, records, key_deserializer, value_deserializer
+            tp, batches, key_deserializer, value_deserializer
         )
         return unpacked
 
@@ -38,12 +45,17 @@ class PythonRecords(Fetcher.PartitionRecords):
 class _Batches:
     # Yields batches to upstream's decoder.
 
-    def __init__(self, batches: Any, part: Any) -> None:  # noqa: ANN401 - upstream's
+    def __init__(self, batches: Any, part: Any, *, is_deserialized: bool) -> None:  # noqa: ANN401 - upstream's
         self._batches, self._part = batches, part
+        self._is_deserialized = is_deserialized
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
         batch = self._batches.next_batch()
-        return None if batch is None else FromFetchOffset(batch, self._part)
+        if getattr(batch, "is_transactional", False):  # older formats know none
+            self._part.is_transactional = True
+        if batch is None or not self._is_deserialized:
+            return batch
+        return FromFetchOffset(batch, self._part)
 
 
 class FromFetchOffset:

@@ -248,6 +248,11 @@ class ReturnedRecords:
         return len(self._records) - self._at
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether a batch of a transaction was read of the rest."""
+        return bool(getattr(self.rest, "is_transactional", False))
+
+    @property
     def next_fetch_offset(self) -> int:
         """The offset that upstream compares with the partition's position."""
         if self._at < len(self._records) or self.rest is None:

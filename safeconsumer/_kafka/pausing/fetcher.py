@@ -340,6 +340,7 @@ class PauseSafeFetcher(Fetcher):
             return 0
         try:
             records = _taken(part, max_records)  # user code: under no lock
+            self._tell_transactional(part)
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
@@ -377,6 +378,11 @@ class PauseSafeFetcher(Fetcher):
                     state.settle()
         self._record_lag(state, end)
         return len(records)
+
+    def _tell_transactional(self, part: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
+        journal = self._subscriptions.journal
+        if journal is not None and getattr(part, "is_transactional", False):
+            journal.transactional(part.topic_partition)
 
     def _next_in_line(
         self,

@@ -37,6 +37,9 @@ class Journal(Protocol):
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Note that the records from an offset on were taken and could not be returned."""
 
+    def transactional(self, tp: TopicPartition) -> None:
+        """Note that a batch of a transaction was read, before its records are returned."""
+
     def committing(self, offsets: Mapping[TopicPartition, int]) -> Callable[..., None]:
         """
         Note a commit that is asked for; return what notes its result, ``is_done=``.

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
@@ -69,3 +70,25 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     told_in(tmp_path, Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
     done = against_topic(clients, tmp_path)
     assert (done.exit_code, "could not tell" in done.stdout) == (2, True)
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.any_broker
+@pytest.mark.parametrize(("policy", "status"), [("delete", 2), ("compact", 0)])
+def test_a_hole_is_judged_by_what_the_broker_says_of_the_topic(
+    clients: Clients, tmp_path: Path, policy: str, status: int
+) -> None:
+    """The topic itself, which has the records, convicts."""
+    topic = filled(clients, 1, 30)
+    resource = ConfigResource(
+        ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}
+    )
+    with KafkaAdminClient(**clients._broker.client_config) as admin:
+        admin.alter_configs([resource])
+    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 20)
+    told_in(tmp_path, told.poll(f"{topic}:0", 20, 30, first=27, count=3))
+    where = ["--bootstrap", clients._broker.bootstrap]
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *where])
+    assert (done.exit_code, "had no record" in done.stdout) == (status, True)
+    done = against_topic(clients, tmp_path)
+    assert (done.exit_code, "offsets 20 to 26" in done.stdout) == (1, True)

@@ -1,5 +1,6 @@
 """A2 of offsets that no member had a record of, and of which no topic was read."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def moved_over() -> Telling:
     return told.commit(TP, 27)
 
 
-@pytest.mark.xfail(strict=True, reason="A2 is clean whatever a position went over")
+@pytest.mark.contract("S5")
 @pytest.mark.parametrize("told", [jumped(), left_out(), moved_over()])
 def test_a_hole_in_a_topic_that_is_not_compacted_is_not_judged(told: Telling) -> None:
     result = judged([told], uncompacted=KEPT_WHOLE)
@@ -46,9 +47,73 @@ def test_a_hole_in_a_topic_that_is_not_compacted_is_not_judged(told: Telling) ->
     assert status_of(rows_of(result), is_complete=True) == UNKNOWN
 
 
-@pytest.mark.xfail(strict=True, reason="nothing counts offsets without a record")
+@pytest.mark.contract("S5")
 def test_a_hole_in_any_other_topic_is_counted_and_no_reason_to_doubt() -> None:
     result = judged([jumped()])
     (row,) = (one.as_dict() for one in rows_of(result) if one.check == "A2")
     assert (row["unrecorded"], row["unjudged"]) == (7, "")
     assert status_of(rows_of(result), is_complete=True) == CLEAN
+
+
+def transaction() -> Fleet:
+    """Have the client read a batch of a transaction."""
+    return [jumped().then("transactional", tp=TP)]
+
+
+def acknowledged() -> Fleet:
+    """Have a producer say what was written."""
+    producer = Telling("producer", group="").then("acked", tp=TP, first=0, last=19)
+    return [jumped(), producer.then("acked", tp=TP, first=27, last=29)]
+
+
+def in_the_topic() -> Fleet:
+    """Have the topic been read."""
+    topic = Telling("the topic", group="").then("kept", tp=TP, first=0)
+    topic.then("acked", tp=TP, first=0, last=19)
+    return [jumped(), topic.then("acked", tp=TP, first=27, last=29)]
+
+
+def of_another_member() -> Fleet:
+    """Have the next owner get what the first one passed over, from an earlier commit."""
+    first = jumped().revoked(TP)
+    return [first, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 30)]
+
+
+def sought_past() -> Fleet:
+    """Have the program seek past them."""
+    told = Telling().assigned(TP).poll(TP, 0, 20).call("seek", offsets={TP: 27})
+    return [told.poll(TP, 27, 30).commit(TP, 30)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [transaction, acknowledged, in_the_topic, of_another_member, sought_past],
+    ids=lambda make: make.__name__,
+)
+def test_a_hole_with_a_reason_is_clean(make: Callable[[], Fleet]) -> None:
+    result = judged(make(), uncompacted=KEPT_WHOLE)
+    assert "A2" not in {one.check for one in result.findings}
+    assert "A2" not in result.unjudged
+
+
+def test_a_hole_that_the_topic_has_deleted_since_is_not_judged() -> None:
+    topic = Telling("the topic", group="").then("kept", tp=TP, first=29)
+    result = judged([jumped(), topic], uncompacted=KEPT_WHOLE)
+    assert result.unjudged["A2"].endswith("the topic has deleted them since")
+    assert result.unrecorded == 7
+
+
+def test_what_a_member_without_a_group_lacks_no_other_one_had_for_it() -> None:
+    """Each must have delivered all by itself."""
+    lines = jumped().lines
+    told, other = Telling("a", group=""), Telling("b", group="")
+    told.lines[1:] = [line.replace('"generation": 1, ', "") for line in lines[1:]]
+    other.assigned(TP, generation=-1).poll(TP, 0, 30)
+    assert judged([told, other]).unrecorded == 7
+
+
+def test_a_loss_that_was_found_stays_one_beside_a_hole() -> None:
+    told = jumped().revoked(TP).assigned(TP, generation=3).poll(TP, 40, 50)
+    result = judged([told], uncompacted=KEPT_WHOLE)
+    assert "A2" in {one.check for one in result.findings}
+    assert "A2" in result.unjudged

@@ -5,12 +5,16 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner, Result
+from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer.audit.results import CHECKS
+from safeconsumer.cli import cluster
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.group.topics import Facts
 from tests.harness.audit import bad
 from tests.harness.audit.bad import TP, Fleet
 from tests.harness.audit.telling import Telling
@@ -215,6 +219,54 @@ def test_a_workers_start_under_a_hold_that_it_reads_late(
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     (basis,) = {row["basis"] for row in rows if row["check"] in {"G2", "W10"}}
     assert basis == "clocks of several hosts, within the allowance"
+
+
+@each(
+    ("plain", "options", "status"),
+    [
+        ({"orders"}, ["--bootstrap", "localhost:1"], 2),
+        (set(), ["--bootstrap", "localhost:1"], 0),
+        ({"orders"}, [], 0),
+    ],
+)
+def test_a_hole_of_records_is_judged_by_the_topics_settings(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: set[str],
+    options: list[str],
+    status: int,
+) -> None:
+    """Nobody is asked but the cluster that the command line names."""
+    monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")
+    monkeypatch.setattr(
+        "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
+    )
+    told = Telling().assigned(TP).poll(TP, 0, 20).poll(TP, 20, 30, first=27, count=3)
+    monkeypatch.setattr("safeconsumer.cli.connection._check_login", lambda _: None)
+    done = run(written(tmp_path, [told]), *options)
+    said = "A2  orders:0 of g  7 offsets had no record: compaction and transactions"
+    if status:
+        said = "A2  orders:0 of g  could not be judged: offsets 20 to 26 had no record"
+    assert (done.exit_code, said in done.output) == (status, True), done.output
+
+
+def test_which_topics_are_not_compacted_is_asked_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it refuses to say, or says nothing, a topic counts as compacted."""
+    facts = [
+        Facts("plain", 1, {"cleanup.policy": "delete"}),
+        Facts("packed", 1, {"cleanup.policy": "compact"}),
+        Facts("both", 1, {"cleanup.policy": "compact,delete"}),
+        Facts("hidden", 1, None),
+    ]
+    monkeypatch.setattr(cluster, "made", lambda *_, **__: Mock())
+    monkeypatch.setattr(cluster, "ask", lambda *_: facts)
+    names = [one.name for one in facts]
+    assert cluster.uncompacted({}, names) == {"plain"}
+    refused = Mock(side_effect=TopicAuthorizationFailedError)
+    monkeypatch.setattr(cluster, "ask", refused)
+    assert cluster.uncompacted({}, names) == frozenset()
 
 
 def history_of(scope: str, start: float, end: float | None) -> str:

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from kafka.structs import TopicPartition
 
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import read
@@ -70,3 +72,22 @@ def test_a_writer_is_for_one_group(tmp_path: Path, group: str | None) -> None:
         Recorder(writer, "a", group)
     Recorder(writer, "a", "g").end()
     assert read(writer.path).lines == []
+
+
+def test_that_a_transaction_was_read_is_written_once_in_an_ownership(
+    tmp_path: Path,
+) -> None:
+    """The topic may be another one of its name by the next."""
+    journal = JournalWriter(tmp_path)
+    recorder = Recorder(journal, "a", "")
+    tp = TopicPartition("orders", 0)
+    recorder.transactional(tp)
+    recorder.transactional(tp)
+    recorder.reassigned(Reassignment(departed=frozenset({tp}), gained=frozenset()))
+    recorder.transactional(tp)
+    told = [(one.event, one["tp"]) for one in read(journal.path).lines]
+    assert told == [
+        ("transactional", "orders:0"),
+        ("revoked", None),
+        ("transactional", "orders:0"),
+    ]

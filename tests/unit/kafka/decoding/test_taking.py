@@ -9,7 +9,7 @@ from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
 from tests.harness.listing import each
-from tests.unit.kafka.decoding.batches import Frame, Row, written
+from tests.unit.kafka.decoding.batches import COMMIT, Frame, Row, marker, written
 from tests.unit.kafka.decoding.compare import TP
 
 
@@ -111,3 +111,25 @@ def test_one_batch_is_open_at_a_time() -> None:
         assert part._left == -read % 10
     assert part.take(1) == []
     assert len(part._data) == 0
+
+
+@each("decoder", ["python", "compiled"])
+@each("is_transactional", [False, True])
+def test_that_a_batch_was_a_transactions_is_known(
+    decoder: str, *, is_transactional: bool
+) -> None:
+    """Once it was read, for a journal; a marker alone is enough."""
+    first, at = written(0, [Row(value=b"v")] * 3, Frame())
+    frame = Frame(producer=7, transactional=is_transactional)
+    data = first + written(at, [Row(value=b"v")] * 3, frame)[0]
+    for deserializer in (None, Raising()):
+        part = choose(decoder).records(
+            0, TP, MemoryRecords(data), value_deserializer=deserializer
+        )
+        part.take(3)
+        assert not part.is_transactional
+        part.take(3)
+        assert part.is_transactional is is_transactional
+    part = choose(decoder).records(0, TP, MemoryRecords(marker(0, COMMIT, 7)[0]))
+    part.take(1)
+    assert part.is_transactional
