@@ -137,6 +137,25 @@ def test_how_far_back_the_topics_are_complete() -> None:
     assert from_history("file", history([])) == Control(since=940.0)
 
 
+@pytest.mark.xfail(strict=True, reason="today's lag is taken for that of the past")
+def test_a_log_that_a_cleaner_has_shortened_is_not_complete() -> None:
+    """The lag is a month today; when the hold at 0 went it was a minute."""
+    log = [
+        (OPS, Written(b"1\0g\0bob\0orders", b'{"v":1,"id":"a"}', 1, 110_000)),
+        (OPS, Written(b"1\0g\0alice\0orders", None, 3, 130_000)),
+    ]
+    month = {**SETTINGS, "min.compaction.lag.ms": "900000"}
+    topics = {source: Facts(name, 1, month) for name, source in SOURCES.items()}
+    fold = Fold(SOURCES)
+    several = [
+        as_standing(SOURCES[topic], entry)
+        for topic, one in log
+        for entry in fold.take(topic, (one,)).fresh
+    ]
+    told = history_document(None, topics, entries(several, 0.0, 1e9), 1000.0)
+    assert from_history("file", json.dumps(told)).since >= 130.0
+
+
 @pytest.mark.parametrize(
     ("topic", "trouble"),
     [
