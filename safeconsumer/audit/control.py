@@ -6,9 +6,10 @@ owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a record without
 lifts. Times are those at which the broker appended the records, so all spans are by one
 clock. Of each topic the order of its log counts.
 
-A cleaner that follows ``min.compaction.lag.ms`` keeps every record of that time, and of
-what is older the last record of each key: since then the log tells everything, and
-before that only which holds stood.
+A cleaner takes a record away once a later one of its key is there, and leaves its offset
+without a record. So since the record behind the last such offset the log tells
+everything, and before that only which holds stood. How long the cleaner is to wait,
+``min.compaction.lag.ms``, proves nothing: it may have been less before.
 """
 
 import json
@@ -103,16 +104,60 @@ class Control:
         since: from when on nothing is missing, seconds since the epoch.
         group: the only group of which this was read; None for all groups.
         trouble: why the times prove nothing; "" if they can be used.
+        cluster: the id of the cluster; None if it is not known.
     """
 
     spans: tuple[Span, ...] = ()
     since: float = -math.inf
     group: str | None = None
     trouble: str = ""
+    cluster: str | None = None
 
     def is_about(self, group: str | None) -> bool:
         """Return whether the holds of a group were read."""
         return self.group in {None, group}
+
+
+@frozen
+class Place:
+    """
+    The place of a record in a topic's log.
+
+    Attributes:
+        offset: its offset.
+        at: when the broker appended it, seconds since the epoch.
+        key: its key.
+        goes_on: whether it says what became of an earlier record of its key: it lifts
+            the hold, or extends it.
+    """
+
+    offset: int
+    at: float
+    key: object
+    goes_on: bool
+
+
+def complete_since(places: Iterable[Place], end: int, now: float) -> float:
+    """
+    Return since when no record of a topic is missing; 0 if none ever was.
+
+    Before an offset without a record anything may have been; a hold that is lifted, or
+    extended, without the record that placed it may have stood until then.
+
+    Args:
+        places: its records, in order.
+        end: the offset behind the last one, whether that is still there or not.
+        now: seconds since the epoch.
+    """
+    since, following = 0.0, 0
+    keys: set[object] = set()
+    for one in places:
+        is_hole = following < one.offset
+        if is_hole or (since and one.goes_on and one.key not in keys):
+            since = one.at
+        keys.add(one.key)
+        following = one.offset + 1
+    return now if following < end else since
 
 
 @frozen
@@ -143,7 +188,10 @@ class Topic:
 
 
 def control_of(
-    topics: Sequence[Topic], records: Iterable[Record], group: str | None = None
+    topics: Sequence[Topic],
+    records: Iterable[Record],
+    group: str | None = None,
+    cluster: str | None = None,
 ) -> Control:
     """
     Return what control topics say.
@@ -152,6 +200,7 @@ def control_of(
         topics: the topics.
         records: all their records, in the order of each topic's log.
         group: the only group of which records were read; None for all groups.
+        cluster: the id of the cluster; None if it is not known.
     """
     known = [one.complete_since for one in topics if one.complete_since is not None]
     return Control(
@@ -159,7 +208,18 @@ def control_of(
         since=max(known, default=-math.inf),
         group=group,
         trouble=next(filter(None, (one.trouble for one in topics)), ""),
+        cluster=cluster,
     )
+
+
+def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> Place:
+    """Return the place of a record, whatever it is."""
+    try:
+        document = json.loads(value or b"{}")
+    except (ValueError, RecursionError):
+        document = None
+    is_extended = isinstance(document, dict) and document.get("since_ms") is not None
+    return Place(offset, at, key, goes_on=value is None or is_extended)
 
 
 def decode(
@@ -303,6 +363,7 @@ def from_history(name: str, text: str) -> Control:
             ],
             _records(document["records"]),
             group=document["group"],
+            cluster=document.get("cluster"),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{name} is not what `safeconsumer history -o json` writes: {error!r}"

@@ -1,7 +1,7 @@
 """Reads the control topics for an audit, with plain clients and the audit's decoder."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -12,15 +12,19 @@ from safeconsumer.audit.control import (
     GROUP,
     OPERATOR,
     Control,
+    Place,
     Record,
     Topic,
+    complete_since,
     control_of,
     decode,
+    place_of,
 )
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
+from safeconsumer.group.facts import Standing
 
 
 def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
@@ -39,7 +43,7 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
     existing(base, names, mend, Status.REFUSED)
     admin = made(KafkaAdminClient, **base)
     try:
-        topics = _topics(admin, names, time.time())
+        types, cluster = _timestamp_types(admin, names), cluster_id(admin)
     finally:
         admin.close()
     consumer = KafkaConsumer(
@@ -50,31 +54,79 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
         allow_auto_create_topics=False,
     )
     try:
-        return control_of(topics, list(_records(consumer, names)))
+        found, since = _read(consumer, names)
     finally:
         consumer.close(autocommit=False)
+    topics = [Topic(name, types[name], since[name]) for name in names]
+    return control_of(topics, found, cluster=cluster)
 
 
-def _topics(admin: Any, names: Sequence[str], now: float) -> list[Topic]:  # noqa: ANN401 - kafka-python is untyped
-    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-    told = admin.describe_configs(asked, config_filter="all").get("topic", {})
-    found: list[Topic] = []
-    for name in names:
-        settings = told.get(name) or {}  # empty without the right to describe them
-        values = {key: str(one["value"]) for key, one in settings.items()}
-        lag = values.get("min.compaction.lag.ms")
-        since = None if lag is None else now - int(lag) / 1000
-        found.append(Topic(name, values.get("message.timestamp.type"), since))
+def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is untyped
+    """
+    Return the id of the cluster that an admin client is connected to.
+
+    Raises:
+        KafkaError: the broker could not be asked.
+    """
+    found: str | None = admin.describe_cluster()["cluster_id"]
     return found
 
 
-def _records(consumer: Any, names: Sequence[str]) -> Iterator[Record]:  # noqa: ANN401 - kafka-python is untyped
+def history_since(
+    records: Iterable[Standing], ends: Mapping[str, int], sources: Mapping[str, str]
+) -> dict[str, float]:
+    """
+    Return since when what an operator read of the control topics is complete.
+
+    Args:
+        records: all records of all groups.
+        ends: the offset behind the last record, by topic.
+        sources: the name of each topic, by ``operator`` and ``group``.
+
+    Returns:
+        Seconds since the epoch, by ``operator`` and ``group``.
+    """
+    places: dict[str, list[Place]] = {source: [] for source in sources}
+    for one in records:
+        goes_on = one.hold is None or one.hold.since_ms is not None
+        places[one.source].append(Place(one.offset, one.at or 0.0, one.key, goes_on))
+    now = time.time()
+    return {
+        source: complete_since(places[source], ends[name], now) if name in ends else now
+        for source, name in sources.items()
+    }
+
+
+def _timestamp_types(admin: Any, names: Sequence[str]) -> dict[str, str | None]:  # noqa: ANN401 - kafka-python is untyped
+    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    told = admin.describe_configs(asked, config_filter="all").get("topic", {})
+    # Without the right to describe them there are no settings.
+    settings = {name: told.get(name) or {} for name in names}
+    return {
+        name: str(one["message.timestamp.type"]["value"])
+        if "message.timestamp.type" in one
+        else None
+        for name, one in settings.items()
+    }
+
+
+def _read(
+    consumer: Any,  # noqa: ANN401 - kafka-python is untyped
+    names: Sequence[str],
+) -> tuple[list[Record], dict[str, float]]:
+    # Returns the records, and since when each topic is complete.
     sources = dict(zip(names, (OPERATOR, GROUP), strict=True))
     tps = [TopicPartition(name, 0) for name in names]
     firsts, ends = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+    found: list[Record] = []
+    places: dict[str, list[Place]] = {name: [] for name in names}
     for tp, several in records.read(consumer, firsts, ends):
         for one in several:
             at = (one.timestamp or 0) / 1000
-            found = decode(sources[tp.topic], one.key, one.value, at)
-            if found is not None:
-                yield found
+            places[tp.topic].append(place_of(one.offset, one.key, one.value, at))
+            record = decode(sources[tp.topic], one.key, one.value, at)
+            if record is not None:
+                found.append(record)
+    now = time.time()
+    since = {tp.topic: complete_since(places[tp.topic], ends[tp], now) for tp in tps}
+    return found, since

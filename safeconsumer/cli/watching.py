@@ -8,6 +8,7 @@ import click
 
 from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -250,8 +251,12 @@ def history(
         times, skew = told.times, operator.settings.clock_skew
         found = entries(records, skew, times.proven, times.here)
         if output.is_json:
-            facts, now = operator.facts(), time.time()
-            output.document(history_document(group, facts, found, now))
+            _, ends = operator.standing()  # first: what is written meanwhile is no gap
+            facts = operator.facts()
+            names = {source: one.name for source, one in facts.items()}
+            since = history_since(operator.records(), ends, names)
+            cluster = cluster_id(operator.admin)
+            output.document(history_document(group, facts, found, since, cluster))
             return
         rows = [
             (

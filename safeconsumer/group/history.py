@@ -66,7 +66,11 @@ class Entry:
 
 
 def history_document(
-    group: str | None, topics: Mapping[str, Facts], found: Iterable[Entry], now: float
+    group: str | None,
+    topics: Mapping[str, Facts],
+    found: Iterable[Entry],
+    since: Mapping[str, float],
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """
     Return a history as plain JSON values, from which an audit can tell what was held.
@@ -75,24 +79,26 @@ def history_document(
         group: the only group that it is about; None for all groups.
         topics: the control topics, by ``operator`` and ``group``.
         found: what the records did.
-        now: seconds since the epoch.
+        since: since when each is complete, seconds since the epoch.
+        cluster: the id of the cluster; None if it is not known.
     """
     return {
         "group": group,
-        "topics": [_topic(source, facts, now) for source, facts in topics.items()],
+        "cluster": cluster,
+        "topics": [
+            _topic(source, facts, since[source]) for source, facts in topics.items()
+        ],
         "records": [one.document() for one in found],
     }
 
 
-def _topic(source: str, facts: Facts, now: float) -> dict[str, Any]:
-    # Of what is younger than the lag nothing is compacted away.
+def _topic(source: str, facts: Facts, since: float) -> dict[str, Any]:
     settings = facts.settings or {}
-    lag = settings.get("min.compaction.lag.ms")
     return {
         "source": source,
         "topic": facts.name,
         "timestamp_type": settings.get("message.timestamp.type"),
-        "complete_since": None if lag is None else now - int(lag) / 1000,
+        "complete_since": since,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from kafka.errors import KafkaError
 
+from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import OPERATOR, Operator
@@ -54,8 +55,12 @@ class Operating:
                 while not self._write(scope, is_held=False):
                     time.sleep(_REST)
             now = time.time()
-            found = entries(self._operator.records(), 0.0, now)
-            told = history_document(None, self._operator.facts(), found, now)
+            _, ends = self._operator.standing()
+            records, facts = self._operator.records(), self._operator.facts()
+            found = entries(records, 0.0, now)
+            names = {source: one.name for source, one in facts.items()}
+            since = history_since(records, ends, names)
+            told = history_document(None, facts, found, since)
             self._history.write_text(json.dumps(told))
 
     def _write(self, scope: str, *, is_held: bool) -> bool:

@@ -11,12 +11,15 @@ from safeconsumer.audit.control import (
     Record,
     Span,
     Topic,
+    complete_since,
     control_of,
     decode,
     from_history,
     holds_of,
+    place_of,
 )
 from safeconsumer.audit.results import Settings
+from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
@@ -95,7 +98,8 @@ def history(log: Log, group: str | None = None) -> str:
         if group in {None, entry.key.group}
     ]
     found = entries(side_by_side(several), 0.0, 1e9)
-    return json.dumps(history_document(group, FACTS, found, 1000.0))
+    since = dict.fromkeys(FACTS, 940.0)
+    return json.dumps(history_document(group, FACTS, found, since, "c"))
 
 
 @given(logs)
@@ -131,29 +135,72 @@ def test_members_and_the_audit_agree(
 
 
 def test_how_far_back_the_topics_are_complete() -> None:
-    """Nothing is compacted away for as long as the lag says; the shorter one counts."""
+    """Both topics: the one that is complete for a shorter time counts."""
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
-    assert from_history("file", history([])) == Control(since=940.0)
+    assert from_history("file", history([])) == Control(since=940.0, cluster="c")
 
 
-@pytest.mark.xfail(strict=True, reason="today's lag is taken for that of the past")
-def test_a_log_that_a_cleaner_has_shortened_is_not_complete() -> None:
-    """The lag is a month today; when the hold at 0 went it was a minute."""
-    log = [
-        (OPS, Written(b"1\0g\0bob\0orders", b'{"v":1,"id":"a"}', 1, 110_000)),
-        (OPS, Written(b"1\0g\0alice\0orders", None, 3, 130_000)),
-    ]
-    month = {**SETTINGS, "min.compaction.lag.ms": "900000"}
-    topics = {source: Facts(name, 1, month) for name, source in SOURCES.items()}
+HELD = b'{"v":1,"id":"a"}'
+EXTENDED = b'{"v":1,"id":"a","since_ms":100000}'
+ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize(
+    ("records", "end", "since"),
+    [
+        pytest.param([], 0, 0, id="an empty topic"),
+        pytest.param([(0, ALICE, HELD), (1, ALICE, None)], 2, 0, id="whole"),
+        pytest.param([(0, ALICE, None)], 1, 0, id="whole, and nothing was lifted"),
+        pytest.param([(1, BOB, HELD)], 2, 101, id="its begin is gone"),
+        pytest.param(
+            [(1, BOB, HELD), (2, BOB, None)], 3, 101, id="lifted what is there"
+        ),
+        pytest.param([(1, BOB, HELD), (3, BOB, None)], 4, 103, id="two gaps"),
+        pytest.param(
+            [(1, BOB, HELD), (2, ALICE, None)], 3, 102, id="lifted what is gone"
+        ),
+        pytest.param(
+            [(1, BOB, HELD), (2, ALICE, EXTENDED)], 3, 102, id="extended what is gone"
+        ),
+        pytest.param(
+            [(1, BOB, HELD), (2, BOB, EXTENDED)], 3, 101, id="extended what is there"
+        ),
+        pytest.param([(0, ALICE, HELD)], 2, 900, id="its end is gone"),
+    ],
+)
+def test_a_log_is_complete_since_nothing_was_taken_from_it(
+    records: list[tuple[int, bytes, bytes | None]], end: int, since: float
+) -> None:
+    """As the audit reads it, and as the history tells, whatever the lag is by now."""
+    places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
+    assert complete_since(places, end, 900.0) == since
     fold = Fold(SOURCES)
-    several = [
-        as_standing(SOURCES[topic], entry)
-        for topic, one in log
-        for entry in fold.take(topic, (one,)).fresh
+    told = [
+        as_standing("operator", entry)
+        for at, key, value in records
+        for entry in fold.take(
+            OPS, [Written(key, value, at, 100_000 + at * 1000)]
+        ).fresh
     ]
-    told = history_document(None, topics, entries(several, 0.0, 1e9), 1000.0)
-    assert from_history("file", json.dumps(told)).since >= 130.0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("time.time", lambda: 900.0)
+        found = history_since(told, {OPS: end}, {"operator": OPS})
+    assert found == {"operator": since}
+
+
+def test_a_topic_that_could_not_be_read_is_not_complete() -> None:
+    assert history_since([], {}, {"group": GROUP_TOPIC})["group"] > 1e9
+
+
+def test_what_cannot_be_decoded_has_its_place() -> None:
+    """It leaves no gap."""
+    places = [
+        place_of(number, b"x", value, 100.0)
+        for number, value in enumerate((b"\xff", b"[" * 100_000, b"[]"))
+    ]
+    assert complete_since(places, 3, 900.0) == 0
 
 
 @pytest.mark.parametrize(
