@@ -1,5 +1,7 @@
 """Members' clocks are compared with the broker's: no wrong clock convicts, none acquits."""
 
+import pytest
+
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.control import Operator, control_in
@@ -99,3 +101,27 @@ def test_handlers_of_a_member_whose_clock_is_wrong() -> None:
     ).values()
     assert result.findings == ()
     assert "s or more behind" in result.unjudged["W10"]
+
+
+@pytest.mark.xfail(strict=True, reason="a late record makes its clock doubtful")
+@pytest.mark.parametrize("check_", ["G2", "W10"])
+def test_what_was_appended_under_the_hold_convicts_who_gets_it(check_: str) -> None:
+    """A member without control= reads a backlog, so that its clock may be ahead."""
+    told = Telling(at=1000).assigned(TP)
+    if check_ == "W10":
+        told.then("working", order="key")
+    told.until(2400).poll(TP, 0, 5, written=2100.0)
+    if check_ == "W10":
+        told.handle(TP, 0)
+    found, why = judged(told)
+    assert (check_ in found, why) == (True, "")
+
+
+def test_what_was_appended_before_the_hold_convicts_nobody_whose_clock_may_be_wrong() -> (
+    None
+):
+    """The clock may be ahead by as much as the record is late."""
+    for written in (1999.0, 2004.0):  # before the hold, and before it had to be read
+        told = Telling(at=1000).assigned(TP).until(2400).poll(TP, 0, 5, written=written)
+        found, why = judged(told)
+        assert (found, "may be" in why) == (set(), True)
