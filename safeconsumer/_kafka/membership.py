@@ -233,6 +233,11 @@ class Membership:
         """Return the generation of the group; -1 outside of one, and once it is lost."""
         return int(self._coordinator._generation.generation_id)
 
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster, if it is known."""
+        found: str | None = self._coordinator._cluster.cluster_id
+        return found
+
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics, as Kafka writes them, where they are known."""
         cluster = self._coordinator._cluster

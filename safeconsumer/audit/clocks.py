@@ -106,11 +106,16 @@ class Clock:
             "broker's, as nothing came sooner after its append"
         )
 
+    @property
+    def excess(self) -> float:
+        """By how many seconds it may be ahead, where that is more than is allowed."""
+        if self.ahead is None:
+            return math.inf
+        return self.ahead if self.may_be_ahead else 0.0
+
     def doubt(self, at: float) -> str:
-        """Return why a moment proves nothing against its member; "" if it may."""
-        if at > self.since:
-            return self.why_behind
-        return self.why_ahead if self.ahead is None or self.may_be_ahead else ""
+        """Return why a moment, of which it may be ahead, proves nothing."""
+        return self.why_behind if at > self.since else self.why_ahead
 
 
 def clock_of(

@@ -53,9 +53,10 @@ class Ownership(Entry):
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin; ``topics`` are the ids of their topics, by name."""
+    """Ownerships begin, of a ``cluster``; ``topics`` are the ids of topics, by name."""
 
     topics: dict[str, str | None] | None = None
+    cluster: str | None = None
 
 
 class Revoked(Ownership, tag="revoked"):

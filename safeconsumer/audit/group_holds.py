@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from safeconsumer.audit.clocks import Clock
 from safeconsumer.audit.control import Control, Span
@@ -62,6 +62,10 @@ class Bounds:
     def binds(self, epoch: Epoch) -> bool:
         """Return whether it binds an ownership from its first record on."""
         return epoch.owned_since > self.known
+
+    def later(self, seconds: float) -> Self:
+        """Return them for a member whose clock may be ahead by so many seconds."""
+        return evolve(self, known=self.known + seconds, late=self.late + seconds)
 
     def begins(self, epoch: Epoch) -> float:
         """Return from when on nothing may be delivered in an ownership."""
@@ -133,6 +137,8 @@ def under_hold(
 
     Or, of a member whose clock is doubtful, the check that is not judged, and why: what
     it did may have been before the hold, or after it, or under it though it seems not.
+    One that may be ahead is so by the least lag of what it reads, at most: what was
+    under the hold even then, was.
 
     An ownership that began after somebody had read the hold is bound by it from its
     first record on: the broker's time of the record is a little before it can be read.
@@ -141,14 +147,15 @@ def under_hold(
     for member, part in members.items():
         clock = clocks[member]
         for check, moments in (("G2", part.delivered), ("W10", part.handled.begun)):
+            sure = _found(case, part, bounds.later(clock.excess), check)
             found = _found(case, part, bounds, check)
-            if found is None:
-                if why := _hidden(moments, bounds, clock):
-                    yield check, why
-            elif found.at is not None and (why := clock.doubt(found.at)):
+            if sure is not None and (sure.at or 0.0) <= clock.since:
+                yield sure
+            elif found is not None:
+                why = clock.doubt(found.at or 0.0)
                 yield check, f"{why}: {member} {found.evidence}"
-            else:
-                yield found
+            elif why := _hidden(moments, bounds, clock):
+                yield check, why
 
 
 def _found(case: Address, part: Track, bounds: Bounds, check: str) -> Finding | None:

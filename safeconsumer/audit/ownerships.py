@@ -123,6 +123,7 @@ class Epoch:
             None if no commit was acknowledged.
         generation: the generation of the group, if it is known; -1 means no generation.
         topic_id: the id of the topic, if it is known.
+        cluster: the id of the cluster, if it is known.
         owned_since: when it began, or when the one before it began if the same or the
             very next generation gave the partition back: nobody else can have owned it
             in between.
@@ -147,6 +148,7 @@ class Epoch:
     sure: tuple[int, int] | None = None
     generation: int | None = None
     topic_id: str | None = None
+    cluster: str | None = None
     owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
 
     def is_followed_by(self, generation: int | None) -> bool:

@@ -251,7 +251,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
     for one in (
         *(found for track in case.tracks.values() for found in track.findings()),
         *_late_commits(case.tracks.values()),
-        *(() if _is_recreated(case) else _by_offsets(case, starts, basis)),
+        *(() if _incomparable(case) else _by_offsets(case, starts, basis)),
         *_under_holds(case),
     ):
         if isinstance(one, Finding):
@@ -277,9 +277,18 @@ def result_of(case: Case, written: Container[str]) -> Result:
     )
 
 
-def _is_recreated(case: Case) -> bool:
-    # Offsets of two topics of one name cannot be compared.
-    return len({epoch.topic_id for epoch in case.epochs} - {None}) > 1
+def _incomparable(case: Case) -> str:
+    # Why offsets cannot be compared: they are of two topics of one name; "" if not.
+    first = {epoch.cluster: epoch.member for epoch in case.epochs if epoch.cluster}
+    if len(first) > 1:
+        (one, who), (other, another), *_ = first.items()
+        return (
+            f"{who} was on the cluster {one} and {another} on {other}: judge each "
+            "cluster by itself"
+        )
+    if len({epoch.topic_id for epoch in case.epochs} - {None}) > 1:
+        return "the topic was deleted and created again: its id changed"
+    return ""
 
 
 def _by_offsets(case: Case, starts: Sequence[Start], basis: Basis) -> Iterator[Finding]:
@@ -333,12 +342,8 @@ def _unknown_holds(case: Case) -> str:
         return ""
     if control.trouble:
         return control.trouble
-    for (scope, holder), where in case.group.lacking:
-        if case.covers(scope) is not False:
-            return (
-                f"the holds topics lack the hold of {scope} by {holder} that {where} "
-                "proves: they are of another cluster, or were made again since"
-            )
+    if others := _others_holds(case, control):
+        return others
     began = min((epoch.at for epoch in case.epochs), default=math.inf)
     if began < control.since - case.settings.clock_skew:
         since = datetime.fromtimestamp(control.since, UTC)
@@ -346,6 +351,23 @@ def _unknown_holds(case: Case) -> str:
             f"the control topics are complete since {since:%Y-%m-%d %H:%M:%SZ}, "
             "and the partition had an owner before"
         )
+    return ""
+
+
+def _others_holds(case: Case, control: Control) -> str:
+    # Why what was read of holds topics is not of the members' own; "" if it may be.
+    for epoch in case.epochs:
+        if control.cluster and epoch.cluster not in {None, control.cluster}:
+            return (
+                f"the holds topics are of the cluster {control.cluster}, and "
+                f"{epoch.member} was on {epoch.cluster}"
+            )
+    for (scope, holder), where in case.group.lacking:
+        if case.covers(scope) is not False:
+            return (
+                f"the holds topics lack the hold of {scope} by {holder} that {where} "
+                "proves: they are of another cluster, or were made again since"
+            )
     return ""
 
 
@@ -360,8 +382,7 @@ def _unjudged(case: Case, starts: Sequence[Start]) -> Iterator[Unjudged]:
     yield from _unplaced(tracks, starts)
     for one in tracks.values():
         yield from one.unjudged()
-    if _is_recreated(case):
-        why = "the topic was deleted and created again: its id changed"
+    if why := _incomparable(case):
         yield from ((check, why) for check in ("A2", "A4", "A5", "A6", "W5"))
     if grouped := _grouped(case):
         checks = (*_OF_THE_GROUP, *case.of_group_holds)

@@ -160,6 +160,7 @@ class Track:
             return
         generation = entry.generation
         began = Epoch(member=self.member, at=entry.at, generation=generation)
+        began.cluster = entry.cluster
         began.topic_id = (entry.topics or {}).get(self.case.topic)
         self.generations.add(-1 if generation is None else generation)
         before = self._latest

@@ -10,7 +10,8 @@ is not known is left out, or null. A reader passes over events that are not name
 Of every consumer:
 
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
-  name, which tell a topic from another of its name that was deleted before;
+  name, which tell a topic from another of its name that was deleted before,
+  ``cluster``: the id of the cluster, which a journal's head is written too early for;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``unseen``: from here on commits may be made for this member that the journal lacks: a
   producer was given ``group_metadata()`` for its transactions, or the client, which is

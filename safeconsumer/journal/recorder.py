@@ -397,7 +397,9 @@ class Recorder:
         if change.gained:
             topics = {topic for topic, _ in change.gained}
             ids = {} if member is None else member.topic_ids(topics)
-            self._tell_quietly("assigned", {**gained, "topics": ids})
+            where = None if member is None else member.cluster_id()
+            told = {**gained, "topics": ids, "cluster": where}
+            self._tell_quietly("assigned", told)
 
     @essential
     def hook(self, event: events.Event) -> None:

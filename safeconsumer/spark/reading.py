@@ -26,6 +26,7 @@ _FIELDS: Mapping[str, str] = {
     "partitions": "array<string>",
     "generation": "int",
     "topics": "map<string,string>",
+    "cluster": "string",
     "op": "string",
     "id": "string",
     "scopes": "array<string>",

@@ -339,6 +339,7 @@ def test_that_a_transaction_was_read_stands_before_its_records(
     reader.consumer.close()
     names = [one.event for journal in journals(tmp_path) for one in journal.lines]
     assert names.count("transactional") == 1
+    assert of(tmp_path, "assigned")[0]["cluster"]
     assert names.index("transactional") < names.index("deliver")
     settings = Settings(uncompacted=frozenset({tp.topic}))
     (verdict,) = check(journals(tmp_path), settings).values()

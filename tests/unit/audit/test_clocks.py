@@ -103,7 +103,7 @@ def test_handlers_of_a_member_whose_clock_is_wrong() -> None:
     assert "s or more behind" in result.unjudged["W10"]
 
 
-@pytest.mark.xfail(strict=True, reason="a late record makes its clock doubtful")
+@pytest.mark.contract("S5")
 @pytest.mark.parametrize("check_", ["G2", "W10"])
 def test_what_was_appended_under_the_hold_convicts_who_gets_it(check_: str) -> None:
     """A member without control= reads a backlog, so that its clock may be ahead."""

@@ -14,7 +14,7 @@ def member(name: str, cluster: str | None, topic: str, at: float = 1000.0) -> Te
     return told.poll(TP, 0, 5).commit(TP, 5)
 
 
-@pytest.mark.xfail(strict=True, reason="a journal does not name its cluster")
+@pytest.mark.contract("S5")
 def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again() -> None:
     fleet = [member("a", "east", "1"), member("b", "west", "2", at=2000)]
     (result,) = check([one.journal() for one in fleet]).values()
@@ -24,7 +24,7 @@ def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again() -> 
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a history of another cluster acquits")
+@pytest.mark.contract("S5")
 @pytest.mark.parametrize("is_working", [False, True])
 def test_a_history_of_another_cluster_acquits_nobody(*, is_working: bool) -> None:
     told = member("a", "east", "1")
