@@ -22,8 +22,9 @@ class Checker:
     :func:`safeconsumer.audit.members.split` finds them; each member's in their order,
     and each once.
 
-    Memory grows with ownerships, commits and gaps between deliveries; where something
-    was held for the group also with polls that returned records; not with records.
+    Memory grows with ownerships, commits, gaps between deliveries, and records that wait
+    for their handlers; where something was held for the group also with polls that
+    returned records, and with what handlers began.
 
     Args:
         settings: the assumptions.

@@ -26,7 +26,9 @@ from safeconsumer.audit.entries import (
     Handled,
 )
 from safeconsumer.audit.ownerships import Moments
-from safeconsumer.audit.spans import Spans
+from safeconsumer.audit.spans import Spans, merged
+
+_SPANS = 1024
 
 
 @frozen
@@ -48,14 +50,16 @@ class Handlers:
 
     Args:
         find: reports a broken promise.
+        keeps_moments: whether :attr:`begun` is wanted, as of ``Track``.
 
     Attributes:
         begun: every start.
         done: offsets that are complete, in any ownership.
     """
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, *, keeps_moments: bool = True) -> None:
         self._find = find
+        self._keeps_moments = keeps_moments
         self._open: set[int] = set()  # delivered in this ownership and not complete
         self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
         self._next: int | None = None
@@ -66,6 +70,7 @@ class Handlers:
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
         self.begun = Moments()
         self.done = Spans()
+        self._most = _SPANS  # of them, until those that touch are made one
 
     # ------------------------------------------------------------ ownership
 
@@ -127,8 +132,9 @@ class Handlers:
     def began(self, entry: Handle) -> None:
         """Judge a start."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
-        for offset in offsets:
-            self.begun.add(entry.at, offset)
+        if self._keeps_moments:
+            for offset in offsets:
+                self.begun.add(entry.at, offset)
         for other in self._running.values():
             if lane is not None and other.lane == lane:
                 said = f"while {other.offsets[0]} of its lane was handled"
@@ -170,8 +176,7 @@ class Handlers:
         done = step.offsets if entry.ok else entry.done or ()
         self._failed.update(step.offsets)
         self._failed.difference_update(done)
-        for offset in done:
-            self.done.add(offset, offset + 1)
+        self._complete(*done)
         if step.stint == self._stint:
             self._open.difference_update(done)
             self._left.difference_update(done)
@@ -187,10 +192,17 @@ class Handlers:
         if was_delivered and offset not in self._failed:
             return
         self._failed.discard(offset)
-        self.done.add(offset, offset + 1)
+        self._complete(offset)
         if not self._is_over(entry.epoch):
             self._open.discard(offset)
             self._left.discard(offset)
+
+    def _complete(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.done.add(offset, offset + 1)
+        if len(self.done) > self._most:  # records of several lanes end in any order
+            self.done = merged(self.done)
+            self._most = max(_SPANS, 2 * len(self.done))
 
     # ------------------------------------------------------------ commits
 

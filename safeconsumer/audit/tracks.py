@@ -68,8 +68,8 @@ class Track:
     Args:
         subject: the member and the partition.
         holds: the holds of the member.
-        keeps_moments: whether :attr:`delivered` and :attr:`lags` are wanted, where
-            something was held for the group: sixteen bytes a run.
+        keeps_moments: whether :attr:`delivered`, :attr:`lags` and what handlers began
+            are wanted, where something was held for the group: sixteen bytes each.
 
     Attributes:
         case: the group and the partition.
@@ -98,7 +98,7 @@ class Track:
         self._findings = Findings()
         self._held = WhileHeld(subject, holds)
         self.commits = CommitRule(subject, self._findings)
-        self.handled = Handlers(self._find)
+        self.handled = Handlers(self._find, keeps_moments=keeps_moments)
         self.epochs: list[Epoch] = []
         self.position: int | None = None
         self.is_owned = False

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.audit.results import CHECKS, Result, Settings
+from safeconsumer.audit.spans import merged
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
@@ -289,6 +291,22 @@ def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
     assert (broken(fleet), unjudged(fleet)) == (set(), {"A4", "A5", "A6"})
     after.poll(TP, 22, 25).commit(TP, 90)
     assert broken(fleet) == {"A4", "A5"}
+
+
+@pytest.mark.contract("S5")
+def test_what_handlers_did_takes_no_memory_for_each_record() -> None:
+    """Lanes end in any order; when they began matters under a group's hold alone."""
+    settings = Settings()
+    checker = Checker(settings)
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 5000)
+    for offset in range(0, 5000, 2):
+        told.handle(TP, offset + 1, offset)
+    checker.read(told.journal())
+    (member,) = checker._members.values()
+    handled = member.tracks["orders", 0].handled
+    assert len(handled.done) <= 1025
+    assert len(handled.begun) == 0
+    assert [*merged(handled.done)] == [(0, 5000)]
 
 
 def rebalancing(count: int, *, flows: bool) -> Fleet:
