@@ -31,3 +31,19 @@ def test_what_is_refused_in_words(lake: Lake, controller: safe.Controller) -> No
         query.awaitTermination(60)  # in the official source's own words
     assert controller.bridge.streams() == ()
     assert safe.register(lake.spark) is controller
+
+
+@pytest.mark.xfail(strict=True, reason="INTERNAL_ERROR ... create table as select")
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
+def test_writing_is_refused_in_words(
+    lake: Lake, controller: safe.Controller, mode: str
+) -> None:
+    """In pyspark's own class, and with what to do instead."""
+    frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
+    writer = frame.write.format("safekafka").option("topic", lake.orders)
+    writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+    said = r'safekafka only reads; write with format\("kafka"\)'
+    with pytest.raises(Exception, match=said) as caught:
+        writer.mode(mode).save()
+    assert type(caught.value).__name__ == "UnsupportedOperationException"
+    assert controller.bridge.streams() == ()
