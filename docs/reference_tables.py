@@ -326,7 +326,7 @@ These are set where the stream does not set them; `format("kafka")` leaves them 
 _PLATFORMS = """
 ## Versions
 
-The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode and batch reads are refused.
+The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode, batch reads and writes are refused.
 
 ## In Python
 

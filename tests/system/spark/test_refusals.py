@@ -33,7 +33,6 @@ def test_what_is_refused_in_words(lake: Lake, controller: safe.Controller) -> No
     assert safe.register(lake.spark) is controller
 
 
-@pytest.mark.xfail(strict=True, reason="INTERNAL_ERROR ... create table as select")
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
 def test_writing_is_refused_in_words(
     lake: Lake, controller: safe.Controller, mode: str

@@ -10,13 +10,13 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.*;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.*;
 import org.apache.spark.sql.connector.read.streaming.*;
-import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.*;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
@@ -27,7 +27,8 @@ import org.slf4j.LoggerFactory;
  * <p>The question goes to the decider of the session (design/spark.md). Nothing here knows what a hold
  * is; it knows that nothing moves without an answer that says so.
  */
-public final class SafeKafkaProvider implements SessionConfigSupport, DataSourceRegister {
+public final class SafeKafkaProvider
+    implements SessionConfigSupport, DataSourceRegister, CreatableRelationProvider {
   private static final String OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
   private static final Map<String, Decider> DECIDERS = new ConcurrentHashMap<>();
   private static final long PATIENCE = 10_000; // milliseconds
@@ -64,6 +65,17 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     CaseInsensitiveStringMap complete = completed(new CaseInsensitiveStringMap(options));
     Table table = official().getTable(schema, partitioning, complete.asCaseSensitiveMap());
     return new SafeTable((SupportsRead) table);
+  }
+
+  /** Refuses what df.write asks for; without it Spark reports an internal error. */
+  @Override
+  public BaseRelation createRelation(
+      SQLContext sql,
+      SaveMode mode,
+      scala.collection.immutable.Map<String, String> options,
+      Dataset<Row> rows) {
+    throw new UnsupportedOperationException(
+        "safekafka only reads; write with format(\"kafka\")");
   }
 
   /** The options with our defaults in them; refuses, with Python's words, those that are wrong. */
