@@ -95,6 +95,12 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
             id="a resume while its partition was away, and the entry is late",
         ),
         pytest.param(
+            "own; e call op=pause id=9 scopes=[\"orders:0\"] owner=app lifetime=plain; "
+            "gone; own g3; e return op=pause id=9 scopes=[\"orders:0\"] owner=app "
+            "lifetime=plain; lift orders:0 app why=ended; poll 0 2",
+            id="a join left its partition out before pause() returned",
+        ),
+        pytest.param(
             f"own; {WHOLE}; resume returns:1; {WHOLE_ENDED} why=resume; poll 0 2",
             id="any resume of the application ends a whole pause",
         ),
