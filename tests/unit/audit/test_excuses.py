@@ -65,6 +65,11 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a whole pause expires before its time",
         ),
         pytest.param(
+            "own orders:0 orders:1; pause orders by=w lifetime=while_assigned until=1100; "
+            "gone orders:1; lift orders w why=expired; poll 0 2",
+            id="a pause expires before its time, as one of its partitions goes",
+        ),
+        pytest.param(
             "own; hold orders:0 app; lift orders:0 app why=ended; poll 0 2",
             id="a pause that was handed over ends while its partition is owned",
         ),
@@ -95,8 +100,8 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
             id="a resume while its partition was away, and the entry is late",
         ),
         pytest.param(
-            "own; e call op=pause id=9 scopes=[\"orders:0\"] owner=app lifetime=plain; "
-            "gone; own g3; e return op=pause id=9 scopes=[\"orders:0\"] owner=app "
+            'own; e call op=pause id=9 scopes=["orders:0"] owner=app lifetime=plain; '
+            'gone; own g3; e return op=pause id=9 scopes=["orders:0"] owner=app '
             "lifetime=plain; lift orders:0 app why=ended; poll 0 2",
             id="a join left its partition out before pause() returned",
         ),
