@@ -67,15 +67,10 @@ public final class SafeKafkaProvider
     return new SafeTable((SupportsRead) table);
   }
 
-  /** Refuses what df.write asks for; without it Spark reports an internal error. */
-  @Override
-  public BaseRelation createRelation(
-      SQLContext sql,
-      SaveMode mode,
-      scala.collection.immutable.Map<String, String> options,
-      Dataset<Row> rows) {
-    throw new UnsupportedOperationException(
-        "safekafka only reads; write with format(\"kafka\")");
+  /** What df.write asks for; without it Spark reports an internal error. */
+  @Override public BaseRelation createRelation(SQLContext sql, SaveMode mode,
+      scala.collection.immutable.Map<String, String> options, Dataset<Row> rows) {
+    throw new UnsupportedOperationException("safekafka only reads; write with format(\"kafka\")");
   }
 
   /** The options with our defaults in them; refuses, with Python's words, those that are wrong. */
