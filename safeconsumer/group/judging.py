@@ -274,7 +274,7 @@ class Judge:
         ) + tuple(
             self._unlisted(one, verdicts.of_lost(one, picture.now))
             for one in picture.late
-            if one.member_id not in known and one.state != "stopped"
+            if one.member_id not in known and (one.state != "stopped" or one.busy)
         )
         self._by_kafka = {
             tp: one
@@ -295,7 +295,7 @@ class Judge:
             verdict = verdicts.SILENT if self.picture.is_heard else verdicts.UNHEARD
             if (last := self._lost.get(facts.member_id)) is not None:
                 verdict = verdicts.of_lost(last, self.picture.now)
-                report = None if last.state == "stopped" else last
+                report = None if last.state == "stopped" and not last.busy else last
         elif (report.generation or -1) < self._generation:
             verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
         else:
@@ -323,8 +323,9 @@ class Judge:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """What the group owns, or a member says it owns, or it has committed for."""
-        return tuple(sorted({*self.picture.facts.partitions, *self._owners}))
+        """What the group owns or has committed for, or a member owns or works on."""
+        known = self.picture.facts.partitions
+        return tuple(sorted({*known, *self._owners, *self._busy}))
 
     def delivery(self, tp: TopicPartition) -> Delivery:
         """Judge whether a member delivers records of a partition now."""
@@ -362,7 +363,7 @@ class Judge:
         if one.report is None:
             return self._of_silent(tp, one)
         if one.is_lost:
-            return (Answer.QUIET if self._died_quiet(tp, one) else Answer.UNKNOWN), said
+            return self._of_lost(tp, one)
         if one.verdict.words == verdicts.UNKNOWN.words:
             return Answer.UNKNOWN, said
         if one.report.is_partial:
@@ -379,14 +380,24 @@ class Judge:
         flows = Answer.FLOWING, _LEFT if one.has_gone else one.verdict.sentence
         return flows if tp in one.claimed else (Answer.UNKNOWN, _UNTOLD)
 
+    def _of_lost(self, tp: TopicPartition, one: Member) -> tuple[Answer, str]:
+        said, move = one.verdict.sentence, self.picture.moved_by_silent.get(tp)
+        if move is not None:
+            return Answer.FLOWING, f"{said}; {_went_on(move)}"
+        return (Answer.QUIET if self._died_quiet(tp, one) else Answer.UNKNOWN), said
+
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
         # Its last report shows that it obeyed a hold which still stands. If it is
-        # frozen, and goes on, it does not deliver the partition either.
+        # frozen, and goes on, it does not deliver the partition either, unless the hold
+        # may have ended by then: it may obey a smaller clock skew than others do.
         report = one.report
         if report is None or report.is_partial or report.state != "ready":
             return False
+        here = self.picture.times.here
         return tp in one.quiet and any(
-            hold.offset < report.applied.get(hold.topic, 0) and hold.covers(tp)
+            hold.offset < report.applied.get(hold.topic, 0)
+            and hold.covers(tp)
+            and not hold.is_over(here)
             for hold in self.picture.standing
         )
 

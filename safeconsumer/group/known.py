@@ -101,7 +101,7 @@ class Told:
         gone: the last reports of streams that report no more, or were stopped in a
             batch.
         late: the last reports of members that report no more, or have stopped.
-        lost: those of ``late`` that did not stop, and may be alive, listed or not.
+        lost: those of ``late`` that may still work on records, listed or not.
         now: the broker's time, in seconds since the epoch; None if it is unknown.
         newest: the time of the newest record; the broker's is no earlier.
         wall: this machine's time.
@@ -328,13 +328,14 @@ class Known:
             if (one := heard.report) is None:
                 continue
             has_stopped = one.state == "stopped"
+            is_done = has_stopped and not one.busy
             if is_live(heard.at, now) and not has_stopped:
                 reports.append(one)
             elif one.kind != STREAM:
                 late.append(one)
-                if not has_stopped and self._may_be_alive(heard, now):
+                if not is_done and self._may_be_alive(heard, now):
                     lost.append(one)
-            elif one.busy or not has_stopped:  # what it was stopped in runs again
+            elif not is_done:  # what it was stopped in runs again
                 gone.append(one)
         return evolve(
             told,

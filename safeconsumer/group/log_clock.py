@@ -68,8 +68,8 @@ class LogClock:
         last, self._last = self._last, newest
         self._is_sure = True
         if self._anchor is None and abs(wall - newest) <= _AGREE:
-            return max(newest, wall)
-        if last is None:
+            self._anchor_at(newest)  # good enough to tell who is live; it is no later
+        elif last is None:
             self._anchor_at(listen())
         elif newest != last:
             # It came since the last look; if it is older, the broker's clock went back.

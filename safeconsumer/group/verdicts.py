@@ -125,6 +125,11 @@ STOPPED = Verdict(
     "unknown",
     "has stopped, and Kafka lists it until its session ends",
 )
+AT_WORK = Verdict(
+    Level.UNKNOWN,
+    "unknown",
+    "has stopped, and still worked on records of {topics} then",
+)
 UNHEARD = Verdict(Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read")
 UNMEASURED = Verdict(
     Level.UNKNOWN,
@@ -170,7 +175,8 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
 def of_lost(report: Report, now: float | None) -> Verdict:
     """Return the verdict on a member that reported, and does not any more."""
     if report.state == "stopped":
-        return STOPPED
+        topics = ", ".join(sorted(report.busy))
+        return AT_WORK.of(topics=topics) if topics else STOPPED
     for_ = ""
     if now is not None:
         for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"

@@ -352,3 +352,103 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
     assert [*map(place, program.written)].count(gone) == written
     program.stop()
     other.stop()
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=1)
+def test_who_has_closed_and_works_on_is_not_quiet(lab: Lab) -> None:
+    """A pool still works on what was polled when the consumer is closed."""
+    operator = Operator(lab)
+    lab.topic("t", records=8)
+    done: list[int] = []
+    made: list[Any] = []
+    running: dict[Any, threading.Thread] = {}
+
+    def live() -> None:
+        consumer = SafeConsumer(
+            "t", **lab.settings(group_id=GROUP, client_id="a", control=CONTROL)
+        )
+        made.append(consumer)
+        consumer.busy = lambda: [tp for tp, t in running.items() if t.is_alive()]
+
+        def work(records: list[Any]) -> None:
+            for record in records:
+                lab.sleep(2)
+                done.append(record.offset)
+
+        while not running:
+            for tp, records in consumer.poll(200).items():
+                running[tp] = threading.Thread(target=work, args=(records,))
+                running[tp].start()
+        lab.sleep(1)
+        consumer.close(autocommit=False)
+
+    lab.start("a", live)
+    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
+    lab.until(lambda: running)
+    operator.hold()
+    wait_until_quiet(lab, operator)
+    before = [*done]
+    lab.sleep(20)
+    assert done == before
+    other.stop()
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=1)
+def test_a_worker_that_has_closed_and_whose_handler_works_on_is_not_quiet(
+    lab: Lab,
+) -> None:
+    """Its drain was too short for the handler, which goes on in its thread."""
+    operator = Operator(lab)
+    lab.topic("t", records=8)
+
+    def live(program: Program) -> None:
+        def handle(records: list[Any], _: Any) -> None:  # noqa: ANN401 - upstream's
+            for record in records:
+                program.work(record)
+
+        made = Worker(
+            program.consumer, handle=handle, batch=8, drain=Drain(shutdown=0.1)
+        )
+        program.stop_more = made.stop
+        made.run()
+        program.is_over = True
+
+    program = Program(lab, live)
+    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
+    lab.until(lambda: len(program.written) >= 1)
+    program.stop_more()
+    lab.until(lambda: program.is_over, 20)
+    operator.hold()
+    wait_until_quiet(lab, operator)
+    written = [*program.written]
+    lab.sleep(10)
+    assert program.written == written
+    other.stop()
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=1)
+def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(
+    lab: Lab,
+) -> None:
+    """It lifts the hold by its own clock, and delivers."""
+    operator = Operator(lab)
+    lab.topic("t", records=8)
+    one = lab.member(
+        SafeConsumer, "t", control=CONTROL, max_poll_records=1, enable_auto_commit=True
+    )
+    lab.until(lambda: len(one.records) == 8)
+    operator.hold(for_=25)
+    wait_until_quiet(lab, operator)
+    lab.cluster.fail("Produce", error=19)  # NOT_ENOUGH_REPLICAS
+    (tp,) = lab.partitions("t")
+    lab.append(tp, 200, 8)
+    lab.until(lambda: len(one.records) > 8, 100)
+    with operator.looking() as looking:
+        for _ in range(15):
+            lab.append(tp, 1, 300)
+            assert not Judge(looking.look(GROUP)).quietness([ALL]).is_reached
+            lab.sleep(10)
+    one.stop()

@@ -468,3 +468,46 @@ def test_without_a_list_and_without_reports_nothing_is_known() -> None:
     assert (found.is_reached, found.verdict.words) == (False, "unknown")
     said = " ".join(one.what for one in member_findings(unlisted))
     assert "not in the group" not in said
+
+
+@pytest.mark.contract("G8")
+def test_a_member_that_closed_while_its_threads_work_is_not_quiet() -> None:
+    """Its last report names the partitions."""
+    stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
+    both = evolve(A, assigned=frozenset({ZERO, ONE}))
+    judge = after_a_kill(stopped, both, report("a", 0, **BOTH))
+    assert not judge.quietness([HELD]).is_reached
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("skew", "given"),
+    [
+        (1.0, {"now": None, "newest": 82.0, "wall": 130.0, "skew": 1.0}),
+        (1.0, {"now": 100.0, "skew": 30.0}),
+    ],
+    ids=["by this machine's clock", "by its own, smaller skew"],
+)
+def test_a_silent_member_whose_hold_may_have_ended_is_unknown(
+    skew: float, given: dict[str, Any]
+) -> None:
+    """It lifts the hold at 90 s and its skew, and delivers."""
+    hold = evolve(HELD, hold=ControlHold("id", "x", 30_000))
+    judge = after_a_kill(evolve(DIED_QUIET, skew=skew), B, standing=(hold,), **given)
+    assert judge.picture.standing == (hold,)
+    assert judge.delivery(ONE).answer is Answer.UNKNOWN
+
+
+@pytest.mark.contract("G8")
+def test_a_silent_member_that_commits_on_is_not_quiet() -> None:
+    judge = after_a_kill(DIED_QUIET, B, moved_by_silent={ONE: Move(3, 9)})
+    assert judge.delivery(ONE).answer is Answer.FLOWING
+
+
+@pytest.mark.contract("G8")
+def test_what_is_worked_on_and_nobody_owns_any_more_is_not_quiet() -> None:
+    """Members left a topic, and nothing of it is committed: a thread works on it."""
+    judge = Judge(
+        evolve(picture(A, report("a", 0, busy={"u": ((0, 0),)})), standing=(HELD,))
+    )
+    assert not judge.quietness([Everything()]).is_reached

@@ -28,8 +28,11 @@ class Reading:
 
 
 def test_clocks_that_agree_wait_for_nothing() -> None:
+    """The record's time is proven; what this clock is ahead by is not."""
     reading = Reading(2.0)
-    assert reading.now(BROKER - 1) == BROKER + 2
+    assert reading.now(BROKER - 1) == BROKER - 1
+    reading.passed += 10
+    assert reading.now(BROKER - 1) == BROKER + 9
     assert reading.listened == 0
 
 
