@@ -4,7 +4,7 @@
 # second call does nothing new. Run as root, on Debian or Ubuntu.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export DEBIAN_FRONTEND=noninteractive PYTHONDONTWRITEBYTECODE=1
+export DEBIAN_FRONTEND=noninteractive
 started=$SECONDS
 
 say() { printf '[brokers %3d s] %s\n' "$((SECONDS - started))" "$*"; }
