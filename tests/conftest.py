@@ -5,6 +5,7 @@ from tests.sim import threads
 
 threads.install()
 
+import gc
 import os
 import signal
 import sys
@@ -85,6 +86,12 @@ def pytest_collection_modifyitems(
     """Skip what does not fit the broker."""
     markers.apply(items, config.stash[KIND])
     spark_options.pytest_collection_modifyitems(config, items)
+
+
+def pytest_collection_finish() -> None:
+    """Take modules and tests out of each later collection: a test that asks for one waits."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
