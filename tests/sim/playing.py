@@ -17,7 +17,7 @@ Scenario = Callable[..., None]
 
 
 def simulated(
-    seeds: int = 3,
+    seeds: int = 2,
     *,
     nightly: int = 0,
     **world: Any,  # noqa: ANN401 - of play()

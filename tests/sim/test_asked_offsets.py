@@ -107,7 +107,7 @@ def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
 @stock_fails("it asks at once, with every poll that does not wait")
-@simulated()
+@simulated(seeds=1)
 def test_a_coordinator_that_refuses_is_asked_with_a_pause(
     lab: Lab, kind: type[KafkaConsumer], api: str
 ) -> None:

@@ -208,7 +208,7 @@ def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> N
 
 
 @pytest.mark.contract("S5")
-@simulated(seeds=3, nightly=30, preempt=0.05)
+@simulated(seeds=1, nightly=30, preempt=0.05)
 def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> None:
     """A poll that is under way returns what stood before; then the seek stands."""
     (tp,) = lab.topic("t", records=200)
@@ -507,7 +507,7 @@ class Program:
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("commits", [False, True], ids=["", "by itself"])
 @both_protocols
-@simulated(seeds=3, nightly=30, preempt=0.05)
+@simulated(seeds=1, nightly=30, preempt=0.05)
 def test_right_programs_are_judged_right(
     lab: Lab, tmp_path: Path, assignor: type, *, commits: bool
 ) -> None:

@@ -77,7 +77,7 @@ def expects_all(lab: Lab, handler: Handler) -> None:
 
 @pytest.mark.contract("W6", "W12")
 @in_both_ways
-@pytest.mark.parametrize("seconds", [0.5, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("seconds", [0.5, 3.0])
 @pytest.mark.parametrize("kind", ["worker", "pump"])
 @simulated(seeds=1)
 def test_a_join_waits_for_a_floor_that_is_refused_for_a_while(

@@ -131,7 +131,7 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
 @in_both
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize("order", ["key", "partition", "unordered"])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_worker_with_a_journal_is_judged(
     lab: Lab, tmp_path: Path, executor: str, order: str, batch: int | None
 ) -> None:
@@ -175,7 +175,7 @@ def test_a_worker_with_a_journal_is_judged(
 @pytest.mark.contract("W4", "W7")
 @in_both
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_what_is_complete_is_written_before_anybody_hears_of_it(
     lab: Lab, tmp_path: Path, executor: str, policy: str
 ) -> None:
@@ -232,7 +232,7 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
 @pytest.mark.contract("W4", "W6", "W7", "W10")
 @in_both_ways
 @pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_workers_that_come_and_go_are_judged(
     lab: Lab, tmp_path: Path, protocol: str, how_it_ends: str
 ) -> None:
@@ -267,7 +267,7 @@ def test_workers_that_come_and_go_are_judged(
 
 
 @in_both
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_what_a_worker_gives_back_comes_again(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:
@@ -294,7 +294,7 @@ def test_what_a_worker_gives_back_comes_again(
 
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_position_that_the_program_moves(
     lab: Lab, tmp_path: Path, executor: str, target: int
 ) -> None:
@@ -330,7 +330,7 @@ def test_a_position_that_the_program_moves(
 
 
 @in_both
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_batch_that_cannot_be_read_is_skipped(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:
@@ -347,7 +347,7 @@ def test_a_batch_that_cannot_be_read_is_skipped(
 
 
 @in_both
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_an_outage_that_a_breaker_knows(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:

@@ -10,7 +10,7 @@ from safeconsumer import Pause, events
 from tests.harness.docs.pages import ROOT, blocks
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Working, filled, in_both
+from tests.sim.worker.working import Working, filled, in_both, in_each_order
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
 
@@ -24,8 +24,7 @@ def rate_of_the_page(calls: int, seconds: float) -> Callable[[], None]:
 
 
 @pytest.mark.contract("W11")
-@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-@in_both
+@in_each_order
 @simulated(seeds=1)
 def test_the_recipe_keeps_the_rate_and_the_worker_healthy(
     lab: Lab, executor: str, order: str

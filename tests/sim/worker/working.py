@@ -18,6 +18,18 @@ UNKNOWN_MEMBER = 25  # the answer to a heartbeat by which a member hears that it
 UNAVAILABLE = 15  # the coordinator is not available
 
 in_both = pytest.mark.parametrize("executor", ["thread", "asyncio"])
+# Every executor and every order by day, every pair of them at night.
+in_each_order = pytest.mark.parametrize(
+    ("executor", "order"),
+    [
+        ("thread", "partition"),
+        ("thread", "key"),
+        ("asyncio", "unordered"),
+        pytest.param("thread", "unordered", marks=pytest.mark.nightly),
+        pytest.param("asyncio", "partition", marks=pytest.mark.nightly),
+        pytest.param("asyncio", "key", marks=pytest.mark.nightly),
+    ],
+)
 
 
 def put(lab: Lab, tp: TopicPartition, *values: str, keys: Iterable[str] = ()) -> None:

@@ -255,7 +255,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
 
 
 @pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
-@settings(max_examples=4_000, deadline=None)
+@settings(max_examples=1_500, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
 def test_every_history_ends_as_the_contract_says(
     several: list[Step], *, is_watched: bool

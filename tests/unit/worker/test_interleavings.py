@@ -30,7 +30,7 @@ from tests.harness.worker.desk import TP, Desk
 from tests.sim.world import World
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
-PLACES = 8  # of each pair that are tried, by chance
+PLACES = 4  # of each pair that are tried, by chance
 PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
 PAUSED, DOWN = Pause(0.5, "all"), ConnectionError("planted")
 BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)

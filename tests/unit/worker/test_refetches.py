@@ -117,7 +117,7 @@ class Chance(Loop):
 def test_each_record_ends_once_whatever_is_forgotten(order: Order, batch: bool) -> None:  # noqa: FBT001
     """W1, W3, W4: by chance, in every order; what waits for its time keeps to it."""
     refetched = 0
-    for seed in range(12):
+    for seed in range(6):
         chance = Chance(seed, order, batch=batch)
         for _ in range(400):
             chance.step()
@@ -133,7 +133,7 @@ def test_each_record_ends_once_whatever_is_forgotten(order: Order, batch: bool) 
             tp: mark.offset for tp, mark in chance.engine.held.watermarks().items()
         } == (dict.fromkeys(EVERY, LOG))
         refetched += chance.engine.brakes.refetched
-    assert refetched > 20
+    assert refetched > 10
 
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
