@@ -102,6 +102,8 @@ class Control:
     Attributes:
         spans: the times in which something was held, sorted.
         since: from when on nothing is missing, seconds since the epoch.
+        until: the time up to which they were read, seconds since the epoch: nothing is
+            known of later; ``inf`` if they were read just now, None if it is not known.
         group: the only group of which this was read; None for all groups.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
@@ -109,6 +111,7 @@ class Control:
 
     spans: tuple[Span, ...] = ()
     since: float = -math.inf
+    until: float | None = None
     group: str | None = None
     trouble: str = ""
     cluster: str | None = None
@@ -116,6 +119,10 @@ class Control:
     def is_about(self, group: str | None) -> bool:
         """Return whether the holds of a group were read."""
         return self.group in {None, group}
+
+    def may_lack(self, at: float, skew: float) -> bool:
+        """Return whether a moment is later than the time up to which they were read."""
+        return self.until is not None and at > self.until - skew
 
 
 @frozen
@@ -192,6 +199,7 @@ def control_of(
     records: Iterable[Record],
     group: str | None = None,
     cluster: str | None = None,
+    until: float | None = None,
 ) -> Control:
     """
     Return what control topics say.
@@ -201,11 +209,13 @@ def control_of(
         records: all their records, in the order of each topic's log.
         group: the only group of which records were read; None for all groups.
         cluster: the id of the cluster; None if it is not known.
+        until: as of :class:`Control`.
     """
     known = [one.complete_since for one in topics if one.complete_since is not None]
     return Control(
         spans=holds_of(records),
         since=max(known, default=-math.inf),
+        until=until,
         group=group,
         trouble=next(filter(None, (one.trouble for one in topics)), ""),
         cluster=cluster,
@@ -356,6 +366,7 @@ def from_history(name: str, text: str) -> Control:
     """
     try:
         document = json.loads(text)
+        until = document.get("until")  # an earlier version did not write it
         return control_of(
             [
                 Topic(one["topic"], one["timestamp_type"], one["complete_since"])
@@ -364,6 +375,7 @@ def from_history(name: str, text: str) -> Control:
             _records(document["records"]),
             group=document["group"],
             cluster=document.get("cluster"),
+            until=None if until is None else float(until),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{name} is not what `safeconsumer history -o json` writes: {error!r}"

@@ -45,7 +45,9 @@ class Bounds:
     end: float
 
     @classmethod
-    def of(cls, span: Span, read: float, patience: float, skew: float) -> Self:
+    def of(
+        cls, span: Span, read: float, patience: float, skew: float, until: float
+    ) -> Self:
         """
         Return when a hold had to be obeyed.
 
@@ -54,10 +56,12 @@ class Bounds:
             read: when it was first read; ``inf`` if that is not known.
             patience: seconds within which members read a hold.
             skew: seconds by which two clocks may differ.
+            until: the time up to which the control topics were read.
         """
         late = span.start + patience + skew
         known = min(max(span.start, read) + skew, late)
-        return cls(span=span, known=known, late=late, end=span.end - skew)
+        end = min(span.end, until) - skew
+        return cls(span=span, known=known, late=late, end=end)
 
     def binds(self, epoch: Epoch) -> bool:
         """Return whether it binds an ownership from its first record on."""
@@ -70,6 +74,22 @@ class Bounds:
     def begins(self, epoch: Epoch) -> float:
         """Return from when on nothing may be delivered in an ownership."""
         return epoch.at if self.binds(epoch) else max(epoch.at, self.late)
+
+
+@frozen(kw_only=True)
+class Lacking:
+    """
+    A hold that a member read and that the holds topics do not have.
+
+    Attributes:
+        key: its scope and its holder.
+        entry: where the journal has it: the entry and the member.
+        written: when the broker appended its record.
+    """
+
+    key: Key
+    entry: str
+    written: float
 
 
 class Readings:
@@ -94,9 +114,9 @@ class Readings:
         """Yield the scope and the holder of each hold that was read."""
         return iter(self._by_key)
 
-    def not_in(self, control: Control, group: str | None) -> Iterator[tuple[Key, str]]:
+    def not_in(self, control: Control, group: str | None) -> Iterator[Lacking]:
         """
-        Yield each hold that a member read and that the holds topics do not have, and why.
+        Yield each hold that a member read and that the holds topics do not have.
 
         What was written before they are complete may have been compacted away.
         """
@@ -109,7 +129,8 @@ class Readings:
                 if reading.written is None or reading.written < control.since:
                     continue
                 if not any(_has(span, reading.written) for span in spans.get(key, ())):
-                    yield key, f"entry {reading.number} of {member}"
+                    entry = f"entry {reading.number} of {member}"
+                    yield Lacking(key=key, entry=entry, written=reading.written)
                     break
 
     def first(self, span: Span, skew: float, clocks: Mapping[str, Clock]) -> float:

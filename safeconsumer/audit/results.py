@@ -13,8 +13,8 @@ from safeconsumer.audit import fleet
 from safeconsumer.audit.clocks import Clock, Lags, clock_of
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.group_holds import Bounds, Readings, under_hold
-from safeconsumer.audit.holding import Holds, Key
+from safeconsumer.audit.group_holds import Bounds, Lacking, Readings, under_hold
+from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.spans import Span as SpanOfOffsets
@@ -138,7 +138,7 @@ class Group:
         return Readings(self.holds)
 
     @cached_property
-    def lacking(self) -> Sequence[tuple[Key, str]]:
+    def lacking(self) -> Sequence[Lacking]:
         """The holds that members read and that the holds topics do not have."""
         control = self.settings.control
         if control is None:
@@ -217,17 +217,20 @@ class Case:
         control = self.settings.control
         if control is None or control.trouble:
             return ()
+        until = math.inf if control.until is None else control.until
         spans = [one for one in control.spans if one.group == self.case.group]
         return [
-            self._bounds(span) for span in spans if self.covers(span.scope) is not False
+            self._bounds(span, until)
+            for span in spans
+            if self.covers(span.scope) is not False
         ]
 
-    def _bounds(self, span: Span) -> Bounds:
+    def _bounds(self, span: Span, until: float) -> Bounds:
         patience, skew = self.settings.patience, self.settings.clock_skew
         read = math.inf
         if self.covers(span.scope):
             read = self.group.readings.first(span, skew, self.clocks)
-        return Bounds.of(span, read, patience, skew)
+        return Bounds.of(span, read, patience, skew, until)
 
     def covers(self, scope: str) -> bool | None:
         """Return whether a scope covers it; None for a pattern that cannot be read."""
@@ -340,18 +343,33 @@ def _unknown_holds(case: Case) -> str:
                 who = f"the history that was given is of the group {control.group} only"
             return f"members read that {holder} held {scope}: {who}"
         return ""
-    if control.trouble:
-        return control.trouble
-    if others := _others_holds(case, control):
-        return others
+    return (
+        control.trouble or _others_holds(case, control) or _not_covered(case, control)
+    )
+
+
+def _not_covered(case: Case, control: Control) -> str:
+    # Why what was read of holds topics begins too late or ends too early; "" if not.
+    skew = case.settings.clock_skew
     began = min((epoch.at for epoch in case.epochs), default=math.inf)
-    if began < control.since - case.settings.clock_skew:
-        since = datetime.fromtimestamp(control.since, UTC)
+    if began < control.since - skew:
         return (
-            f"the control topics are complete since {since:%Y-%m-%d %H:%M:%SZ}, "
+            f"the control topics are complete since {_utc(control.since)}, "
             "and the partition had an owner before"
         )
+    last = max((one.last_at for one in case.tracks.values()), default=-math.inf)
+    if control.may_lack(last, skew):
+        return _too_early(control)
     return ""
+
+
+def _too_early(control: Control) -> str:
+    until = _utc(control.until or 0.0)
+    return f"the history ends at {until}, take it after the journals"
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _others_holds(case: Case, control: Control) -> str:
@@ -362,12 +380,18 @@ def _others_holds(case: Case, control: Control) -> str:
                 f"the holds topics are of the cluster {control.cluster}, and "
                 f"{epoch.member} was on {epoch.cluster}"
             )
-    for (scope, holder), where in case.group.lacking:
-        if case.covers(scope) is not False:
-            return (
-                f"the holds topics lack the hold of {scope} by {holder} that {where} "
-                "proves: they are of another cluster, or were made again since"
-            )
+    for one in case.group.lacking:
+        scope, holder = one.key
+        if case.covers(scope) is False:
+            continue
+        if control.may_lack(one.written, case.settings.clock_skew):
+            said = f"{holder} held {scope} later, as {one.entry} proves"
+            return f"{_too_early(control)}: {said}"
+        older = ", or the history was written before" if control.until is None else ""
+        return (
+            f"the holds topics lack the hold of {scope} by {holder} that {one.entry} "
+            f"proves: they are of another cluster, or were made again since{older}"
+        )
     return ""
 
 

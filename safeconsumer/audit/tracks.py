@@ -82,6 +82,8 @@ class Track:
         handled: what a worker's handlers did with its records.
         commits: its commits.
         delivered: when polls returned records, with the first offset of each.
+        last_at: when a poll last returned records, or a handler last began; ``-inf``
+            if neither did.
         lags: how long after their append records came.
         was_reset: resets of its position, by the check that they may hide something of.
         generations: the generations in which the member gained the partition.
@@ -106,6 +108,7 @@ class Track:
         self.is_working = False
         self.is_transactional = False
         self.delivered = Moments()
+        self.last_at = -math.inf
         self.lags = Lags()
         self.was_reset: dict[str, str] = {}
         self.generations: set[int] = set()
@@ -292,7 +295,7 @@ class Track:
             self._deliver(entry)
         else:
             run.end = self.position = self._ends[-1] = end
-        self._came_last = entry.n
+        self._came_last, self.last_at = entry.n, at
         if self._keeps_moments:
             self.delivered.add(at, first)
             if entry.written is not None:
@@ -392,6 +395,7 @@ class Track:
 
     def began(self, entry: Handle) -> None:
         """Follow the start of a handler."""
+        self.last_at = entry.at
         self._held.began(entry)
         self.handled.began(entry)
 

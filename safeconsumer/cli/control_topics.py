@@ -1,5 +1,6 @@
 """Reads the control topics for an audit, with plain clients and the audit's decoder."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
     finally:
         consumer.close(autocommit=False)
     topics = [Topic(name, types[name], since[name]) for name in names]
-    return control_of(topics, found, cluster=cluster)
+    return control_of(topics, found, cluster=cluster, until=math.inf)
 
 
 def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is untyped

@@ -256,7 +256,10 @@ def history(
             names = {source: one.name for source, one in facts.items()}
             since = history_since(operator.records(), ends, names)
             cluster = cluster_id(operator.admin)
-            output.document(history_document(group, facts, found, since, cluster))
+            document = history_document(
+                group, facts, found, since, until=times.here, cluster=cluster
+            )
+            output.document(document)
             return
         rows = [
             (

@@ -65,11 +65,13 @@ class Entry:
         return {**what, **said, "covers": covers}
 
 
-def history_document(
+def history_document(  # noqa: PLR0913 - what the document has
     group: str | None,
     topics: Mapping[str, Facts],
     found: Iterable[Entry],
     since: Mapping[str, float],
+    *,
+    until: float,
     cluster: str | None = None,
 ) -> dict[str, Any]:
     """
@@ -80,11 +82,13 @@ def history_document(
         topics: the control topics, by ``operator`` and ``group``.
         found: what the records did.
         since: since when each is complete, seconds since the epoch.
+        until: the time up to which the topics were read, seconds since the epoch.
         cluster: the id of the cluster; None if it is not known.
     """
     return {
         "group": group,
         "cluster": cluster,
+        "until": until,
         "topics": [
             _topic(source, facts, since[source]) for source, facts in topics.items()
         ],

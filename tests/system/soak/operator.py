@@ -1,6 +1,7 @@
 """The operator: holds for the whole group, now and then."""
 
 import json
+import math
 import random
 import threading
 import time
@@ -60,7 +61,8 @@ class Operating:
             found = entries(records, 0.0, now)
             names = {source: one.name for source, one in facts.items()}
             since = history_since(records, ends, names)
-            told = history_document(None, facts, found, since)
+            # Nobody holds anything after this.
+            told = history_document(None, facts, found, since, until=math.inf)
             self._history.write_text(json.dumps(told))
 
     def _write(self, scope: str, *, is_held: bool) -> bool:

@@ -99,7 +99,8 @@ def history(log: Log, group: str | None = None) -> str:
     ]
     found = entries(side_by_side(several), 0.0, 1e9)
     since = dict.fromkeys(FACTS, 940.0)
-    return json.dumps(history_document(group, FACTS, found, since, "c"))
+    document = history_document(group, FACTS, found, since, until=990.0, cluster="c")
+    return json.dumps(document)
 
 
 @given(logs)
@@ -138,7 +139,14 @@ def test_how_far_back_the_topics_are_complete() -> None:
     """Both topics: the one that is complete for a shorter time counts."""
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
-    assert from_history("file", history([])) == Control(since=940.0, cluster="c")
+    found = from_history("file", history([]))
+    assert found == Control(since=940.0, until=990.0, cluster="c")
+
+
+def test_a_history_of_an_earlier_version_does_not_say_when_it_ends() -> None:
+    document = json.loads(history([]))
+    del document["until"]
+    assert from_history("file", json.dumps(document)).until is None
 
 
 HELD = b'{"v":1,"id":"a"}'

@@ -1,0 +1,120 @@
+"""A history (--history FILE) that was written before the journals end."""
+
+import math
+from typing import Any
+
+import pytest
+
+from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.results import Result, Settings
+from tests.harness.audit.bad import TP
+from tests.harness.audit.telling import Telling, check
+
+HELD = Span(
+    source="operator", group="g", owner="eve", scope="orders", start=1500, end=math.inf
+)
+ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
+
+
+def member() -> Telling:
+    told = Telling("a", at=1000.0)
+    return told.assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+
+
+def obedient() -> Telling:
+    """Obey a hold from 1500 to 2000, and go on then."""
+    eve = {"scope": "orders", "owner": "operator:eve"}
+    told = member().until(1500.2).then("hold", **eve, written=1500.0, offset=0)
+    told.until(2000.2).then("lift", **eve, since=2000.0)
+    return told.until(2001.0).poll(TP, 5, 9).commit(TP, 9)
+
+
+def judged(told: Telling, *spans: Span, **assumed: Any) -> Result:  # noqa: ANN401 - of any kind
+    """Judge by a history with these holds that ends at 1600, if nothing else is said."""
+    skew = assumed.pop("clock_skew", 0.0)
+    control = Control(spans=spans, **{"until": 1600.0, **assumed})
+    settings = Settings(control=control, clock_skew=skew)
+    (result,) = check([told.journal()], settings).values()
+    return result
+
+
+@pytest.mark.contract("S5")
+def test_a_lift_after_the_end_of_the_history_convicts_nobody() -> None:
+    result = judged(obedient(), HELD)
+    assert result.findings == ()
+    assert result.unjudged == {"G2": ENDS}
+
+
+def test_a_handler_that_began_after_the_end_of_the_history_is_not_judged() -> None:
+    told = Telling("a", at=1000.0).then("working", order="key").assigned(TP)
+    told.poll(TP, 0, 1).until(1700.0).begin(TP, 0).end(TP, 0).commit(TP, 1)
+    assert judged(told).unjudged == dict.fromkeys(("G2", "W10"), ENDS)
+
+
+def test_a_delivery_under_a_hold_before_the_end_of_the_history_stays_a_violation() -> (
+    None
+):
+    told = member().until(1550.0).poll(TP, 5, 6).until(2001.0).poll(TP, 6, 9)
+    result = judged(told, HELD)
+    assert [one.check for one in result.findings] == ["G2"]
+    assert result.unjudged == {"G2": ENDS}
+
+
+@pytest.mark.parametrize(
+    ("until", "skew", "is_judged"),
+    [
+        pytest.param(2002.0, 0.0, True, id="after the last record"),
+        pytest.param(math.inf, 0.0, True, id="read by the audit itself"),
+        pytest.param(2001.0, 0.0, False, id="before the last record"),
+        pytest.param(2002.0, 2.0, False, id="within the allowance for clocks"),
+    ],
+)
+def test_a_history_is_judged_by_up_to_its_end(
+    until: float, skew: float, *, is_judged: bool
+) -> None:
+    lifted = Span(
+        source="operator", group="g", owner="eve", scope="orders", start=1500, end=2000
+    )
+    result = judged(obedient(), lifted, until=until, clock_skew=skew)
+    assert result.findings == ()
+    assert ("G2" not in result.unjudged) == is_judged
+
+
+def test_commits_after_the_end_of_the_history_are_judged() -> None:
+    """A member that has nothing to do goes on committing, and leaves its group."""
+    told = member().until(2000.0).commit(TP, 5).revoked(TP)
+    assert judged(told).unjudged == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "until", "why"),
+    [
+        pytest.param(
+            2000.0,
+            1600.0,
+            f"{ENDS}: operator:eve held orders later, as entry 5 of a proves",
+            id="the hold is later",
+        ),
+        pytest.param(
+            1500.0,
+            1600.0,
+            "the holds topics lack the hold of orders by operator:eve that entry 5 of a "
+            "proves: they are of another cluster, or were made again since",
+            id="the hold is earlier",
+        ),
+        pytest.param(
+            2000.0,
+            None,
+            "the holds topics lack the hold of orders by operator:eve that entry 5 of a "
+            "proves: they are of another cluster, or were made again since, or the "
+            "history was written before",
+            id="the history does not say when it ends",
+        ),
+    ],
+)
+def test_a_hold_that_the_history_lacks_is_not_judged(
+    written: float, until: float | None, why: str
+) -> None:
+    eve = {"scope": "orders", "owner": "operator:eve"}
+    told = member().then("hold", **eve, written=written, offset=3)
+    assert judged(told, until=until).unjudged == {"G2": why}
