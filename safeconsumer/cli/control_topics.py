@@ -25,7 +25,7 @@ from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.known import Past
 
 
 def read_control(base: Mapping[str, Any], names: Sequence[str]) -> Control:
@@ -74,13 +74,13 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
 
 
 def history_since(
-    records: Iterable[Standing], ends: Mapping[str, int], sources: Mapping[str, str]
+    records: Iterable[Past], ends: Mapping[str, int], sources: Mapping[str, str]
 ) -> dict[str, float]:
     """
     Return since when what an operator read of the control topics is complete.
 
     Args:
-        records: all records of all groups.
+        records: all records of all groups, also those that cannot be read.
         ends: the offset behind the last record, by topic.
         sources: the name of each topic, by ``operator`` and ``group``.
 
@@ -88,9 +88,10 @@ def history_since(
         Seconds since the epoch, by ``operator`` and ``group``.
     """
     places: dict[str, list[Place]] = {source: [] for source in sources}
-    for one in records:
-        goes_on = one.hold is None or one.hold.since_ms is not None
-        places[one.source].append(Place(one.offset, one.at or 0.0, one.key, goes_on))
+    for past in records:
+        one = past.written
+        at = max(0, one.at_ms) / 1000
+        places[past.source].append(place_of(one.offset, one.key, one.value, at))
     now = time.time()
     return {
         source: complete_since(places[source], ends[name], now) if name in ends else now

@@ -254,7 +254,7 @@ def history(
             _, ends = operator.standing()  # first: what is written meanwhile is no gap
             facts = operator.facts()
             names = {source: one.name for source, one in facts.items()}
-            since = history_since(operator.records(), ends, names)
+            since = history_since(operator.log(), ends, names)
             cluster = cluster_id(operator.admin)
             document = history_document(
                 group, facts, found, since, until=times.here, cluster=cluster

@@ -20,6 +20,7 @@ from safeconsumer.group.known import (
     NAMED_FOR,
     OPERATOR,
     Known,
+    Past,
     Seen,
     Told,
     history_of,
@@ -185,8 +186,16 @@ class Operator:
 
         Each topic's are in their own order; the two are merged by their times.
         """
+        return history_of(self.log(), group)
+
+    def log(self) -> tuple[Past, ...]:
+        """
+        Return all records that were read from the control topics, as they were written.
+
+        Those that cannot be read are among them. Each topic's are in their own order.
+        """
         self._read_strictly()
-        return history_of(self._known.records, group)
+        return tuple(self._known.records)
 
     # ------------------------------------------------------------ reading
 

@@ -60,7 +60,7 @@ class Operating:
             records, facts = self._operator.records(), self._operator.facts()
             found = entries(records, 0.0, now)
             names = {source: one.name for source, one in facts.items()}
-            since = history_since(records, ends, names)
+            since = history_since(self._operator.log(), ends, names)
             # Nobody holds anything after this.
             told = history_document(None, facts, found, since, until=math.inf)
             self._history.write_text(json.dumps(told))
