@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from safeconsumer.audit.entries import Acked, Kept
 from safeconsumer.audit.findings import Address, Basis, Finding
@@ -106,11 +106,27 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
     return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
+@frozen
+class Unrecorded:
+    """
+    Offsets that positions went over and of which no member had a record.
+
+    A transaction leaves one of them at least: they are counted, not kept.
+
+    Attributes:
+        first: the first run of them; None if there are none.
+        count: how many there are.
+    """
+
+    first: Span | None
+    count: int
+
+
 def unrecorded(
     case: Address, members: Members, acknowledged: Acknowledged
-) -> Iterator[Span]:
+) -> Unrecorded:
     """
-    Yield offsets that positions went over and of which no member had a record.
+    Return the offsets that positions went over and of which no member had a record.
 
     Where something says what was written, these are missing, or had none. Members
     without a group share nothing.
@@ -120,12 +136,15 @@ def unrecorded(
     shared = (
         [[*members.values()]] if case.group else [[one] for one in members.values()]
     )
+    first, count = None, 0
     for parts in shared:
         epochs = [epoch for one in parts for epoch in one.epochs]
         came = merged(span for one in epochs for span in one.came)
         for start, over in uncovered(positions(epochs), came):
             if start < end:
-                yield start, int(min(over, end))
+                first = first or (start, int(min(over, end)))
+                count += int(min(over, end)) - start
+    return Unrecorded(first, count)
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:

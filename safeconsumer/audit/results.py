@@ -17,7 +17,6 @@ from safeconsumer.audit.group_holds import Bounds, Lacking, Readings, under_hold
 from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
-from safeconsumer.audit.spans import Span as SpanOfOffsets
 from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
@@ -193,9 +192,9 @@ class Case:
         return [one.commits.strays for one in self.tracks.values()]
 
     @cached_property
-    def unrecorded(self) -> Sequence[SpanOfOffsets]:
+    def unrecorded(self) -> fleet.Unrecorded:
         """Offsets of which no member had a record, where nothing says what was written."""
-        return [*fleet.unrecorded(self.case, self.tracks, self.acknowledged)]
+        return fleet.unrecorded(self.case, self.tracks, self.acknowledged)
 
     @property
     def of_group_holds(self) -> tuple[str, ...]:
@@ -276,7 +275,7 @@ def result_of(case: Case, written: Container[str]) -> Result:
         group_holds=holds,
         bases=bases,
         unjudged=unjudged,
-        unrecorded=sum(end - start for start, end in case.unrecorded),
+        unrecorded=case.unrecorded.count,
     )
 
 
@@ -439,12 +438,13 @@ def _hole(case: Case) -> str:
     is_plain = case.case.topic in case.settings.uncompacted
     if not is_plain or any(one.is_transactional for one in case.tracks.values()):
         return ""
-    for start, end in case.unrecorded[:1]:
-        where = "audit --against-topic tells"
-        if case.acknowledged.kept is not None:
-            where = "the topic has deleted them since"
-        return f"offsets {start} to {end - 1} {_UNRECORDED}{where}"
-    return ""
+    if case.unrecorded.first is None:
+        return ""
+    start, end = case.unrecorded.first
+    where = "audit --against-topic tells"
+    if case.acknowledged.kept is not None:
+        where = "the topic has deleted them since"
+    return f"offsets {start} to {end - 1} {_UNRECORDED}{where}"
 
 
 def _unseen_commits(tracks: Mapping[str, Track]) -> Iterator[Unjudged]:
