@@ -10,7 +10,7 @@ from outside:
   generation or the very next one, ends nothing. Whether the first join after a lost
   membership left it out is unknown: joins without a partition are not in the journal;
 - a whole pause ends with a resume of the application, an ``assign`` or an
-  ``unsubscribe``;
+  ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
 - a hold for as long as something is owned ends when an ownership that it covers ends;
 - a strict one, and one that expires, never ends by such an entry: the journal has the
   call of its resume, or the time that was asked for.
@@ -18,19 +18,29 @@ from outside:
 When an operator's hold ended is known from the holds topic, so that G2 and W10 judge it.
 """
 
+import math
 from collections.abc import Iterable
 from enum import Enum, StrEnum, auto
 
 from attrs import define, frozen
 
-from safeconsumer.audit.entries import Assigned, Call, Lost, Ownership, Return
-from safeconsumer.audit.reading import TopicPartition, covering, tp_of
+from safeconsumer.audit.entries import Assigned, Call, Hold, Lost, Ownership, Return
+from safeconsumer.audit.reading import (
+    TopicPartition,
+    covering,
+    is_partition,
+    partition_of,
+    tp_of,
+)
 
 # The owner of holds by plain calls.
 _APP = "app"
 
 # Seconds by which the time of an entry about the past may be off, by rounding.
 _ROUNDING = 0.001
+
+# Seconds that may pass between the moment that a call counts from and its entry.
+_ENTRY_DELAY = 1.0
 
 
 class Kind(StrEnum):
@@ -110,6 +120,9 @@ class Causes:
         self._joins = 0
         self._ending: set[object] = set()  # calls under way that end what is away
         self._freed, self._freed_at = -1, -1.0  # the last of them that returned
+        # By topic, the ends that pauses of its partitions named, and when they were
+        # called: of those that are not over.
+        self._named: dict[str, dict[float, float]] = {}
 
     # ------------------------------------------------------------ entries
 
@@ -151,9 +164,20 @@ class Causes:
             one.is_owned = False
 
     def called(self, entry: Call) -> None:
-        """Note the call of a resume, of ``assign`` or of ``unsubscribe``."""
+        """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
         if _ends_pauses(entry):
             self._ending.add(entry.id)
+        if entry.op == "pause" and (entry.owner or _APP) == _APP:
+            self._note_end(entry)
+
+    def _note_end(self, entry: Call) -> None:
+        if entry.until is None:
+            return
+        scopes = filter(is_partition, entry.scopes or ())
+        for topic in {partition_of(scope)[0] for scope in scopes}:
+            named = self._named.get(topic, {})
+            running = {end: at for end, at in named.items() if end > entry.at}
+            self._named[topic] = {**running, entry.until: entry.at}
 
     def returned(self, entry: Return) -> None:
         """Note the return of such a call; one that failed ended nothing."""
@@ -183,6 +207,23 @@ class Causes:
         if one is None or not one.is_owned or asked < one.ended:
             return Answer.YES
         return Answer.UNKNOWN if asked < one.perhaps else Answer.NO
+
+    def end_of_whole(self, entry: Hold) -> float:
+        """
+        Return when a whole pause ends by itself; ``inf`` if it does not.
+
+        It ends with the first of the pauses that make it, and begins a little after
+        their calls. An end that no call has named is none: the next one that was counts.
+        """
+        if entry.until is None:
+            return math.inf
+        named = self._named.get(entry.scope, {})
+        ends = (
+            end
+            for end, at in named.items()
+            if end + (entry.at - at) + _ENTRY_DELAY >= entry.until
+        )
+        return max(entry.until, min(ends, default=math.inf))
 
     def of_whole(self, since: float) -> Answer:
         """Return whether a whole pause may have ended by now."""

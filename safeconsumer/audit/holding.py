@@ -208,7 +208,11 @@ class Holds:
         self._causes.returned(entry)
         if entry.op == "pause":
             asked = self._asked.pop(entry.id, entry.n)
-            return Change() if entry.ok is False else self._place(entry, asked)
+            return (
+                Change()
+                if entry.ok is False
+                else self._place(entry, asked, entry.until)
+            )
         over = self._resuming.pop(entry.id, ())
         if entry.ok is not False:
             return Change()
@@ -224,7 +228,7 @@ class Holds:
         self.read.setdefault(key, []).append(Reading(entry.at, entry.written, entry.n))
         if entry.written is not None:
             self.lags.add(entry.at, entry.written, entry.n)
-        return self._place(entry, entry.n)
+        return self._place(entry, entry.n, self._end_of(entry))
 
     def lifted(self, entry: Lift) -> Change:
         """
@@ -302,8 +306,10 @@ class Holds:
 
     # ------------------------------------------------------------ inside
 
-    def _place(self, entry: Return | Hold, asked: int) -> Change:
-        placed = [_placed(entry, key, asked, self._running) for key in _keys(entry)]
+    def _place(self, entry: Return | Hold, asked: int, until: float | None) -> Change:
+        placed = [
+            _placed(entry, key, asked, until, self._running) for key in _keys(entry)
+        ]
         before = [self._standing.get(one.key, []) for one in placed]
         for one, own in zip(placed, before, strict=True):
             goes_on = own and entry.at < own[-1].until
@@ -312,6 +318,14 @@ class Holds:
             evolve(own[-1], until=min(own[-1].until, entry.at)) for own in before if own
         ]
         return Change(placed=tuple(placed), ended=tuple(ended))
+
+    def _end_of(self, entry: Hold) -> float | None:
+        match _kind(entry, entry.scope, entry.owner or ""):
+            case Kind.WHOLE:
+                return self._causes.end_of_whole(entry)
+            case Kind.PARTITION:  # only pauses without a limit are handed over
+                return None
+        return entry.until
 
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
@@ -348,7 +362,11 @@ def _keys(entry: Call | Hold) -> Iterator[Key]:
 
 
 def _placed(
-    entry: Return | Hold, key: Key, asked: int, running: Mapping[str, Sequence[int]]
+    entry: Return | Hold,
+    key: Key,
+    asked: int,
+    until: float | None,
+    running: Mapping[str, Sequence[int]],
 ) -> Placed:
     scope, owner = key
     since = entry.since if isinstance(entry, Hold) else None
@@ -359,7 +377,7 @@ def _placed(
         number=entry.n,
         at=entry.at,
         since=min(entry.at, since or entry.at),
-        until=entry.until or math.inf,
+        until=until or math.inf,
         kind=_kind(entry, scope, owner),
         running=running,
     )

@@ -61,8 +61,39 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a whole pause ends with a resume that raised",
         ),
         pytest.param(
-            f"own; {WHOLE} until=1100; {WHOLE_ENDED} why=expired; poll 0 2",
+            f"own; {PLAIN} until=1100; {WHOLE} until=1100; {WHOLE_ENDED} why=expired; "
+            "poll 0 2",
             id="a whole pause expires before its time",
+        ),
+        pytest.param(
+            f"own returns:0; pause returns:0 lifetime=plain; {WHOLE} until=1000.5; "
+            f"own g2; @1001; {WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires though no call named a time",
+        ),
+        pytest.param(
+            f"own; {PLAIN} until=1100; {WHOLE} until=1000.5; resume orders:0; @1001; "
+            f"{WHOLE} until=1000.5; {WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires before the time that a call named",
+        ),
+        pytest.param(
+            f"own; pause orders:0 until=1000.4; resume orders:0; {WHOLE} until=1090; "
+            f"@1091; {WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires long after the time that a call named",
+        ),
+        pytest.param(
+            f"own; pause returns:0 until=1000.5; {WHOLE} until=1000.5; @1001; "
+            f"{WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires with a pause of another topic",
+        ),
+        pytest.param(
+            f"own; pause orders:0 by=w until=1000.5; {WHOLE} until=1000.5; @1001; "
+            f"{WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires with the pause of another owner",
+        ),
+        pytest.param(
+            "own; hold orders:0 app until=1000.5; @1001; "
+            "lift orders:0 app why=expired; poll 0 2",
+            id="a pause that was handed over expires",
         ),
         pytest.param(
             "own orders:0 orders:1; pause orders by=w lifetime=while_assigned until=1100; "
@@ -115,8 +146,16 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
             id="an assign ends a whole pause",
         ),
         pytest.param(
-            f"own; {WHOLE} until=1000.3; {WHOLE_ENDED} why=expired; poll 0 2",
+            f"own; {PLAIN} until=1000.3; {WHOLE} until=1000.301; "
+            f"{WHOLE_ENDED} why=expired; poll 0 2",
             id="a whole pause expires in time",
+        ),
+        pytest.param(
+            'own; e call op=pause id=9 scopes=["orders:0"] owner=app lifetime=plain '
+            f"until=1030; @1020; {WHOLE} since=1010 until=1040; "
+            'e return op=pause id=9 scopes=["orders:0"] owner=app lifetime=plain '
+            f"until=1030; @1040; {WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires, whose call waited for another thread",
         ),
         pytest.param(
             "own; pause orders:0 lifetime=until_resumed moves=true; gone; "
