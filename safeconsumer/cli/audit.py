@@ -1,13 +1,13 @@
 """Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from attrs import evolve
+from attrs import evolve, field, frozen
 
 from safeconsumer.audit.around import around
 from safeconsumer.audit.loading import Journals, load
@@ -40,8 +40,43 @@ _MANY = 10  # partitions that a check has a line for each of
 Shown = Mapping[Row, Sequence[str]]
 
 
+@frozen
+class _Verdict:
+    """
+    What is printed and reported.
+
+    Attributes:
+        rows: the rows.
+        troubles: why journals, or topics, could not be read.
+        journals: how many journals there are.
+        shown: the entries around violations, by row.
+    """
+
+    rows: tuple[Row, ...]
+    troubles: tuple[str, ...]
+    journals: int
+    shown: Shown = field(factory=dict)
+
+    @property
+    def status(self) -> int:
+        """The status of the command."""
+        return status_of(self.rows, is_complete=not self.troubles)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there is no verdict, also where everything could be read."""
+        if self.rows or self.troubles:
+            return self.troubles
+        return ("no journal names a partition",)
+
+    def without(self, left_out: Container[str]) -> "_Verdict":
+        """Return it without some checks."""
+        rows = tuple(row for row in self.rows if row.check not in left_out)
+        return evolve(self, rows=rows)
+
+
 @click.command(epilog=EPILOG)
-@click.argument("journals", nargs=-1, required=True)
+@click.argument("journals", nargs=-1, required=True, metavar="JOURNAL...")
 @settings_options
 @click.option(
     "--without",
@@ -108,39 +143,52 @@ def audit(  # noqa: PLR0913 - one parameter per option
         only = None if partition is None else topic_or_partition(partition)
         if is_control:
             settings = _with_control(settings, connect)
+        may_ask = against_topic or is_control or connect.is_typed
         with _opened(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(connect.base, tps)
-            may_ask = against_topic or is_control or connect.is_typed
-            rows, troubles = _judged(
-                given, settings, more, connect if may_ask else None
-            )
-            troubles = (*troubles, *unread)
-            reasons = _reasons(troubles, rows)
-            count = len(given)
-            rows = tuple(row for row in rows if row.check not in left_out)
-            shown: Shown = {}
+            asked = connect if may_ask else None
+            rows, troubles = _judged(given, settings, more, asked)
+            verdict = _Verdict(rows, (*troubles, *unread), len(given))
+            reasons = verdict.reasons
+            verdict = verdict.without(left_out)
             if only is not None:
-                _tell_nowhere(rows, only)
-                rows = tuple(row for row in rows if _is_of(row, only))
-                shown = _around(rows, given)
+                verdict = _about(verdict, only, given)
     for reason in reasons:
-        click.echo(f"safeconsumer: {printable(reason)}", err=True)
-    status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, count, status, shown)
-    if not against_topic:
-        said[-1:] = [*_unrecorded(rows), said[-1]]
+        _complain(reason)
+    _print(verdict, left_out, is_against=against_topic)
+    context.exit(_write_report(verdict, report))
+
+
+def _about(verdict: _Verdict, only: tuple[str, int | None], given: "Given") -> _Verdict:
+    _tell_nowhere(verdict.rows, only)
+    rows = tuple(row for row in verdict.rows if _is_of(row, only))
+    return evolve(verdict, rows=rows, shown=_around(rows, given))
+
+
+def _print(verdict: _Verdict, left_out: Sequence[str], *, is_against: bool) -> None:
+    said = _said(verdict)
+    if not is_against:
+        said[-1:] = [*_unrecorded(verdict.rows), said[-1]]
     if left_out:
         said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
+
+
+def _write_report(verdict: _Verdict, report: Path | None) -> int:
+    # Returns the status of the command. An error comes after the verdict, which it does
+    # not change.
     try:
         if report is not None:
-            _write(report, rows, is_complete=not troubles)
+            _write(report, verdict.rows, is_complete=not verdict.troubles)
     except SafeConsumerError as error:
-        # It comes after the verdict, which it does not change.
-        click.echo(f"safeconsumer: {printable(str(error))}", err=True)
-        status = status if status == VIOLATED else UNKNOWN
-    context.exit(status)
+        _complain(str(error))
+        return VIOLATED if verdict.status == VIOLATED else UNKNOWN
+    return verdict.status
+
+
+def _complain(text: str) -> None:
+    click.echo(f"safeconsumer: {printable(text)}", err=True)
 
 
 def _judged(
@@ -168,11 +216,6 @@ def _unrecorded(rows: Iterable[Row]) -> Iterator[str]:
             "transactions leave such, and what a client lost looks the same "
             "(--against-topic tells)"
         )
-
-
-def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
-    # That there is no verdict has its reason, too, where everything could be read.
-    return troubles if rows or troubles else ("no journal names a partition",)
 
 
 def _with_control(settings: Settings, connect: Connect) -> Settings:
@@ -219,8 +262,8 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
         raise JournalError(message) from error
 
 
-def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
-    said: list[str] = []
+def _said(verdict: _Verdict) -> list[str]:
+    rows, said = verdict.rows, list[str]()
     unjudged: dict[tuple[str, str], list[Row]] = {}
     violated: dict[str, list[int]] = {}
     for row in rows:
@@ -232,7 +275,7 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
                 f"{row.check}  {_case(row)}  {row.violations} x, first by "
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
-            said += map(printable, (line, *shown.get(row, ())))
+            said += map(printable, (line, *verdict.shown.get(row, ())))
         if row.unjudged:
             unjudged.setdefault((row.check, row.unjudged), []).append(row)
     for check, counts in violated.items():
@@ -245,8 +288,10 @@ def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list
         said.append(printable(line))
     # As in a timeline: what two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
-    what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    of = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
+    what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
+        verdict.status, "clean"
+    )
+    of = f"{counted(verdict.journals, 'journal')}, {counted(partitions, 'partition')}"
     return [*said, f"{what}: {of}"]
 
 
@@ -264,7 +309,7 @@ def _tell_nowhere(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
     named = ", ".join(map(tp_text, known[:5])) or "no partition"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
     what = f"no journal names {asked}; they name {named}{more}"
-    click.echo(f"safeconsumer: {printable(what)}", err=True)
+    _complain(what)
 
 
 def _is_of(row: Row, only: tuple[str, int | None]) -> bool:

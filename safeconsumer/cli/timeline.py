@@ -22,7 +22,7 @@ from safeconsumer.holds.explain import counted
 
 
 @click.command(epilog=EPILOG)
-@click.argument("journals", nargs=-1, required=True)
+@click.argument("journals", nargs=-1, required=True, metavar="JOURNAL...")
 @click.option(
     "-o",
     "--output",

@@ -70,6 +70,17 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> 
     assert "could not tell" in done.output
 
 
+@pytest.mark.parametrize("command", ["audit", "timeline"])
+def test_the_help_explains_the_journals_by_their_name_in_the_usage(
+    command: str,
+) -> None:
+    usage, *text = (
+        CliRunner().invoke(safeconsumer, [command, "--help"]).stdout.split("\n")
+    )
+    assert usage.endswith("[OPTIONS] JOURNAL...")
+    assert any(line.strip().startswith("JOURNAL is a file") for line in text)
+
+
 def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     """Status 2."""
     assert run(tmp_path).exit_code == 2
