@@ -149,7 +149,8 @@ def ended(picture: Picture, holds: Collection[Standing]) -> Verdict | None:
     by = picture.lifted_by(holds)
     if by is not None:
         return verdicts.HOLD_ENDED.of(by=utc(by))
-    ends = [one.expires_at for one in holds if one.is_over(picture.times.here)]
+    here = picture.times.here
+    ends = [one.expires_at for one in holds if one.is_over(here)]
     if not ends or len(ends) < len(holds):
         return None
     return verdicts.MAY_HAVE_ENDED.of(by=utc(max(one or 0.0 for one in ends)))

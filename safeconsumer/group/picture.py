@@ -1,6 +1,7 @@
 """Holds what is known of one group at one moment, for everything that judges it."""
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 
 from attrs import field, frozen
 from kafka import TopicPartition
@@ -102,7 +103,7 @@ class Picture:
     newest: float = 0.0
     wall: float = 0.0
 
-    @property
+    @cached_property
     def times(self) -> Times:
         """The times by which it is judged whether a hold has ended."""
         newest = max((one.at or 0.0 for one in self.standing), default=0.0)
@@ -119,13 +120,13 @@ class Picture:
         """The holds that members obey though the control topics lost them."""
         return tuple(sorted({kept for one in self.reports for kept in one.kept}))
 
-    @property
+    @cached_property
     def lasting(self) -> tuple[Standing, ...]:
         """The holds that have not ended; members lift others late by the allowed skew."""
         proven = self.times.proven
         return tuple(one for one in self.standing if not one.is_over(proven))
 
-    @property
+    @cached_property
     def maybe_over(self) -> tuple[Standing, ...]:
         """The holds of these that have ended by this machine's clock alone."""
         here = self.times.here
