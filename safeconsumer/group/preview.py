@@ -169,8 +169,8 @@ class Placing:
     def _is_lasting(self, one: Standing) -> bool:
         if one.hold is None or one.hold.ttl_ms is None:
             return True
-        end = one.expires_at
-        return end is not None and end - self.picture.times.here > self.skew
+        here = self.picture.times.here
+        return one.expires_at is not None and not one.is_over(here)
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
         """Return what to write; existing holds are written only if they are replaced."""

@@ -200,10 +200,10 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
-        # Members may let go of it in 20 s, by their clocks.
-        (NOW - 40, NOW, 0.0, "renewed"),
+        (NOW - 59, NOW, 0.0, "unchanged"),  # within the allowed skew
         (NOW - 70, NOW, 0.0, "renewed"),
         (NOW - 10, None, NOW, "unchanged"),
+        (NOW - 10, None, NOW + 49, "unchanged"),
         (NOW - 10, None, NOW + 60, "renewed"),
     ],
 )
