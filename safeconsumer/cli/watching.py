@@ -184,6 +184,8 @@ def wait(
                 return _is_quiet(seen, found)
 
             def check(one: Operator, seen: Picture) -> None:
+                if seen.ends is None:
+                    refusing.refuse_before_init(one)
                 refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 

@@ -139,7 +139,7 @@ def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]
     # What has several partitions says itself what to do: init does not take them away.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
-        yield Finding(rank=BAD, what=fault, do=do)
+        yield Finding(rank=BAD, what=fault, do="" if do in fault else do)
     if not faults:
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
 

@@ -133,10 +133,7 @@ class Operator:
         """
         if self.settings.trust_topic:
             return
-        found = topics.ask(self.admin, self.settings.topics)
-        faults = [fault for facts in found for fault in topics.faults(facts)]
-        if faults:
-            raise ControlTopicError("; ".join(faults))
+        topics.require_fit(topics.ask(self.admin, self.settings.topics))
         self._is_fit = True
 
     def facts(self) -> dict[str, topics.Facts]:

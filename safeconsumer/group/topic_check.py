@@ -51,9 +51,7 @@ class TopicCheck:
         with clients.admin(self._base) as admin:
             topics.require(admin, self._settings.topics)
             facts = topics.ask(admin, self._settings.topics)
-        faults = [fault for one in facts for fault in topics.faults(one)]
-        if faults:
-            raise ControlTopicError("; ".join(faults))
+        topics.require_fit(facts)
         advice = [said for one in facts for said in topics.advice(one)]
         if advice and not self._is_advised:
             self._is_advised = True

@@ -124,8 +124,7 @@ def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
         raise kafka_errors.TopicAuthorizationFailedError(message)
     missing = [one["name"] for one in described if not one["partitions"]]
     if missing:
-        message = f"no topic {', '.join(missing)}: run safeconsumer control init"
-        raise kafka_errors.UnknownTopicOrPartitionError(message)
+        raise kafka_errors.UnknownTopicOrPartitionError(absent(missing))
 
 
 def _may_read(described: Mapping[str, Any]) -> bool:
@@ -207,12 +206,32 @@ def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] |
     return {name: str(one["value"]) for name, one in configs.items()}
 
 
+def absent(names: Iterable[str]) -> str:
+    """Return the sentence that control topics do not exist, with what to do."""
+    return f"no topic {', '.join(names)}: run safeconsumer control init"
+
+
+def require_fit(several: Iterable[Facts]) -> None:
+    """
+    Check that all topics are fit to keep holds, as far as can be found out.
+
+    Raises:
+        ControlTopicError: they are not; the message says what to do.
+    """
+    several = tuple(several)
+    missing = [one for one in several if not one.partitions and not one.is_hidden]
+    wrong = [absent(one.name for one in missing)] if missing else []
+    wrong += [said for one in several if one not in missing for said in faults(one)]
+    if wrong:
+        raise ControlTopicError("; ".join(wrong))
+
+
 def faults(facts: Facts) -> tuple[str, ...]:
     """Return why a topic is unfit to keep holds, each with what to do; () if it is fit."""
     if facts.is_hidden:
         return (_hidden(facts),)
     if not facts.partitions:
-        return (f"there is no topic {facts.name}: safeconsumer control init makes it",)
+        return (absent([facts.name]),)
     if facts.partitions != 1:
         return (_too_many(facts),)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")

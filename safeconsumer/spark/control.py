@@ -322,8 +322,7 @@ class ControlFollower:
         if not is_due and time.monotonic() - self._checked_at < _CHECK:
             return
         facts = self._reader.facts(until)
-        if faults := [fault for one in facts for fault in topic_facts.faults(one)]:
-            raise ControlTopicError("; ".join(faults))
+        topic_facts.require_fit(facts)
         self._checked_at = time.monotonic()
         advice = [said for one in facts for said in topic_facts.advice(one)]
         if advice and not self._is_advised:
@@ -343,9 +342,9 @@ class ControlFollower:
 
     def _why(self, error: BaseException) -> str:
         name, said = root_cause(error)
-        both = ", ".join(self._topics)
         if name == _MISSING:
-            return f"no topic {both}: run safeconsumer control init"
+            return topic_facts.absent(self._topics)
+        both = ", ".join(self._topics)
         if name.endswith(_REFUSED):
             return f"no right to read {both}: {topic_facts.ACLS} ({said})"
         return _SILENT if name.startswith("Timeout") else said

@@ -289,7 +289,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
     status, line = bad(team, "control", "init")
     assert (status, "must have 1: delete it" in line) == (Status.REFUSED, True)
     ended = run(team, "doctor")
-    assert f"there is no topic {new}" in ended.stdout
+    assert f"no topic {new}: run safe" in ended.stdout
     assert "must have 1: delete it" in ended.stdout
 
 
@@ -303,7 +303,8 @@ def test_one_cause_is_one_problem(team: Team) -> None:
     for command in (("pause", "--reason", "x"), ("resume",)):
         status, line = bad(team, *command, "@all", "--group", team.group)
         assert status == Status.REFUSED
-        assert f"there is no topic {team.settings.operator_topic}: safe" in line
+        missing = ", ".join(team.settings.topics)
+        assert f"no topic {missing}: run safeconsumer control init" in line
 
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
@@ -403,16 +404,31 @@ def test_a_topic_of_something_else_has_no_holds(
 # ---------------------------------------------------------------- before the first init
 
 
-@pytest.mark.parametrize("more", [(), ("--held",), ("--group", "nosuch")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("status", "--held"),
+        ("status", "--group", "nosuch"),
+        ("wait", "quiet", "--group", "nosuch"),
+        ("wait", "flowing", "--group", "nosuch"),
+        ("pause", "orders", "--group", "nosuch", "--reason", "x"),
+    ],
+    ids=" ".join,
+)
 @played()
-def test_status_before_init_is_one_line(team: Team, more: tuple[str, ...]) -> None:
+def test_commands_before_init_end_at_once_with_one_line(
+    team: Team, words: tuple[str, ...]
+) -> None:
     """Nobody has set up holds here, which is not that they cannot be read."""
     for name in team.settings.all_topics:
         team.broker.delete_topic(name)
-    ended = run(team, "status", *more)
+    began = team.broker.lab.now
+    ended = run(team, *words)
     assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
     assert ended.stderr.count("\n") == 1
-    assert "safeconsumer control init" in ended.stderr
+    assert ended.stderr.count("safeconsumer control init") == 1
+    assert team.broker.lab.now - began < 10
 
 
 @played()

@@ -144,10 +144,7 @@ def test_a_target_of_another_type() -> None:
     ("facts", "word"),
     [
         # Not that it is gone: a new cluster has none of them.
-        (
-            topics.Facts("t", 0, None),
-            "there is no topic t: safeconsumer control init makes it",
-        ),
+        (topics.Facts("t", 0, None), "no topic t: run safeconsumer control init"),
         (topics.Facts("t", 3, {}), "3 partitions"),
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
         (topics.Facts("t", 1, {"cleanup.policy": "compact,delete"}), "compact,delete"),
