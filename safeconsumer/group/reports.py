@@ -102,6 +102,7 @@ class Reporter:
         self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = InterruptibleEvent()
         self._is_missing = False
+        self._is_given_up = False
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True
         )
@@ -120,9 +121,16 @@ class Reporter:
         self._changes.put(None)
 
     def stop(self, until: float) -> None:
-        """Send a last report, and end the thread; wait until then, on the monotonic clock."""
+        """
+        Send a last report, and end the thread.
+
+        Args:
+            until: how long to wait for that, on the monotonic clock; a thread that has
+                not ended by then begins no further report.
+        """
         self.ask_to_stop()
         self._thread.join(max(0.0, until - time.monotonic()))
+        self._is_given_up = True
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -137,6 +145,8 @@ class Reporter:
         self._say(state="stopped")
 
     def _say(self, state: str | None = None) -> None:
+        if self._is_given_up:  # the program may have taken down what busy asks
+            return
         try:
             for report in self._tell(state):
                 self._send(report)

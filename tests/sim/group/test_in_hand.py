@@ -452,3 +452,25 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(
             assert not Judge(looking.look(GROUP)).quietness([ALL]).is_reached
             lab.sleep(10)
     one.stop()
+
+
+@simulated(seeds=3)
+def test_busy_is_not_asked_any_more_once_close_has_returned(lab: Lab) -> None:
+    """A question that takes longer than close waits for is the last one."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    asked: list[float] = []
+
+    def busy() -> tuple[()]:
+        asked.append(lab.now)
+        lab.sleep(20)
+        return ()
+
+    consumer.busy = busy
+    consumer.pause("t")
+    lab.until(lambda: bool(asked))
+    consumer.close(autocommit=False)
+    closed = lab.now
+    assert closed < asked[-1] + 20
+    lab.sleep(60)
+    assert [one for one in asked if one > closed] == []
