@@ -360,7 +360,8 @@ def extend(  # noqa: PLR0913 - one parameter per option
     """
     Let your holds of exactly these scopes last longer, counted from now.
 
-    It never makes them shorter, and never renews ended holds: place those with pause.
+    It never makes them shorter, and never renews holds that have ended, or may have by
+    this clock: place those again with pause.
     """
     with explained(context):
         whose = owner_of(owner)

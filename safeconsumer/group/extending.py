@@ -6,7 +6,7 @@ from attrs import evolve
 
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.picture import Picture, Times
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import own_of
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.wire import ControlHold
@@ -29,22 +29,26 @@ def longer(
             last longer, and never shorter than before.
 
     Raises:
-        HoldSettingError: one does not exist, has no end, or ends later than that.
+        HoldSettingError: one does not exist, has ended or may have, has no end, or ends
+            later than that.
     """
     asked = changes(picture.group, owner, scopes, ControlHold())
     own = own_of(picture, asked)
-    return tuple(_longer(one, own.get(one), seconds, picture.times) for one in asked)
+    return tuple(_longer(one, own.get(one), seconds, picture) for one in asked)
 
 
 def _longer(
-    change: Change, own: Standing | None, seconds: float | None, times: Times
+    change: Change, own: Standing | None, seconds: float | None, picture: Picture
 ) -> Change:
-    scope = change.key.scope
-    if own is None or own.hold is None or own.is_over(times.proven):
+    scope, times = change.key.scope, picture.times
+    if own is None or own.hold is None:
         message = (
             f"{scope} is not held by {change.key.owner}: place it, or name its owner. "
             "Nothing was changed"
         )
+        raise HoldSettingError(message)
+    if over := _over(own, picture):
+        message = f"{scope} {over}: pause places it again. Nothing was changed"
         raise HoldSettingError(message)
     if own.hold.ttl_ms is None:
         message = f"{scope} is held until it is resumed. Nothing was changed"
@@ -61,3 +65,13 @@ def _longer(
         seconds = max(seconds, end - times.proven)
     hold = evolve(own.hold, ttl_ms=new_hold(own.hold.reason, seconds).ttl_ms)
     return Change(change.key, hold).held_since(own.since)
+
+
+def _over(own: Standing, picture: Picture) -> str:
+    """Return that a hold has ended, or may have; empty if neither clock has it ended."""
+    end, lifted = own.expires_at, picture.lifted_by([own])
+    if end is not None and lifted is not None:
+        return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
+    if end is not None and own.is_over(picture.times.here):
+        return f"may have ended at {utc(end)}"
+    return ""

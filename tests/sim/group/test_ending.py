@@ -46,7 +46,7 @@ def past(team: Team) -> list[dict[str, Any]]:
 
 @played(leave)
 def test_extend_where_nobody_reports(team: Team) -> None:
-    """It does not shorten, and brings back nothing that a record proves to be over."""
+    """It does not shorten, and brings back nothing that has ended or may have."""
     asked(team, "pause", "@all", "--reason", "x", "--for", "2h")
     ended = asked(team, "extend", "@all", "--for", "90m")
     assert ended.exit_code == Status.FAILED
@@ -54,10 +54,14 @@ def test_extend_where_nobody_reports(team: Team) -> None:
     team.operator_holds(team.topic, for_=0.001, owner="oncall")
     shown = run(team, "status", "--group", team.group).stdout
     assert shown.count("may have ended") == 1
+    ended = asked(team, "extend", team.topic, "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert f"{team.topic} may have ended at 2" in ended.stderr
     team.operator_holds("other", owner="oncall")
     ended = asked(team, "extend", team.topic, "--for", "2h")
     assert ended.exit_code == Status.FAILED
-    assert f"{team.topic} is not held by oncall" in ended.stderr
+    assert f"{team.topic} ended at 2" in ended.stderr
+    assert "members lift it until 2" in ended.stderr
     assert len(past(team)) == 3
 
 

@@ -75,10 +75,12 @@ class Topics:
         value = None if lifts else wire.encode_hold(hold)
         self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value)
 
-    def picture(self, *members: MemberFacts, told: Told | None = None) -> Picture:
+    def picture(
+        self, *members: MemberFacts, told: Told | None = None, skew: float = 0.0
+    ) -> Picture:
         asked = GroupFacts(state="Stable", members=members, committed={})
         told = told or self.known.told()
-        return told.pictures(["g"], Survey(facts={"g": asked}), 0.0, ALL)["g"]
+        return told.pictures(["g"], Survey(facts={"g": asked}), skew, ALL)["g"]
 
 
 def names(reports: tuple[Report, ...]) -> list[str]:
