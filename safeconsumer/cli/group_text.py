@@ -1,16 +1,23 @@
 """Formats what commands about groups print; it does no input or output."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from safeconsumer.cli.saying import printable
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Member, partitions_text
 from safeconsumer.group.overview import PartitionRow, View, ended
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.verdicts import Level, Verdict, gone_text
+from safeconsumer.group.verdicts import (
+    HOLD_ENDED,
+    MAY_HAVE_ENDED,
+    Level,
+    Verdict,
+    gone_text,
+)
 from safeconsumer.holds.explain import counted
 
 _MANY = 100
+_ENDED = {HOLD_ENDED.words, MAY_HAVE_ENDED.words}
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -36,9 +43,7 @@ def status_lines(view: View) -> list[str]:
     lines.append(said(view.verdict))
     if picture.standing:
         lines.append("holds")
-    lines += columns(
-        (*one.cells(), _end_text(picture, one)) for one in picture.standing
-    )
+    lines += _hold_lines(view)
     if view.members:
         lines.append("members")
     lines += columns(map(_member_row, view.members))
@@ -55,6 +60,28 @@ def status_lines(view: View) -> list[str]:
     return lines
 
 
+def _hold_lines(view: View) -> Iterator[str]:
+    """Yield a line for each hold, and below them why some have ended, or may have."""
+    picture = view.picture
+    over: dict[str, list[Standing]] = {}
+    rows = []
+    for one in picture.standing:
+        verdict = ended(picture, [one])
+        words = "" if verdict is None else verdict.words
+        rows.append((*one.cells(), words))
+        if words and words != view.verdict.words:  # else the group's line says why
+            over.setdefault(words, []).append(one)
+    yield from columns(rows)
+    for holds in over.values():
+        if (verdict := ended(picture, holds)) is not None:
+            yield f"  {said(verdict)}"
+
+
+def short(verdict: Verdict) -> str:
+    """Return a verdict as text of one cell, beside a hold's end."""
+    return verdict.words if verdict.words in _ENDED else said(verdict)
+
+
 def said(verdict: Verdict) -> str:
     """Return a verdict as text: its words, and its sentence if there is one."""
     return ": ".join(filter(None, (verdict.words, verdict.sentence)))
@@ -67,11 +94,6 @@ def _members_text(picture: Picture) -> str:
     if reporting is None:
         return f"{counted(count, 'member')}, which of them report is unknown"
     return f"{counted(count, 'member')}, {reporting} of them report"
-
-
-def _end_text(picture: Picture, hold: Standing) -> str:
-    over = ended(picture, [hold])
-    return "" if over is None else said(over)
 
 
 def _member_row(one: Member) -> tuple[str, ...]:
@@ -87,5 +109,6 @@ def _held_row(one: PartitionRow, picture: Picture) -> tuple[str, ...]:
         lag = f"lag {one.lag:,}"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
-    why = "" if is_quiet else one.verdict.sentence
+    is_over = one.verdict.words in _ENDED  # why, the lines above say
+    why = "" if is_quiet or is_over else one.verdict.sentence
     return one.name, one.verdict.words, owner, lag, why

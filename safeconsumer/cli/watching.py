@@ -135,7 +135,7 @@ def _group_row(one: View) -> tuple[str, ...]:
         members,
         "unknown" if one.picture.ends is None else str(len(standing) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
-        group_text.said(one.verdict),
+        group_text.short(one.verdict),
     )
 
 

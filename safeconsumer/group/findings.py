@@ -170,7 +170,7 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
         )
     return Finding(
         rank=NOTE,
-        what=f"{label} may have expired at {utc(end)}: it has by this machine's clock, "
+        what=f"{label} may have ended at {utc(end)}: it has by this machine's clock, "
         "and no record proves it",
         do="members obey it until one does; safeconsumer resume lifts it",
     )

@@ -28,7 +28,8 @@ class Entry:
             already, or ``lifted``.
         record: the record.
         has_expired: whether it ended by itself, and nothing extended or lifted it before.
-        may_have_expired: whether it did by this machine's clock, and no record proves it.
+        may_have_expired: whether it did by this machine's clock, and no record proves it;
+            as ``Picture.maybe_over`` tells.
     """
 
     what: str
@@ -51,7 +52,7 @@ class Entry:
         """The word before its end."""
         if self.has_expired:
             return "expired"
-        return "may have expired" if self.may_have_expired else "until"
+        return "may have ended" if self.may_have_expired else "until"
 
     def document(self) -> dict[str, Any]:
         """Return it as plain JSON values; ``covers`` is what members obey."""
@@ -121,7 +122,8 @@ def entries(
 
     Args:
         records: all records of a group, or of all groups, as they are on the topics.
-        skew: seconds by which members lift expired holds later.
+        skew: seconds by which members lift expired holds later: a record that comes in
+            that time still extends or lifts.
         now: by the broker's clock, as far as a record proves it; None if unknown.
         here: by this machine's clock, which may be wrong; None if that does not count.
     """
@@ -129,7 +131,7 @@ def entries(
     found: list[Entry] = []
     for one in records:
         place = last.pop((one.source, one.key), None)
-        if place is not None and _is_over(found[place].record, one.at, skew):
+        if place is not None and not _stands(found[place].record, one.at, skew):
             found[place] = evolve(found[place], has_expired=True)
             place = None
         if what := _what(one, None if place is None else found[place].record.hold):
@@ -137,15 +139,16 @@ def entries(
                 last[one.source, one.key] = len(found)
             found.append(Entry(what, one))
     for place in last.values():
-        if _is_over(found[place].record, now, skew):
+        record = found[place].record
+        if now is not None and record.is_over(now):
             found[place] = evolve(found[place], has_expired=True)
-        elif _is_over(found[place].record, here, skew):
+        elif here is not None and record.is_over(here):
             found[place] = evolve(found[place], may_have_expired=True)
     return tuple(found)
 
 
-def _is_over(one: Standing, at: float | None, skew: float) -> bool:
-    return at is not None and one.is_over(at - skew)
+def _stands(one: Standing, at: float | None, skew: float) -> bool:
+    return at is None or one.in_force(at, skew)
 
 
 def _what(one: Standing, stood: ControlHold | None) -> str | None:

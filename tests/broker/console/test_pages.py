@@ -430,7 +430,7 @@ def test_history_says_until_when_and_what_expired() -> None:
     ("times", "word"),
     [
         (Times(1_000_000_000.0, 1_000_000_050.0), "until"),
-        (Times(1_000_000_000.0, 1_100_000_000.0), "may have expired"),
+        (Times(1_000_000_000.0, 1_100_000_000.0), "may have ended"),
         (Times(1_100_000_000.0, 1_100_000_000.0), "expired"),
     ],
     ids=["by no clock", "by this machine's alone", "a record proves it"],

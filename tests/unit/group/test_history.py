@@ -1,7 +1,12 @@
 """What the records of the control topics tell of the past."""
 
+import pytest
+
+from safeconsumer.group import findings
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.history import entries
+from safeconsumer.group.known import Seen, Told
+from safeconsumer.group.survey import Survey
 from safeconsumer.group.wire import ControlHold, ControlKey
 
 SKEW = 30.0
@@ -61,9 +66,32 @@ def test_until_when_it_was_held_and_what_expired() -> None:
         return [one.ending for one in entries(records, SKEW, now)]
 
     end, expired = "until 1970-01-01 00:01:00Z", "expired 1970-01-01 00:01:00Z"
-    assert ends(first) == ends(first, now=89) == [end]
-    assert ends(first, now=91) == ends(first, at(91, None)) == [expired]
+    assert ends(first) == ends(first, now=59) == [end]
+    assert ends(first, now=61) == ends(first, at(91, None)) == [expired]
     assert ends(first, at(89, None), now=99) == [end, ""]
     assert ends(first, at(91, "2"), now=99) == [expired, "until resumed"]
     assert ends(first, at(89, "1"), now=99) == [end, "until resumed"]
     assert ends(at(None, "1", ttl=60), now=99) == ["end unknown"]
+
+
+@pytest.mark.parametrize(
+    ("proven", "here", "words"),
+    [
+        pytest.param(50, 59, "until", id="by no clock"),
+        pytest.param(50, 61, "may have ended", id="by this machine's clock alone"),
+        pytest.param(61, 61, "expired", id="a record proves it"),
+    ],
+)
+def test_history_and_doctor_judge_ends_as_status_does(
+    proven: float, here: float, words: str
+) -> None:
+    """Members that lift it late by the allowed skew change nothing of that."""
+    hold = at(0, "1", ttl=60)
+    (entry,) = entries([hold], SKEW, proven, here)
+    assert entry.ending == f"{words} 1970-01-01 00:01:00Z"
+    told = Told(standing=(hold,), newest=proven, wall=here)
+    shown = [one.what for one in findings._holds(told, "g")]
+    assert (f"{words} at" in "".join(shown)) is (words != "until")
+    seen = told.pictures(["g"], Survey(), SKEW, Seen(ends={}, is_heard=True))["g"]
+    assert bool(seen.maybe_over) is (words == "may have ended")
+    assert bool(seen.lasting) is (words != "expired")

@@ -406,11 +406,30 @@ def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN
     for one in (shown.verdict, shown.partitions[0].verdict):
         assert (one.level, one.words) == (Level.WAITING, "hold ended")
         assert "members lift it until 1970-01-01 00:02:20Z" in one.sentence
-    assert sum("members lift it until" in one for one in status(seen)) == 3
+    lines = status(seen)
+    assert sum("members lift it until" in one for one in lines) == 1
+    assert sum("hold ended" in one for one in lines) == 3
     for holds in (0, 1):
         assert found(over(A, report("a", 0, holds=holds))) == [
             (GOOD, "member a on  obeys everything")
         ]
+
+
+@pytest.mark.parametrize(
+    "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
+)
+def test_that_holds_may_have_ended_is_explained_once(
+    besides: tuple[Standing, ...],
+) -> None:
+    """Each of them is marked; a list of groups has the words alone."""
+    several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
+    seen = evolve(over(A, report("a", 0)), now=None, newest=105.0, wall=111.0)
+    seen = evolve(seen, standing=(*several, *besides))
+    lines = status(seen)
+    assert sum("so it counts as in force" in one for one in lines) == 1
+    assert sum(one.endswith("  may have ended") for one in lines) == 3
+    if not besides:
+        assert watching._group_row(view_of(seen))[-1] == "may have ended"
 
 
 def test_the_largest_skew_counts() -> None:
