@@ -23,7 +23,7 @@ from safeconsumer.testing.embedded import EmbeddedBroker
 @click.command(epilog=EPILOG)
 @click.option(
     "--bootstrap",
-    metavar="HOST:PORT",
+    metavar="HOST:PORT,...",
     help="Play on this cluster, which must ask for no login and no TLS. The demo's "
     "topics and groups have names of their own there and are removed afterwards.",
 )
@@ -73,15 +73,15 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
     cluster = UsersCluster(",".join(servers_of(bootstrap)))
     try:
         cluster.check()
+        click.echo(f"topics and groups named {RUN}-* are made, and removed at the end")
+        with _sigterm_as_ctrl_c():
+            try:
+                yield cluster
+            finally:
+                click.echo(cluster.tidy())
     except KafkaTimeoutError as error:
         message = f"no Kafka broker answers at {bootstrap}"
         raise CommandError(message, Status.UNREACHABLE) from error
-    click.echo(f"topics and groups named {RUN}-* are made, and removed at the end")
-    with _sigterm_as_ctrl_c():
-        try:
-            yield cluster
-        finally:
-            click.echo(cluster.tidy())
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from attrs import frozen
 
 from safeconsumer._waits import InterruptibleEvent
+from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.situations import Situation
 from safeconsumer.demo.stage import Broker, CancelledError, Client, staged
 from safeconsumer.demo.tally import Counts, Failure, Tally
@@ -70,6 +71,9 @@ def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[
     Play the situations; tell what happens in lines, on the caller's thread.
 
     However it ends, every consumer and every process is closed when it does.
+
+    Raises:
+        KafkaTimeoutError: the user's cluster does not answer any more.
     """
     results: list[Result] = []
     for number, situation in enumerate(situations, start=1):
@@ -116,6 +120,8 @@ def _played(
 
     result = _once(situation, client, broker, say, cancelled)
     if result.error is not None:
+        if isinstance(broker, UsersCluster):
+            broker.check()  # nothing can be played if it has gone away
         say(f"played again, the first time ended early: {result.error}")
         result = _once(situation, client, broker, say, cancelled)
     say(f"{result.outcome}, in {result.seconds:.1f} s")

@@ -4,12 +4,17 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 from safeconsumer.demo.playing import Result
+from safeconsumer.demo.tally import Failure
 
 _HEAD = "situation       client        records paused wanted  lost twice  sec result"
 _LEGEND = (
-    "records = delivered while paused + when wanted + lost; twice: though committed",
-    "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
+    "records = delivered while paused + when wanted + lost; twice: though committed"
 )
+# What explains a loss, by whether kafka-python has a call for the situation.
+_LOSSES = {
+    True: "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
+    False: "lost by a thread pool: its killed process had committed before the work",
+}
 
 
 class Verdict(Enum):
@@ -44,7 +49,10 @@ def table(results: Sequence[Result]) -> Iterator[str]:
             f"{counts.when_wanted:6,} {counts.lost:5,} {counts.twice:5,} "
             f"{one.seconds:4.1f} {one.outcome}"
         )
-    yield from _LEGEND
+    yield _LEGEND
+    losers = [one for one in results if Failure.LOST in one.failures]
+    kinds = {one.situation.is_counted for one in losers if not one.client.is_ours}
+    yield from (said for is_counted, said in _LOSSES.items() if is_counted in kinds)
     for one in results:
         if one.error:
             yield f"{one.situation.name}, {one.title}: {one.error}"

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 from click.testing import CliRunner, Result
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.demo import playing
+from safeconsumer.demo import cluster, playing
 from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.situations import SITUATIONS
-from safeconsumer.demo.stage import RUN, SAFE, STOCK
+from safeconsumer.demo.stage import RUN, SAFE, STOCK, Stage
 from safeconsumer.demo.tally import Failure
 from safeconsumer.testing import EmbeddedBroker
 
@@ -98,6 +99,27 @@ def test_nobody_at_the_address_is_one_line() -> None:
     ended = CliRunner().invoke(safeconsumer, arguments)
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
     assert ended.stderr == "safeconsumer: no Kafka broker answers at 127.0.0.1:1\n"
+
+
+def test_a_broker_that_goes_away_in_a_play_ends_the_demo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked once; neither that play nor another one is tried."""
+    plays: list[str] = []
+    with EmbeddedBroker() as broker:
+
+        def play(stage: Stage) -> None:
+            plays.append(stage.client.title)
+            broker.stop()
+            message = "Unable to bootstrap"
+            raise KafkaTimeoutError(message)
+
+        alone = evolve(FLAG, clients=(SAFE,), play=play)
+        monkeypatch.setattr(demo, "SITUATIONS", [alone, alone])
+        monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
+        ended = run(broker)
+    assert (ended.exit_code, plays) == (Status.UNREACHABLE, [SAFE.title])
+    assert "no Kafka broker answers at" in ended.stderr
 
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.

@@ -15,6 +15,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.demo.playing import Result
 from safeconsumer.demo.situations import SITUATIONS, Situation
 from safeconsumer.demo.stage import Client
+from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
 from tests.harness.listing import each
 
@@ -156,6 +157,31 @@ def test_picked_situations_are_played_in_their_order(
 
     rows = [line.split() for line in ended.stdout.splitlines() if " 4.2 " in line]
     assert [one[0] for one in rows] == ["ticket-loop", "SafeConsumer", "group"]
+
+
+MID_BATCH, POOL = "pauses in mid-batch", "lost by a thread pool"
+
+
+@pytest.mark.parametrize(
+    ("played", "explained"),
+    [
+        pytest.param(holding, [], id="nobody lost"),
+        pytest.param(as_known, [POOL], id="the pool lost"),
+        pytest.param(
+            lambda situation: [
+                result(situation, one, None if one.is_ours else Failure.LOST)
+                for one in situation.clients
+            ],
+            [MID_BATCH, POOL],
+            id="KafkaConsumer lost, too",
+        ),
+    ],
+)
+def test_the_table_explains_only_the_losses_that_it_shows(
+    played: Callable[[Situation], list[Result]], explained: list[str]
+) -> None:
+    lines = "\n".join(table([one for each in map(played, SITUATIONS) for one in each]))
+    assert [one for one in (MID_BATCH, POOL) if one in lines] == explained
 
 
 @each(
