@@ -163,10 +163,11 @@ def wait(
     """
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
-    That is, nobody has records of them in hand: no handler runs, and a loop has polled
-    again. Or that they flow: no hold covers them, and no member keeps them quiet. Without
-    SCOPE, quiet means everything that a hold covers, flowing the whole group, but for
-    topics that nobody of it reads any more.
+    That is, each owner reports that it obeys, or reports no more and had obeyed a hold
+    of its partition that still stands; nobody has records of them in hand: no handler
+    runs, and a loop has polled again. Or that they flow: no hold covers them, and no
+    member keeps them quiet. Without SCOPE, quiet means everything that a hold covers,
+    flowing the whole group, but for topics that nobody of it reads any more.
 
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
