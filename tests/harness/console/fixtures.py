@@ -1,11 +1,10 @@
 """What tests of the console share."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.harness.console.browsing import CHROMIUM, LIMIT
 from tests.harness.console.harness import Served, console, until_complete
 from tests.harness.group.team import Team
 
@@ -18,7 +17,11 @@ def served(team: Team) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - of ci
+
+    from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415 - it too
+
     with sync_playwright() as playwright:
         # Root, in a container, has no sandbox; what is opened is our own.
         made = playwright.chromium.launch(

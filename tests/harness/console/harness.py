@@ -1,4 +1,4 @@
-"""A console that is served for a test, and members that poll meanwhile."""
+"""Consoles for tests: in the process itself, or served on a port."""
 
 import re
 import threading
@@ -8,11 +8,13 @@ from html import unescape
 from http import HTTPStatus
 from typing import Any, Self, cast
 
-import httpx
+import httpx2
 import pytest
 from attrs import evolve
+from starlette.testclient import TestClient
 
 from safeconsumer.console import serve
+from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
@@ -25,18 +27,14 @@ from tests.harness.waiting import wait_for
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 
 
-class Served:
-    """A console on a port of its own, with a token for scripts."""
+class Console:
+    """A console in this process, without a port: Starlette's TestClient asks it."""
 
-    def __init__(self, state: State, listener: Any) -> None:  # noqa: ANN401 - a socket
+    def __init__(self, state: State, port: int) -> None:
         self.state = state
-        self.port = listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._listener = listener
-        self._server = serve.Server(state)
-        self._thread = threading.Thread(
-            target=lambda: self._server.run(sockets=[listener])
-        )
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._app = create(state)
 
     @property
     def link(self) -> str:
@@ -47,13 +45,18 @@ class Served:
     def lasting_link(self) -> str:
         return f"{self.url}{LOGIN}?token={TOKEN}"
 
-    def client(self, **headers: str) -> httpx.Client:
+    def client(self, **headers: str) -> httpx2.Client:
         """Make a client that may do what the token allows."""
-        allowed = {"authorization": f"Bearer {TOKEN}", **headers}
-        return httpx.Client(base_url=self.url, headers=allowed, timeout=30)
+        return self.stranger(**{"authorization": f"Bearer {TOKEN}", **headers})
 
-    def stranger(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+    def stranger(self, **headers: str) -> httpx2.Client:
+        return TestClient(
+            self._app,
+            self.url,
+            headers=headers,
+            follow_redirects=False,
+            client=("127.0.0.1", 50_000),
+        )
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Return what a call answers."""
@@ -63,11 +66,11 @@ class Served:
             document: dict[str, Any] = answer.json()
             return document
 
-    def post(self, path: str, **body: str) -> httpx.Response:
+    def post(self, path: str, **body: str) -> httpx2.Response:
         with self.client() as client:
             return client.post(f"/api/v1/{path}", json=body)
 
-    def pause(self, **wish: str) -> httpx.Response:
+    def pause(self, **wish: str) -> httpx2.Response:
         """Place holds, and agree to what must be agreed to."""
         answer = self.post("pause", **wish)
         if answer.status_code != HTTPStatus.CONFLICT:
@@ -81,6 +84,21 @@ class Served:
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         found: dict[str, Any] = refused.json()["preview"]
         return found
+
+
+class Served(Console):
+    """A console on a port of its own, for browsers, scrapers and what waits."""
+
+    def __init__(self, state: State, listener: Any) -> None:  # noqa: ANN401 - a socket
+        super().__init__(state, listener.getsockname()[1])
+        self._listener = listener
+        self._server = serve.Server(state)
+        self._thread = threading.Thread(
+            target=lambda: self._server.run(sockets=[listener])
+        )
+
+    def stranger(self, **headers: str) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -121,36 +139,30 @@ def _nobody() -> Operator:
     pytest.fail("nobody writes here")
 
 
-@contextmanager
-def served_still(
+def console_of(
     still: Still,
-    *,
     connect: Callable[[], Any] = _nobody,
     **changed: Any,  # noqa: ANN401 - of Setup
-) -> Iterator[tuple[Still, Served]]:
-    """Serve a big cluster that is not there."""
-    with serve.listening(0) as listener:
-        setup = Setup(
-            base={"bootstrap_servers": ["a-big-one:9092"]},
-            settings=Control(),
-            owner="alice",
-            port=listener.getsockname()[1],
-            token=TOKEN,
-            **changed,
-        )
-        state = State(
-            setup=setup,
-            follower=cast("Follower", still),
-            auth=Auth(
-                setup.port, TOKEN, owner="alice", owner_header=setup.owner_header
-            ),
-            connect=connect,
-        )
-        with Served(state, listener) as served:
-            yield still, served
+) -> Console:
+    """Return the console of a cluster that is not there."""
+    setup = Setup(
+        base={"bootstrap_servers": ["a-big-one:9092"]},
+        settings=Control(),
+        owner="alice",
+        port=8642,
+        token=TOKEN,
+        **changed,
+    )
+    state = State(
+        setup=setup,
+        follower=cast("Follower", still),
+        auth=Auth(setup.port, TOKEN, owner="alice", owner_header=setup.owner_header),
+        connect=connect,
+    )
+    return Console(state, setup.port)
 
 
-def carried(page: httpx.Response) -> dict[str, str]:
+def carried(page: httpx2.Response) -> dict[str, str]:
     """Return what the form of a page sends if nothing is edited, its box ticked."""
     sends = page.text.index('method="post"')
     form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]

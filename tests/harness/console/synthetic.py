@@ -1,6 +1,7 @@
 """A big cluster that is not there: what a follower would know of it."""
 
 import time
+from collections.abc import Sequence
 
 from attrs import define, evolve, field
 from kafka import TopicPartition
@@ -25,9 +26,10 @@ class Still:
 
     known: Snapshot
     settings: Control = field(factory=Control)
+    age: float = 0.0
 
     def snapshot(self) -> Snapshot:
-        return evolve(self.known, heard_at=time.monotonic())
+        return evolve(self.known, heard_at=time.monotonic() - self.age)
 
     def wait_for(self, *_: object) -> None:
         pass
@@ -141,3 +143,16 @@ def alone(*pictures: Picture) -> Still:
             is_complete=True,
         )
     )
+
+
+class Limited:
+    """A cluster whose topics keep records for an hour; it remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        self.asked.append(tuple(names))
+        return dict.fromkeys(names, 3600.0)
+
+    def close(self) -> None: ...

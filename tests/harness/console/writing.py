@@ -1,7 +1,6 @@
 """A console without a broker: what it knows is given, and what it writes is kept."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from attrs import define, evolve, field
@@ -9,7 +8,7 @@ from attrs import define, evolve, field
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.settings import Control
-from tests.harness.console.harness import Served, served_still
+from tests.harness.console.harness import Console, console_of
 from tests.harness.console.synthetic import Still, alone, picture, standing
 
 FREE, HELD, LOUD = "group-004", "group-005", "group-050"
@@ -52,11 +51,9 @@ class Writer:
         return tuple(Acknowledged(one, 20, None, None) for one in todo)
 
 
-@contextmanager
-def writing(still: Still, **changed: Any) -> Iterator[tuple[Served, Writer]]:  # noqa: ANN401 - of Setup
+def writing(still: Still, **changed: Any) -> tuple[Console, Writer]:  # noqa: ANN401 - of Setup
     writer = Writer(still)
-    with served_still(still, connect=lambda: writer, **changed) as (_, served):
-        yield served, writer
+    return console_of(still, lambda: writer, **changed), writer
 
 
 def groups() -> Still:

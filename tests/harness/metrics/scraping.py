@@ -6,9 +6,12 @@ import subprocess
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from safeconsumer.console.figures import Figures
 from safeconsumer.metrics import Collector
 from safeconsumer.metrics.table import CONSUMER_LABELS
+from tests.harness.console.harness import Console
 
 PROMTOOL = shutil.which("promtool")
 PREFIX = "safeconsumer_"
@@ -58,3 +61,20 @@ def promtool(*arguments: str, given: str = "") -> str:
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said
+
+
+def console_text(served: Console) -> str:
+    """Scrape the console."""
+    registry = CollectorRegistry()
+    registry.register(Figures(served.state))
+    return generate_latest(registry).decode()
+
+
+def console_values(said: str) -> dict[str, float]:
+    """Return samples by name and labels, without that of the group."""
+    found = {}
+    for family in text_string_to_metric_families(said):
+        for one in family.samples:
+            labels = ",".join(v for k, v in sorted(one.labels.items()) if k != "group")
+            found[f"{one.name.removeprefix(PREFIX)} {labels}".strip()] = one.value
+    return found

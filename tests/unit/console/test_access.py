@@ -1,34 +1,24 @@
-"""Who may use the console, and what it takes from them; without a broker."""
+"""Access to the console: tokens, sessions, hosts, origins and owners."""
 
-from collections.abc import Iterator
-
-import httpx
+import httpx2
 import pytest
 from starlette.requests import Request
 
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.problems import Problem
-from tests.harness.console.harness import TOKEN, Served, carried
+from tests.harness.console.harness import TOKEN, Console, carried
 from tests.harness.console.writing import HELD, groups, held_by, writing
 
 
-@pytest.fixture(scope="module")
-def still() -> Iterator[Served]:
-    """Serve a console for all tests that change nothing."""
-    with writing(groups()) as (served, _):
-        yield served
-
-
 @pytest.fixture
-def fresh() -> Iterator[Served]:
-    """Serve a console whose link nobody has used."""
-    with writing(groups()) as (served, _):
-        yield served
+def console() -> Console:
+    """Make a console whose link nobody has used."""
+    return writing(groups())[0]
 
 
 @pytest.mark.parametrize("path", ["/", "/group?group=g", "/api/v1/groups", "/nowhere"])
-def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
-    with still.stranger() as stranger:
+def test_nobody_comes_in_without_the_token(console: Console, path: str) -> None:
+    with console.stranger() as stranger:
         answer = stranger.get(path)
     assert answer.status_code == 401
     assert "safeconsumer console printed" in answer.text
@@ -36,33 +26,33 @@ def test_nobody_comes_in_without_the_token(still: Served, path: str) -> None:
     assert is_problem == path.startswith("/api/")
 
 
-def test_a_wrong_token_is_told_as_one(still: Served) -> None:
-    with still.stranger(authorization=f"Bearer {TOKEN}x") as stranger:
+def test_a_wrong_token_is_told_as_one(console: Console) -> None:
+    with console.stranger(authorization=f"Bearer {TOKEN}x") as stranger:
         answer = stranger.get("/api/v1/groups")
     assert answer.status_code == 401
     assert answer.json()["title"] == "that token is not this console's"
     assert "--token-file" in answer.json()["detail"]
 
 
-def test_a_method_that_a_call_does_not_take(still: Served) -> None:
-    with still.client() as client:
+def test_a_method_that_a_call_does_not_take(console: Console) -> None:
+    with console.client() as client:
         answer = client.get("/api/v1/pause")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["detail"] == "it takes POST"
 
 
-def test_the_link_works_once(fresh: Served) -> None:
+def test_the_link_works_once(console: Console) -> None:
     """Whoever finds it in a terminal later does not come in."""
-    with fresh.stranger() as first:
-        assert first.get(fresh.link).status_code == 200
+    with console.stranger() as first:
+        assert first.get(console.link).status_code == 200
         assert first.get("/").status_code == 200
         cookie = first.cookies.jar
         (session,) = cookie
         assert session.has_nonstandard_attr("HttpOnly")
         assert session.get_nonstandard_attr("SameSite") == "strict"
-    with fresh.stranger() as second:
-        assert second.get(fresh.link).status_code == 401
+    with console.stranger() as second:
+        assert second.get(console.link).status_code == 401
         assert second.get("/").status_code == 401
         assert second.get("/login?token=").status_code == 401
 
@@ -77,33 +67,33 @@ def test_the_link_works_once(fresh: Served) -> None:
     ],
 )
 def test_only_a_click_uses_the_link_up(
-    fresh: Served, method: str, headers: dict[str, str], status: int
+    console: Console, method: str, headers: dict[str, str], status: int
 ) -> None:
     """Not a program that looks whether the link is good, nor a browser that guesses."""
-    with fresh.stranger() as looking:
-        answer = looking.request(method, fresh.link, headers=headers)
+    with console.stranger() as looking:
+        answer = looking.request(method, console.link, headers=headers)
         assert (answer.status_code, len(looking.cookies)) == (status, 0)
-    with fresh.stranger() as person:
-        person.get(fresh.link)
+    with console.stranger() as person:
+        person.get(console.link)
         assert person.get("/").status_code == 200
 
 
-def test_a_token_file_works_for_several(still: Served) -> None:
+def test_a_token_file_works_for_several(console: Console) -> None:
     for _ in range(2):
-        with still.stranger() as browser:
-            browser.get(still.lasting_link)
+        with console.stranger() as browser:
+            browser.get(console.lasting_link)
             assert browser.get("/").status_code == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
-def test_another_host_name_is_not_answered(still: Served, host: str) -> None:
+def test_another_host_name_is_not_answered(console: Console, host: str) -> None:
     """A page of others that renames itself to our address gets nothing (rebinding)."""
-    with still.client(host=host.format(port=still.port)) as client:
+    with console.client(host=host.format(port=console.port)) as client:
         answer = client.get("/")
     assert answer.status_code == 400
-    assert f"through a tunnel with the same port: ssh -L {still.port}:" in answer.text
+    assert f"through a tunnel with the same port: ssh -L {console.port}:" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -118,36 +108,36 @@ def test_another_host_name_is_not_answered(still: Served, host: str) -> None:
     ],
 )
 def test_a_page_of_others_changes_nothing(
-    still: Served, headers: dict[str, str]
+    console: Console, headers: dict[str, str]
 ) -> None:
     """The browser brings the cookie along, and says where the request is from."""
-    with still.stranger() as browser:
-        browser.get(still.lasting_link)
+    with console.stranger() as browser:
+        browser.get(console.lasting_link)
         for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
             assert browser.post(path, headers=headers).status_code == 403
 
 
-def test_a_form_carries_a_token(still: Served) -> None:
-    with still.stranger() as browser:
-        browser.get(still.lasting_link)
-        own = {"sec-fetch-site": "same-origin", "origin": still.url}
+def test_a_form_carries_a_token(console: Console) -> None:
+    with console.stranger() as browser:
+        browser.get(console.lasting_link)
+        own = {"sec-fetch-site": "same-origin", "origin": console.url}
         assert browser.post("/place", headers=own, data={}).status_code == 403
         forged = browser.post("/place", headers=own, data={"form": "x"})
         assert forged.status_code == 403
 
 
-def test_the_api_takes_json_only(still: Served) -> None:
+def test_the_api_takes_json_only(console: Console) -> None:
     """A form of others cannot send it without asking the browser first."""
-    with still.client() as client:
+    with console.client() as client:
         answer = client.post("/api/v1/pause", data={"group": "g"})
     assert answer.status_code == 415
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
 def test_every_answer_tells_the_browser_what_is_allowed(
-    still: Served, path: str
+    console: Console, path: str
 ) -> None:
-    with still.client() as client:
+    with console.client() as client:
         headers = client.get(path).headers
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
@@ -158,8 +148,8 @@ def test_every_answer_tells_the_browser_what_is_allowed(
     assert ("no-store" in headers["cache-control"]) != is_asset
 
 
-def test_bodies_that_are_none(still: Served) -> None:
-    with still.client(**{"content-type": "application/json"}) as client:
+def test_bodies_that_are_none(console: Console) -> None:
+    with console.client(**{"content-type": "application/json"}) as client:
         for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
             assert client.post("/api/v1/pause", content=body).status_code == 400
 
@@ -176,11 +166,11 @@ def test_bodies_that_are_none(still: Served) -> None:
     ],
 )
 def test_what_no_call_takes_is_refused(
-    still: Served, method: str, path: str, more: dict[str, str]
+    console: Console, method: str, path: str, more: dict[str, str]
 ) -> None:
     """``holds?groups=billing`` were all groups' holds; ``duration`` gave one no end."""
     wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
-    with still.client() as client:
+    with console.client() as client:
         body = {"json": wish} if method == "POST" else {}
         answer = client.request(method, f"/api/v1/{path}", **body)
     assert answer.status_code == 400
@@ -198,34 +188,35 @@ def test_what_no_call_takes_is_refused(
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
     ],
 )
-def test_what_is_no_wish(still: Served, wish: dict[str, str], said: str) -> None:
+def test_what_is_no_wish(console: Console, wish: dict[str, str], said: str) -> None:
     """Nothing is written, and the problem says what to do."""
-    answer = still.post("pause", **wish)
+    answer = console.post("pause", **wish)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
     assert said in answer.json()["title"]
 
 
-def test_unknown_groups(still: Served) -> None:
+def test_unknown_groups(console: Console) -> None:
     """A typing error is not shown as a group without holds."""
-    with still.client() as client:
+    with console.client() as client:
         for path in ("/group", "/api/v1/holds"):
             for group in ("typo", ""):
-                url = httpx.URL(path).copy_merge_params({"group": group})
+                url = httpx2.URL(path).copy_merge_params({"group": group})
                 answer = client.get(url)
                 assert answer.status_code == 404, url
                 assert "check the spelling" in answer.text
 
 
-def test_nothing_of_a_token_is_logged_or_shown(still: Served) -> None:
-    with still.client() as client:
+def test_nothing_of_a_token_is_logged_or_shown(console: Console) -> None:
+    with console.client() as client:
         pages = [client.get(path).text for path in ("/", "/history")]
-    assert not any(TOKEN in page or still.state.auth.token in page for page in pages)
+    assert not any(TOKEN in page or console.state.auth.token in page for page in pages)
 
 
 def test_read_only_has_no_way_to_write() -> None:
     """Not even a route."""
-    with writing(groups(), is_read_only=True) as (served, _), served.client() as client:
+    served, _ = writing(groups(), is_read_only=True)
+    with served.client() as client:
         for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
             for method in ("GET", "POST"):
                 answer = client.request(method, path)
@@ -238,10 +229,10 @@ def test_read_only_has_no_way_to_write() -> None:
                 assert wrong not in page
 
 
-def test_every_page_has_its_icon(fresh: Served) -> None:
+def test_every_page_has_its_icon(console: Console) -> None:
     """Else a browser asks for /favicon.ico, which there is not."""
-    with fresh.stranger() as browser:
-        for path in ("/", fresh.link, "/", "/nowhere"):
+    with console.stranger() as browser:
+        for path in ("/", console.link, "/", "/nowhere"):
             assert '<link rel="icon" href="/static/icon.svg' in browser.get(path).text
 
 
@@ -250,24 +241,22 @@ def test_every_page_has_its_icon(fresh: Served) -> None:
 
 def test_a_proxy_says_who_is_who() -> None:
     """Its users have their own holds and forms; another's is lifted by typing."""
-    with writing(held_by("bob"), owner_header="X-Remote-User") as (served, writer):
-        alice, bob = (
-            served.client(**{"x-remote-user": one}) for one in ("alice", "bob")
-        )
-        wish = {"group": HELD, "scopes": "t:0", "reason": "x"}
-        lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob&source=operator"}
-        with alice, bob:
-            assert "you are bob" in bob.get("/").text
-            form = carried(bob.get("/lift", params=lift))
-            assert "placed this hold, not you" in alice.get("/lift", params=lift).text
-            assert alice.post("/lift", data=form).status_code == 403
-            mine = carried(alice.get("/lift", params=lift))
-            assert alice.post("/lift", data=mine).status_code == 409
-            assert writer.written == []
-            assert bob.post("/lift", data=form).status_code == 303
-            told = alice.post("/api/v1/pause", json=wish).json()["preview"]
-            call = {**wish, "agreed": told["agreement"]}
-            assert alice.post("/api/v1/pause", json=call).status_code == 200
+    served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
+    alice, bob = (served.client(**{"x-remote-user": one}) for one in ("alice", "bob"))
+    wish = {"group": HELD, "scopes": "t:0", "reason": "x"}
+    lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob&source=operator"}
+    with alice, bob:
+        assert "you are bob" in bob.get("/").text
+        form = carried(bob.get("/lift", params=lift))
+        assert "placed this hold, not you" in alice.get("/lift", params=lift).text
+        assert alice.post("/lift", data=form).status_code == 403
+        mine = carried(alice.get("/lift", params=lift))
+        assert alice.post("/lift", data=mine).status_code == 409
+        assert writer.written == []
+        assert bob.post("/lift", data=form).status_code == 303
+        told = alice.post("/api/v1/pause", json=wish).json()["preview"]
+        call = {**wish, "agreed": told["agreement"]}
+        assert alice.post("/api/v1/pause", json=call).status_code == 200
     assert [one.key.owner for one in writer.written] == ["bob", "alice"]
 
 
@@ -276,17 +265,17 @@ def test_a_proxy_says_who_is_who() -> None:
 )
 def test_who_is_nobody_changes_nothing(names: tuple[str, ...]) -> None:
     """A header that is missing, or comes from the user besides the proxy."""
-    with writing(held_by("bob"), owner_header="X-Remote-User") as (served, writer):
-        headers = [("x-remote-user", one) for one in names]
-        lift = {"group": HELD, "scope": "topic-005:0", "owner": "bob", "offset": "0"}
-        with served.client() as client:
-            for path in ("/", f"/group?group={HELD}"):
-                answer = client.get(path, headers=headers)
-                assert answer.status_code == 403
-                assert "it is unknown who you are" in answer.text
-            call = client.post("/api/v1/resume", json=lift, headers=headers)
-            assert call.status_code == 403
-            assert client.get("/api/v1/groups").status_code == 200
+    served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
+    headers = [("x-remote-user", one) for one in names]
+    lift = {"group": HELD, "scope": "topic-005:0", "owner": "bob", "offset": "0"}
+    with served.client() as client:
+        for path in ("/", f"/group?group={HELD}"):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 403
+            assert "it is unknown who you are" in answer.text
+        call = client.post("/api/v1/resume", json=lift, headers=headers)
+        assert call.status_code == 403
+        assert client.get("/api/v1/groups").status_code == 200
     assert writer.written == []
 
 

@@ -1,40 +1,38 @@
 """What pages show of a cluster that is not there, without a broker."""
 
 import asyncio
+import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from html import unescape
 from threading import BoundedSemaphore
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from attrs import evolve
 from starlette.responses import Response
 
-from safeconsumer.console import asking
+from safeconsumer.console import asking, lending
+from safeconsumer.console.app import create
+from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
-from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group import follower
+from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.picture import Times
+from safeconsumer.group.preview import Consent, Objection
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.wire import ControlHold
-from tests.harness.console.harness import Served, carried
+from tests.harness.console.harness import TOKEN, Console, carried, console_of
 from tests.harness.console.synthetic import alone, past, picture, standing
 from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
 from tests.harness.waiting import wait_for
 
 
-@pytest.fixture(scope="module")
-def still() -> Iterator[Served]:
-    """Serve a console for all tests that change nothing."""
-    with writing(groups()) as (served, _):
-        yield served
-
-
-def page(served: Served, path: str, **query: str) -> str:
+def page(served: Console, path: str, **query: str) -> str:
     with served.client() as client:
         answer = client.get(path, params=query)
     assert answer.status_code == 200, answer.text
@@ -47,7 +45,8 @@ def page(served: Served, path: str, **query: str) -> str:
 def test_a_form_that_was_edited_after_its_preview() -> None:
     """What is held is what was previewed: the changed form is previewed first."""
     wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
-    with writing(groups()) as (served, writer), served.client() as client:
+    served, writer = writing(groups())
+    with served.client() as client:
         form = carried(client.get("/place", params=wish))
         edited = client.post("/place", data={**form, "for": "9h"})
         assert (edited.status_code, writer.written) == (409, [])
@@ -62,17 +61,82 @@ def test_a_form_that_was_edited_after_its_preview() -> None:
 def test_an_edit_does_not_take_a_consent_along() -> None:
     """A preview that needs consent, edited to one that needs none, is shown again."""
     wish = {"group": FREE, "scopes": "@all", "reason": "db"}
-    with writing(groups()) as (served, writer), served.client() as client:
+    served, writer = writing(groups())
+    with served.client() as client:
         form = carried(client.get("/place", params=wish))
         for given in ({**form, "scopes": "topic-004"}, {**form, "agreed": ""}):
             refused = client.post("/place", data=given)
             assert (refused.status_code, writer.written) == (409, [])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"offset": 7}, {"hold": ControlHold("another", "x", 3_600_000)}],
+    ids=["extended", "replaced"],
+)
+def test_a_hold_that_changed_since_the_preview_is_not_replaced(
+    change: dict[str, Any],
+) -> None:
+    """The agreement was to replace the hold that the preview showed."""
+    still = held_by("alice")
+    console, writer = writing(still)
+    wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
+    agreed = console.plan(**wish)["agreement"]
+    known = still.known.pictures[HELD]
+    known = evolve(known, standing=(evolve(known.standing[0], **change),))
+    still.known = evolve(still.known, pictures={HELD: known})
+    refused = console.post("pause", **wish, agreed=agreed)
+    assert (refused.status_code, writer.written) == (409, [])
+    again = refused.json()["preview"]["agreement"]
+    assert console.post("pause", **wish, agreed=again).status_code == 200
+
+
+def preview_of(
+    objection: Objection,
+    *replaced: Standing,
+    typed: str = "9h",
+    more: tuple[Objection, ...] = (),
+) -> tuple[dict[str, str], Any]:
+    placing = SimpleNamespace(replaces=replaced)
+    return {"for": typed}, SimpleNamespace(
+        objections=[objection, *more], placing=placing
+    )
+
+
+MISSED = Objection(Consent.FUTURE, "no topic 'a' here", "Hold it")
+HOLD = standing(HELD, "a:1")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        preview_of(MISSED, HOLD, typed="8h"),
+        preview_of(MISSED, HOLD, more=(Objection(Consent.EVERYTHING, "", "all"),)),
+        preview_of(evolve(MISSED, what="no topic 'b' here"), HOLD),
+        preview_of(MISSED),
+        preview_of(MISSED, HOLD, HOLD),
+        preview_of(MISSED, evolve(HOLD, key=evolve(HOLD.key, scope="a:2"))),
+        preview_of(MISSED, evolve(HOLD, hold=ControlHold("another", "x", None))),
+        preview_of(MISSED, evolve(HOLD, offset=10)),
+    ],
+    ids=["input", "kind", "miss", "none", "two", "scope", "hold", "offset"],
+)
+def test_an_agreement_changes_with_each_thing_that_is_shown(shown: Any) -> None:  # noqa: ANN401
+    first = agreement(*preview_of(MISSED, HOLD))
+    assert agreement(*preview_of(MISSED, HOLD)) == first
+    assert agreement(*shown) != first
+
+
+def test_an_agreement_to_everything_holds_for_new_partitions() -> None:
+    before = Objection(Consent.EVERYTHING, "", "Hold all 4 partitions of g")
+    after = evolve(before, agreed="Hold all 5 partitions of g")
+    assert agreement(*preview_of(before)) == agreement(*preview_of(after))
+
+
 # ---------------------------------------------------------------- extending
 
 
-def extending(served: Served, **wish: str) -> str:
+def extending(served: Console, **wish: str) -> str:
     """Return the preview of letting alice's hold of the group last longer."""
     offset = str(served.state.snapshot().pictures[HELD].standing[0].offset)
     given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": offset}
@@ -83,7 +147,8 @@ def test_a_hold_is_extended() -> None:
     """It keeps its id, its reason and since when it holds."""
     still = groups()
     (held,) = still.known.pictures[HELD].standing
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         link = "extends=9"
         assert link in page(served, "/group", group=HELD)
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
@@ -99,7 +164,8 @@ def test_a_hold_is_extended() -> None:
 
 def test_a_hold_is_extended_by_its_own_duration() -> None:
     """From now: a hold for 1 h that is extended for 1 h ends later than it did."""
-    with writing(groups()) as (served, writer), served.client() as client:
+    served, writer = writing(groups())
+    with served.client() as client:
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
         asked = client.get("/place", params={**given, "for": "1h"})
         assert "stays as it is" not in asked.text
@@ -110,7 +176,8 @@ def test_a_hold_is_extended_by_its_own_duration() -> None:
 def test_an_extension_that_is_sent_twice_is_done_once() -> None:
     """After the first the hold is another, and the second says so."""
     still = groups()
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
         form = carried(client.get("/place", params={**given, "for": "9h"}))
         assert client.post("/place", data=form).status_code == 303
@@ -131,10 +198,8 @@ def test_an_extension_that_is_sent_twice_is_done_once() -> None:
         ({"for": "2h", "scopes": "@all x"}, "the hold has changed"),
     ],
 )
-def test_an_extension_that_is_none(
-    still: Served, wish: dict[str, str], said: str
-) -> None:
-    told = extending(still, **wish)
+def test_an_extension_that_is_none(wish: dict[str, str], said: str) -> None:
+    told = extending(writing(groups())[0], **wish)
     assert said in told
     assert "What this would do" not in told
 
@@ -146,11 +211,11 @@ def test_only_ones_own_hold_with_an_end_is_extended() -> None:
     bobs = evolve(bobs, key=evolve(bobs.key, owner="bob"))
     endless = evolve(endless, hold=evolve(endless.hold, ttl_ms=None))
     held = evolve(picture(5, is_held=True), standing=(bobs, endless))
-    with writing(alone(held)) as (served, _):
-        assert "Extend" not in page(served, "/group", group=HELD)
-        assert "is held until it is resumed" in extending(
-            served, scopes="b:2", **{"for": "2h"}
-        )
+    served, _ = writing(alone(held))
+    assert "Extend" not in page(served, "/group", group=HELD)
+    assert "is held until it is resumed" in extending(
+        served, scopes="b:2", **{"for": "2h"}
+    )
 
 
 # ---------------------------------------------------------------- several at once
@@ -158,20 +223,20 @@ def test_only_ones_own_hold_with_an_end_is_extended() -> None:
 
 def test_several_holds_are_lifted_at_once() -> None:
     """Those of others only if all of their scopes are typed."""
-    with writing(held_by("alice", "bob", "carol")) as (served, writer):
-        shown = page(served, "/group", group=HELD)
-        boxes = chosen(shown)
-        assert len(boxes) == 3
-        with served.client() as client:
-            asked = client.get("/lift", params={"group": HELD, "hold": boxes})
-            assert "bob, carol placed some of these holds, not you" in asked.text
-            form = carried(asked)
-            for typed in ("", "topic-005:1", "topic-005:2 topic-005:1"):
-                refused = client.post("/lift", data={**form, "typed": typed})
-                assert (refused.status_code, writer.written) == (409, [])
-            typed = "topic-005:1 topic-005:2"
-            done = client.post("/lift", data={**form, "typed": typed})
-        assert done.status_code == 303
+    served, writer = writing(held_by("alice", "bob", "carol"))
+    shown = page(served, "/group", group=HELD)
+    boxes = chosen(shown)
+    assert len(boxes) == 3
+    with served.client() as client:
+        asked = client.get("/lift", params={"group": HELD, "hold": boxes})
+        assert "bob, carol placed some of these holds, not you" in asked.text
+        form = carried(asked)
+        for typed in ("", "topic-005:1", "topic-005:2 topic-005:1"):
+            refused = client.post("/lift", data={**form, "typed": typed})
+            assert (refused.status_code, writer.written) == (409, [])
+        typed = "topic-005:1 topic-005:2"
+        done = client.post("/lift", data={**form, "typed": typed})
+    assert done.status_code == 303
     assert [one.key.scope for one in writer.written] == [
         f"topic-005:{number}" for number in range(3)
     ]
@@ -180,7 +245,8 @@ def test_several_holds_are_lifted_at_once() -> None:
 def test_one_of_several_that_has_changed_keeps_all() -> None:
     """What was shown is lifted, or nothing."""
     still = held_by("alice", "alice")
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
         known = still.known.pictures[HELD]
@@ -196,7 +262,8 @@ def test_one_of_several_that_has_changed_keeps_all() -> None:
 def test_one_of_several_that_is_gone_is_named() -> None:
     """It ended, or somebody lifted it: the others are shown again, and lifted then."""
     still = held_by("alice", "alice")
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
         known = still.known.pictures[HELD]
@@ -212,7 +279,8 @@ def test_one_of_several_that_is_gone_is_named() -> None:
 
 
 def test_lifting_none_is_told_where_they_are_chosen() -> None:
-    with writing(held_by("alice", "alice")) as (served, _), served.client() as client:
+    served, _ = writing(held_by("alice", "alice"))
+    with served.client() as client:
         nothing = client.get("/lift", params={"group": HELD})
         assert nothing.status_code == 400
         assert "tick at least one hold" in nothing.text
@@ -228,8 +296,8 @@ def chosen(text: str) -> list[str]:
 
 def test_the_list_is_of_those_to_look_at() -> None:
     """Held ones, and those in trouble; with what state each group is in."""
-    with writing(groups()) as (served, _):
-        every, few = page(served, "/"), page(served, "/", held="1")
+    served, _ = writing(groups())
+    every, few = page(served, "/"), page(served, "/", held="1")
     assert [one in every for one in (FREE, HELD, LOUD)] == [True] * 3
     assert [one in few for one in (FREE, HELD, LOUD)] == [False, True, True]
     assert ">Stable</td>" in every
@@ -238,8 +306,8 @@ def test_the_list_is_of_those_to_look_at() -> None:
 
 
 def test_what_waits_for_a_group_is_summed() -> None:
-    with writing(held_by("alice")) as (served, _):
-        assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
+    served, _ = writing(held_by("alice"))
+    assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
 
 
 def test_a_group_that_only_streams_obey_is_shown_and_held() -> None:
@@ -250,7 +318,8 @@ def test_a_group_that_only_streams_obey_is_shown_and_held() -> None:
     )
     nobody = GroupFacts(state="Dead", members=(), committed={})
     still = alone(evolve(known, facts=nobody, reports=(stream,)))
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         assert FREE in page(served, "/")
         assert "no such group" not in page(served, "/group", group=FREE).lower()
         wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
@@ -273,7 +342,8 @@ def test_what_is_sent_twice_is_done_once() -> None:
     """A double click, the back button, an answer that was lost."""
     wish = {"group": FREE, "scopes": "topic-004", "reason": "x", "for": "1h"}
     still = groups()
-    with writing(still) as (served, writer), served.client() as client:
+    served, writer = writing(still)
+    with served.client() as client:
         form = carried(client.get("/place", params=wish))
         assert client.post("/place", data=form).status_code == 303
         (made,) = writer.written
@@ -284,71 +354,128 @@ def test_what_is_sent_twice_is_done_once() -> None:
         assert client.post("/place", data=form).status_code == 303
         assert len(writer.written) == 1
     still = held_by("alice")
-    with writing(still) as (served, writer):
-        assert served.post("resume", **lifting()).status_code == 200
-        known = evolve(still.known.pictures[HELD], standing=())
-        still.known = evolve(still.known, pictures={HELD: known})
-        assert served.post("resume", **lifting()).status_code == 404
-        assert len(writer.written) == 1
+    served, writer = writing(still)
+    assert served.post("resume", **lifting()).status_code == 200
+    known = evolve(still.known.pictures[HELD], standing=())
+    still.known = evolve(still.known, pictures={HELD: known})
+    assert served.post("resume", **lifting()).status_code == 404
+    assert len(writer.written) == 1
 
 
-def test_nobody_waits_for_a_write_any_more() -> None:
-    """A lift that was given up would lift what was placed since."""
-    with writing(held_by("alice")) as (served, writer):
-        tasks, free = served._server.server_state.tasks, served.state.askers._value
-        is_asked = threading.Event()
+def test_nothing_is_written_for_a_client_that_has_gone() -> None:
+    """A lift that was given up would lift a hold that was placed since."""
+    console, writer = writing(held_by("alice"))
+    has_answered = threading.Event()
+    writer.before = lambda: has_answered.wait(30)
+    sends = iter([{"type": "http.request", "body": json.dumps(lifting()).encode()}])
+    answers = []
 
-        def slow() -> None:
-            is_asked.set()
-            wait_for(lambda: not tasks, "its client to be gone")
+    async def receive() -> dict[str, Any]:
+        return next(sends, {"type": "http.disconnect"})
 
-        writer.before = slow
-        with served.client() as client, pytest.raises(httpx.ReadTimeout):
-            client.post("/api/v1/resume", json=lifting(), timeout=0.5)
-        assert is_asked.wait(20)
-        wait_for(lambda: served.state.askers._value == free, "the end of the lift")
-        assert writer.written == []
+    async def send(message: Any) -> None:  # noqa: ANN401 - of ASGI
+        answers.append(message)
+
+    headers = {
+        "host": f"127.0.0.1:{console.port}",
+        "authorization": f"Bearer {TOKEN}",
+        "content-type": "application/json",
+    }
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/resume"}
+    scope |= {"query_string": b"", "client": ("127.0.0.1", 1)}
+    scope["headers"] = [(k.encode(), v.encode()) for k, v in headers.items()]
+    asyncio.run(create(console.state)(scope, receive, send))
+    has_answered.set()
+    assert all(console.state.askers.acquire(timeout=30) for _ in range(8))
+    assert (answers[0]["status"], writer.written) == (503, [])
 
 
-def test_questions_hold_no_command_up() -> None:
+def test_questions_hold_no_command_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a preview asks takes its time; who needs the connection to write is told."""
-    with writing(held_by("alice")) as (served, writer):
-        with served.state.questions.lend():
-            assert served.post("resume", **lifting()).status_code == 200
-        with served.state.commands.lend():
-            assert served.post("resume", **lifting()).status_code == 503
-            served.state.close()  # which waits for nobody
-        with pytest.raises(Problem), served.state.commands.lend():
-            pass
+    monkeypatch.setattr(lending, "_BUSY", 0.0)
+    monkeypatch.setattr(lending, "_CLOSING", 0.0)
+    served, writer = writing(held_by("alice"))
+    with served.state.questions.lend():
+        assert served.post("resume", **lifting()).status_code == 200
+    with served.state.commands.lend():
+        assert served.post("resume", **lifting()).status_code == 503
+        served.state.close()  # which waits for nobody
+    with pytest.raises(Problem), served.state.commands.lend():
+        pass
     assert len(writer.written) == 1
 
 
 def test_an_agreement_is_for_one_wish() -> None:
     """Not for another group or scope or end; and yes is none."""
     wish = {"group": FREE, "scopes": "@all", "reason": "x", "for": "1h"}
-    with writing(groups()) as (served, writer):
-        told = served.plan(**wish)["agreement"]
-        for other in ({"group": HELD}, {"scopes": "@all x"}, {"for": "2h"}):
-            answer = served.post("pause", **{**wish, **other}, agreed=told)
-            assert answer.status_code == 409, other
-        for agreed in ({}, {"agreed": "yes"}):
-            assert served.post("pause", **wish, **agreed).status_code == 409
-        assert writer.written == []
-        assert served.post("pause", **wish, agreed=told).status_code == 200
+    served, writer = writing(groups())
+    told = served.plan(**wish)["agreement"]
+    others = ({"group": HELD}, {"scopes": "@all x"}, {"for": "2h"}, {"reason": "y"})
+    for other in others:
+        answer = served.post("pause", **{**wish, **other}, agreed=told)
+        assert answer.status_code == 409, other
+    for agreed in ({}, {"agreed": "yes"}):
+        assert served.post("pause", **wish, **agreed).status_code == 409
+    assert writer.written == []
+    assert served.post("pause", **wish, agreed=told).status_code == 200
 
 
 def test_anothers_hold_is_lifted_by_typing_its_scope() -> None:
     """By REST it is named too: by accident nobody lifts what somebody else holds."""
-    with writing(held_by("bob")) as (served, writer):
-        wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
-        for shown in ({"id": "another"}, {"offset": "1"}):
-            refused = served.post("resume", **wanted, **typed, **shown)
-            assert "has changed" in refused.json()["title"]
-        assert served.post("resume", **wanted, offset="0").status_code == 409
-        assert served.post("resume", **wanted, **typed).status_code == 409
-        assert writer.written == []
-        assert served.post("resume", **wanted, **typed, offset="0").status_code == 200
-        assert served.post("resume", **lifting(owner="carol")).status_code == 404
+    served, writer = writing(held_by("bob"))
+    wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
+    for shown in ({"id": "another"}, {"offset": "1"}):
+        refused = served.post("resume", **wanted, **typed, **shown)
+        assert "has changed" in refused.json()["title"]
+    assert served.post("resume", **wanted, offset="0").status_code == 409
+    assert served.post("resume", **wanted, **typed).status_code == 409
+    assert writer.written == []
+    assert served.post("resume", **wanted, **typed, offset="0").status_code == 200
+    assert served.post("resume", **lifting(owner="carol")).status_code == 404
+
+
+# ---------------------------------------------------------------- ages
+
+
+def test_an_alarm_stays_one() -> None:
+    """What was wrong may be so still."""
+    still = groups()
+    old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
+    rows = console_of(still).state.rows(old)
+    assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
+
+
+@pytest.mark.contract("G8")
+def test_what_is_held_is_unknown_where_the_topics_cannot_be_read() -> None:
+    """The page of a group said beside it that nothing is held, the list "none"."""
+    blind = evolve(picture(0, is_held=False), ends=None)
+    console = console_of(alone(blind))
+    one = page(console, "/group", group=blind.group)
+    every = page(console, "/")
+    assert "Nothing is held" not in one + every
+    assert ">none<" not in every
+    assert "What is held is unknown." in one
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Names of groups may be made of a date: none of them comes back."""
+    still = groups()
+    state = console_of(still).state
+    state.rows(still.known)
+    assert state._views
+    still.known = evolve(still.known, pictures={})
+    state.rows(still.known)
+    assert not state._views
+
+
+def test_the_age_is_in_the_tag_of_a_page() -> None:
+    """A page is sent again only if it has changed, and one that got old has."""
+    still = groups()
+    with console_of(still).client() as client:
+        again = {"if-none-match": client.get("/").headers["etag"]}
+        assert client.get("/", headers=again).status_code == 304
+        still.age = follower.OLD_AFTER
+        assert client.get("/", headers=again).status_code == 200
 
 
 # ---------------------------------------------------------------- text
@@ -368,13 +495,13 @@ def test_names_full_of_markup_are_text() -> None:
     known.known = evolve(known.known, records=past(there))
     query = {"group": HOSTILE, "scopes": "a:1", "reason": HOSTILE}
     named = "scope=a%3A1&owner=alice&source=operator"
-    with writing(known) as (served, _):
-        assert "&lt;script&gt;alert(1)" in page(served, "/history")
-        for path in ("/", "/history", "/group", "/place", "/lift"):
-            text = page(served, path, **query, hold=named)
-            assert "&lt;script&gt;alert(1)" in text, path
-            for bad in ("<script>alert", "<img src=x", "49 ", "\u202e"):
-                assert bad not in text, path
+    served, _ = writing(known)
+    assert "&lt;script&gt;alert(1)" in page(served, "/history")
+    for path in ("/", "/history", "/group", "/place", "/lift"):
+        text = page(served, path, **query, hold=named)
+        assert "&lt;script&gt;alert(1)" in text, path
+        for bad in ("<script>alert", "<img src=x", "49 ", "\u202e"):
+            assert bad not in text, path
 
 
 def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
@@ -382,8 +509,8 @@ def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
     one = standing(HELD)
     assert one.hold is not None
     one = evolve(one, hold=evolve(one.hold, since_ms=1_600_000_000_000))
-    with writing(alone(evolve(picture(5, is_held=True), standing=(one,)))) as (it, _):
-        assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
+    it, _ = writing(alone(evolve(picture(5, is_held=True), standing=(one,))))
+    assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
 
 
 def test_history_is_in_the_topics_order() -> None:
@@ -403,8 +530,8 @@ def test_history_is_in_the_topics_order() -> None:
             )
         ),
     )
-    with writing(known) as (served, _):
-        text = page(served, "/history")
+    served, _ = writing(known)
+    text = page(served, "/history")
     assert re.findall(r'<td class="long">(\d)</td>', text) == ["2", "1", "0"]
     what = re.findall(r'<span class="tag held">([a-z ]+)</span>', text)
     assert what == ["held again", "held again", "held"]
@@ -417,8 +544,8 @@ def test_history_says_until_when_and_what_expired() -> None:
         for at in (1_000_000_000, 1_100_000_000)
     ]
     known.known = evolve(known.known, records=past(*several), now=1_100_000_030.0)
-    with writing(known) as (served, _):
-        text = page(served, "/history")
+    served, _ = writing(known)
+    text = page(served, "/history")
     ends = re.findall(r', (until|expired) <time datetime="([^"]*)"', text)
     assert ends == [
         ("until", "2004-11-09 11:34:20Z"),
@@ -441,8 +568,8 @@ def test_what_expired_is_marked_though_no_member_reports(
     hold = ControlHold("id", "x", 60_000)
     one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
     known.known = evolve(known.known, records=past(one), now=None, times=times)
-    with writing(known) as (served, _):
-        assert f", {word} <time" in page(served, "/history")
+    served, _ = writing(known)
+    assert f", {word} <time" in page(served, "/history")
 
 
 @pytest.mark.parametrize(
@@ -458,7 +585,8 @@ def test_nothing_is_said_of_what_was_not_read(
     """``[]`` would say that there is none; programs are told what to do, too."""
     unread = groups()
     unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
-    with writing(unread) as (served, _), served.client() as client:
+    served, _ = writing(unread)
+    with served.client() as client:
         for path in ("groups", "holds", f"holds?group={HELD}", "ready"):
             answer = client.get(f"/api/v1/{path}")
             assert (answer.status_code, answer.json()["detail"]) == (503, said)
@@ -470,8 +598,8 @@ def test_nothing_is_said_of_what_was_not_read(
 def test_a_group_s_name_may_end_with_a_blank() -> None:
     """It is another than the one without."""
     wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
-    with writing(groups()) as (served, _):
-        assert f'value="{FREE} "' in page(served, "/place", **wish)
+    served, _ = writing(groups())
+    assert f'value="{FREE} "' in page(served, "/place", **wish)
 
 
 @pytest.mark.parametrize(("method", "is_unknown"), [("GET", False), ("POST", True)])

@@ -1,0 +1,331 @@
+"""The figures of groups that the console exports to Prometheus."""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any
+
+import httpx2
+import pytest
+from attrs import evolve
+from click.testing import CliRunner, Result
+from kafka.errors import KafkaTimeoutError
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
+from safeconsumer.console import figures as module
+from safeconsumer.console.figures import Figures, _all
+from safeconsumer.group import follower
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
+from safeconsumer.group.picture import Picture
+from safeconsumer.metrics import table
+from safeconsumer.testing._ports import free_port
+from tests.harness.console.harness import console_of
+from tests.harness.console.synthetic import Limited, alone, big, picture, standing
+from tests.harness.console.writing import groups
+from tests.harness.metrics.scraping import console_values
+from tests.harness.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a scrape wait for the first answer, however slow the machine is."""
+    monkeypatch.setattr(module, "_MOMENT", 30.0)
+
+
+def run_console(
+    monkeypatch: pytest.MonkeyPatch, port: int, inside: Callable[[], None]
+) -> Result:
+    """Type the command, with a cluster that is not there."""
+
+    def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
+        state = console_of(big(), Limited).state
+        show(Figures(state))
+        inside()
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
+    where = ("--bootstrap", "127.0.0.1:1", "--metrics", str(port))
+    return CliRunner().invoke(safeconsumer, ["console", *where])
+
+
+def test_figures_at_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token that places holds, and under whatever name."""
+    port = free_port()
+
+    def scraped() -> None:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            told = client.get("/metrics", headers={"host": "console.internal:9100"})
+            figures = console_values(told.text)
+            assert figures["console_snapshot_age_seconds"] < 10
+
+    ended = run_console(monkeypatch, port, scraped)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
+
+
+def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run_console(monkeypatch, port, lambda: None)
+    assert ended.exit_code == Status.USAGE
+    assert f"127.0.0.1:{port}: Address already in use" in ended.stderr
+    assert "choose another --metrics" in ended.stderr
+
+
+def test_every_group_that_is_held_or_reports_has_its_figures() -> None:
+    """Of the table; no group and no topic is left out, however many there are."""
+    state = console_of(big(), Limited).state
+    figures = list(_all(state, state.snapshot()))
+    known = {one.name: one.labels for one in table.of("console")}
+    for one in figures:
+        assert set(one.labels) == {label.name for label in known[one.name]}
+        for label in known[one.name]:
+            assert not label.values or one.labels[label.name] in label.values
+    names = Counter(one.name for one in figures)
+    assert names["group_members"] == 200 * len(table.MEMBER_STATES)
+    assert names["group_topic_held"] == 40  # a fifth of 200 groups
+    lags = [one.value for one in figures if one.name == "group_held_lag_records"]
+    assert lags == [3 * 25] * 40
+    states = [one for one in figures if one.labels.get("state") == "held_flowing"]
+    assert sum(one.value for one in states) == 4 * 25
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Also by a console that nobody looks at but Prometheus."""
+    still = groups()
+    state = console_of(still, Limited).state
+    list(_all(state, state.snapshot()))
+    still.known = evolve(still.known, pictures={})
+    list(_all(state, state.snapshot()))
+    assert not state._views
+
+
+def figures_of(seen: Picture) -> dict[str, float]:
+    """Return figures by name and state."""
+    state = console_of(alone(seen), Limited).state
+    figures = list(_all(state, state.snapshot()))
+    return {
+        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
+        for one in figures
+    }
+
+
+def unread(held: Picture) -> Picture:
+    return evolve(held, is_heard=False, reports=())
+
+
+def undescribed(held: Picture) -> Picture:
+    unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    return evolve(held, facts=unknown, reports=())
+
+
+def with_one_late(held: Picture) -> Picture:
+    late, *others = held.reports
+    return evolve(held, reports=(evolve(late, applied={}, quiet={}), *others))
+
+
+def held_elsewhere(held: Picture) -> Picture:
+    return evolve(held, standing=(standing(held.group, "other"),))
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (lambda held: held, {"quiet": 1, "members obeys": 5}),
+        (
+            unread,
+            {
+                "quiet": 0,
+                "members unknown": 5,
+                "members silent": 0,
+                "partitions unknown": 25,
+            },
+        ),
+        (undescribed, {"quiet": 0, "partitions unknown": 0}),
+        (with_one_late, {"quiet": 0, "members behind": 1}),
+        # A hold that covers nothing promises nothing.
+        (held_elsewhere, {"quiet": None, "partitions flowing": 25}),
+    ],
+    ids=["well", "unread", "undescribed", "one late", "held elsewhere"],
+)
+def test_what_is_not_known_to_be_well_is_not_said_to_be(
+    seen: Callable[[Picture], Picture], expected: dict[str, float | None]
+) -> None:
+    """Of a group that is held, of five members with five partitions each."""
+    found = figures_of(seen(picture(0, is_held=True)))
+    assert {name: found.get(f"group_{name}") for name in expected} == expected
+
+
+def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
+    """A partition that may be held was counted as one that is not."""
+    found = figures_of(evolve(picture(0, is_held=False), ends=None))
+    assert found["group_partitions flowing"] == 0
+    assert found["group_partitions unknown"] == 25
+
+
+def margin_of(seen: Picture) -> float:
+    return figures_of(seen)["group_retention_margin_seconds"]
+
+
+def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
+    """Nobody tells the broker's time, and data waits all the same."""
+    held = picture(0, is_held=True)
+    facts = evolve(held.facts, state="Empty", members=())
+    gone = evolve(held, now=None, reports=(), facts=facts)
+    margin = margin_of(gone)
+    assert 3500 < margin <= 3600
+
+
+def test_the_margin_by_a_clock_that_is_behind() -> None:
+    """What a broker wrote is not in the future."""
+    held = evolve(picture(0, is_held=True), now=None)
+    (hold,) = held.standing
+    later = evolve(hold, at=time.time() + 7200, offset=10)
+    body = evolve(later.hold, since_ms=int(hold.at * 1000))
+    margin = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
+    assert -3700 < margin <= -3600
+
+
+def test_the_margin_of_what_was_renewed() -> None:
+    """It counts from the first."""
+    held = picture(0, is_held=True)
+    (hold,) = held.standing
+    assert held.now is not None
+    body = evolve(hold.hold, since_ms=int((held.now - 3000) * 1000))
+    margin = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
+    # A hold's time is in whole milliseconds.
+    assert margin == pytest.approx(600, abs=0.0011)
+
+
+@pytest.mark.parametrize(
+    ("ends", "count"),
+    [
+        ([], 0),
+        ([(1000, 600)], 1),
+        ([(1000, 899), (2000, 60)], 2),
+        # Too early; just placed or extended; over.
+        ([(1000, 901), (899, 600), (1000, -1)], 0),
+        ([(1000, None), (899, 60), (1000, 60)], 1),
+    ],
+)
+def test_holds_that_expire_soon_are_counted(
+    ends: list[tuple[int, int | None]], count: int
+) -> None:
+    """Written so many seconds ago, they end in so many: each, whatever others do."""
+    held = picture(0, is_held=True)
+    (hold,) = held.standing
+    assert held.now is not None
+
+    def written(ago: int, left: int | None) -> Standing:
+        ttl = None if left is None else (ago + left) * 1000
+        return evolve(hold, at=held.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
+
+    standing = tuple(written(ago, left) for ago, left in ends)
+    assert figures_of(evolve(held, standing=standing))["group_expiring_holds"] == count
+
+
+def test_when_the_oldest_endless_hold_was_placed() -> None:
+    """Of a group that has one; one with an end is none."""
+    name = "group_oldest_unlimited_hold_timestamp_seconds"
+    held = picture(0, is_held=True)
+    assert name not in figures_of(held)
+    endless = tuple(map(without_end, held.standing))
+    found = figures_of(evolve(held, standing=endless))
+    assert found[name] == min(one.since or 0 for one in endless)
+
+
+def without_end(one: Standing) -> Standing:
+    assert one.hold is not None
+    return evolve(one, hold=evolve(one.hold, ttl_ms=None))
+
+
+def test_retention_that_nobody_tells() -> None:
+    """Is no figure; the others are there; a refusal stands for a minute, as an answer."""
+    asked = []
+
+    def fails() -> Any:  # noqa: ANN401 - never
+        asked.append(1)
+        raise KafkaTimeoutError
+
+    state = console_of(groups(), fails).state
+    for _ in range(3):
+        names = {one.name for one in _all(state, state.snapshot())}
+    assert "group_retention_margin_seconds" not in names
+    assert "group_partitions" in names
+    assert len(asked) == 1
+
+
+class Frozen(Limited):
+    """Does not answer until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = Event()
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        known = super().retention(names)
+        self.may_answer.wait(30)
+        return known
+
+
+def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question is underway, and no scrape is late for it; its answer counts."""
+    monkeypatch.setattr(module, "_MOMENT", 0.0)
+    cluster = Frozen()
+    state = console_of(groups(), lambda: cluster).state
+
+    def margins() -> int:
+        found = Counter(one.name for one in _all(state, state.snapshot()))
+        assert found["group_topic_held"] == 2
+        return found["group_retention_margin_seconds"]
+
+    assert [margins() for _ in range(3)] == [0, 0, 0]
+    cluster.may_answer.set()
+    wait_for(lambda: margins() == 2, "the answer")
+    assert len(cluster.asked) == 1
+
+
+class Once(Limited):
+    """Answers one question, and refuses all others."""
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        if self.asked:
+            raise KafkaTimeoutError
+        return super().retention(names)
+
+
+def test_what_was_answered_stands_until_there_is_more() -> None:
+    """While the next question waits, or fails."""
+    cluster = Once()
+    state = console_of(groups(), lambda: cluster).state
+    for names in ({"a"}, {"a", "b"}):  # asked again, for the new one
+        assert module._limits(state, names) == {"a": 3600.0}
+
+
+def test_what_gets_old_while_it_is_asked_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot is judged once more when all is there."""
+    state = console_of(groups(), Limited).state
+    seen = state.snapshot()
+    ages = iter((0.0, 0.0))
+    monkeypatch.setattr(
+        follower.Snapshot,
+        "is_old",
+        property(lambda _: next(ages, follower.OLD_AFTER) >= follower.OLD_AFTER),
+    )
+    next(ages)
+    found = [one.name for one in _all(state, seen)]
+    assert found == ["console_snapshot_age_seconds"]
+
+
+def test_what_is_old_says_nothing_of_groups() -> None:
+    """Only its age."""
+    state = console_of(groups(), Limited).state
+    old = state.snapshot()
+    old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)
+    assert [one.name for one in _all(state, old)] == ["console_snapshot_age_seconds"]
+    new = evolve(state.snapshot(), is_complete=False)
+    assert [one.name for one in _all(state, new)] == ["console_snapshot_age_seconds"]

@@ -1,0 +1,401 @@
+"""Reading a consumer's figures: their values, and that it disturbs nothing."""
+
+import os
+import sys
+import threading
+from types import FrameType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from kafka import TopicPartition
+from kafka.metrics.metrics_reporter import AbstractMetricsReporter
+from prometheus_client import CollectorRegistry
+
+from safeconsumer import ALL, Lifetime, SafeConsumer, Worker
+from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved, RebalanceCompleted
+from safeconsumer.events.counts import Counts
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Everything
+from safeconsumer.metrics import METRICS, Collector
+from safeconsumer.worker.settings import Limits
+from tests.harness.holds.forking import is_true_in_child
+from tests.harness.kafka.fetches import answer, assigned, batch
+from tests.harness.kafka.fixtures import Maker
+from tests.harness.metrics.scraping import values
+from tests.harness.waiting import wait_for
+from tests.harness.worker.fake_client import Clock
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+C = TopicPartition("orders", 2)
+
+
+def test_partitions_and_holds(safe: Maker) -> None:
+    """Assigned, quiet, paused; holds by who placed them."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    consumer.pause("orders:1", owner="breaker", for_=60)
+    consumer.assign([B, C])
+    found = values(consumer)
+    assert found["consumer_assigned_partitions"] == 2
+    assert found["consumer_quiet_partitions"] == 1
+    assert found['holds{kind="local"}'] == 1
+    assert found['holds{kind="operator"}'] == 0
+
+
+def test_a_poll_that_waits_is_well(
+    safe: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that it looks after its group counts, as for the coordinator."""
+    consumer, clock = safe(), Clock()
+    assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
+    monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
+    monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
+    assigned(consumer, A)
+    turns: list[float] = []
+
+    def turn(**_: object) -> bool:
+        turns.append(values(consumer)["consumer_last_poll_timestamp_seconds"])
+        clock.now += 100.0
+        if len(turns) == 3:
+            consumer._closed = True
+        return False
+
+    monkeypatch.setattr(consumer._coordinator, "poll", turn)
+    began = clock.now
+    consumer.poll(60_000)
+    consumer._closed = False
+    assert turns == [began, began + 100.0, began + 200.0]
+    found = values(consumer)["consumer_last_poll_timestamp_seconds"]
+    assert found == began + 200.0
+
+
+def test_changes_of_holds_are_counted(safe: Maker) -> None:
+    """Placed, removed, expired, ended; an unchanged one again is no change."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer.pause(A, B)
+    consumer.pause(A)
+    consumer.resume(A)
+    consumer.pause_all(for_=0.001, owner="short")
+    wait_for(lambda: consumer.quiet() == {B}, "it to expire")
+    consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
+    consumer.assign([B])
+    found = values(consumer)
+    assert [
+        found[f'hold_changes_total{{change="{change}",kind="local"}}']
+        for change in ("placed", "removed", "expired", "ended")
+    ] == [4, 1, 1, 1]
+
+
+def test_what_was_thrown_away_is_counted(safe: Maker) -> None:
+    """Purged and parked bytes, as they came from the broker."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    data = batch(0, 10)
+    answer(consumer, A, 0, data)
+    consumer.assign([B])
+    consumer.assign([A, B])
+    consumer.poll(0)
+    assert values(consumer)["purged_bytes_total"] == len(data)
+    consumer.seek(A, 0)
+    consumer.pause(A)
+    answer(consumer, A, 0, data)
+    consumer.poll(0)
+    assert values(consumer)["parked_bytes"] == len(data)
+
+
+def test_rebalances_are_counted(safe: Maker) -> None:
+    """Joins, and what became of partitions in them."""
+    consumer = safe()
+    consumer._safe_ledger.emit(
+        RebalanceCompleted,
+        generation=1,
+        member_id="m",
+        kept=(),
+        gained=(A, B),
+        revoked=(C,),
+        lost=(),
+        quiet=(),
+        bit=(),
+    )
+    consumer._safe_ledger.deliver()
+    found = values(consumer)
+    assert found["rebalances_total"] == 1
+    assert found['partition_moves_total{how="gained"}'] == 2
+    assert found['partition_moves_total{how="revoked"}'] == 1
+    assert found['partition_moves_total{how="lost"}'] == 0
+
+
+def test_alarms_and_hooks_that_raise(safe: Maker) -> None:
+    """A hook that raises breaks no counter."""
+
+    def bad(_event: object) -> None:
+        raise ValueError
+
+    consumer = safe(hooks=[bad])
+    consumer.subscribe(pattern="^orders.*")
+    consumer.pause("re:nothing-like-it")
+    found = values(consumer)
+    assert found['alarms_total{event="pattern_covers_nothing"}'] == 1
+    assert found["hook_failures_total"] == 2
+
+
+def test_holds_are_counted_by_the_kind_of_their_owner() -> None:
+    """One event may have holds of several owners; a worker's own are not counted."""
+    counts = Counts()
+    owners = ("app", "operator:bob", "operator:eve", "group:app", "worker:drain")
+    holds = tuple(Hold(scope=Everything(), owner=one) for one in owners)
+    counts(HoldsPlaced(holds=holds))
+    counts(HoldsRemoved(holds=holds[1:2]))
+    counted = {key: n for key, n in counts.hold_changes.items() if n}
+    assert counted == {
+        ("local", "placed"): 1,
+        ("operator", "placed"): 2,
+        ("operator", "removed"): 1,
+        ("group", "placed"): 1,
+    }
+
+
+@pytest.mark.parametrize("is_caught_up", [False, True])
+def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_closed(
+    safe: Maker, monkeypatch: pytest.MonkeyPatch, *, is_caught_up: bool
+) -> None:
+    consumer = safe()
+    control = SimpleNamespace(is_caught_up=is_caught_up)
+    monkeypatch.setattr(consumer, "_safe_control", control)
+    found = values(consumer)
+    assert (found["control_ready"], found["control_gated_partitions"]) == (
+        is_caught_up,
+        0,
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer, "_closed", True)
+        closed = values(consumer)
+    assert closed.keys() == found.keys() - {"control_ready"}
+
+
+def test_without_control_there_is_nothing_of_it(safe: Maker) -> None:
+    """Not even a 0, which would be an alarm."""
+    assert not [name for name in values(safe()) if name.startswith("control_")]
+
+
+class Reporter(AbstractMetricsReporter):
+    """Keeps the names of metrics; of a group that it does not know it raises."""
+
+    told: ClassVar[list[Any]] = []
+    unknown = ""
+
+    def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
+        if metric.metric_name.group == self.unknown:
+            raise KeyError(self.unknown)
+        self.told.append(metric.metric_name)
+
+    def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def close(self) -> None: ...
+
+
+def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
+    """Without labels, in a group of our own; reporters are told."""
+
+    class Telling(Reporter):
+        told: ClassVar[list[Any]] = []
+
+    consumer = safe(metric_reporters=[Telling])
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    consumer.pause(ALL, owner="other")
+    found = consumer.metrics()["safeconsumer-metrics"]
+    assert set(found) == {one.kafka for one in METRICS if one.kafka}
+    assert (found["assigned-partitions"], found["quiet-partitions"]) == (2, 2)
+    assert (found["holds"], found["hold-changes-total"]) == (2, 2)
+    ours = [one for one in Telling.told if one.group == "safeconsumer-metrics"]
+    assert {one.name for one in ours} == set(found)
+    assert all(one.description for one in ours)
+
+
+def test_a_reporter_that_knows_no_group_of_ours(
+    safe: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It raises, as with no stock consumer; ours is made, and works."""
+
+    class Refusing(Reporter):
+        unknown = "safeconsumer-metrics"
+
+    consumer = safe(metric_reporters=[Refusing])
+    assigned(consumer, A)
+    consumer.pause(A)
+    assert values(consumer)["consumer_quiet_partitions"] == 1
+    assert "a metric reporter raised" in caplog.text
+
+
+def test_without_kafka_pythons_metrics(safe: Maker) -> None:
+    """A consumer with ``metrics_enabled=False`` has none, and is made all the same."""
+    consumer = safe(metrics_enabled=False)
+    assert consumer.metrics() is None
+    assert values(consumer)["consumer_assigned_partitions"] == 0
+
+
+def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, float]:
+    found: list[dict[str, float]] = []
+    thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
+    with consumer._safe_ledger._lock, consumer._subscription._lock:
+        thread.start()
+        thread.join(10)
+        assert found
+    return found[0]
+
+
+def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
+    """
+    A hold whose time is over counts until the consumer next checks.
+
+    It answers while another thread has the ledger's lock and upstream's.
+    """
+    consumer = safe(group_id="g", enable_auto_commit=False)
+    assigned(consumer, A)
+    worker, clock = Worker(consumer, print), Clock()
+    consumer._safe_ledger._clock = clock
+    consumer.pause_all(for_=1.0)
+    clock.now += 10.0
+    found = scraped_while_locked(consumer, worker)
+    assert found["consumer_assigned_partitions"] == 1
+    assert found['holds{kind="local"}'] == 1
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 0
+    consumer.poll(0)
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 1
+
+
+PLACED = "safeconsumer_hold_changes_total"
+
+
+class Shown:
+    """A collector in a registry, which tells what each consumer is called."""
+
+    def __init__(self, *sources: object) -> None:
+        self.collector = Collector(*sources)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.collector)
+
+    def placed(self) -> dict[str, float]:
+        """Return how many local holds were placed, by ``client_id``."""
+        return {
+            one.labels["client_id"]: one.value
+            for family in self.registry.collect()
+            for one in family.samples
+            if one.name == PLACED
+            and (one.labels["kind"], one.labels["change"]) == ("local", "placed")
+        }
+
+
+def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
+    """Place so many holds, one after the other."""
+    consumer.assign([A])
+    for _ in range(count):
+        consumer.pause(A)
+        consumer.resume(A)
+    return consumer
+
+
+def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
+    """Two of one name are told apart; a name that is free is given again, and counts anew."""
+    one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
+    third = place(safe(client_id="a#2"), 3)
+    shown = Shown(one)
+    assert shown.placed() == {"a": 1}
+    shown.collector.add(other)
+    shown.collector.add(other)
+    shown.collector.add(third)
+    assert shown.placed() == {"a": 1, "a#2": 2, "a#2#2": 3}
+    shown.collector.remove(one)
+    assert shown.placed() == {"a#2": 2, "a#2#2": 3}
+    shown.collector.remove(third)
+    assert shown.placed() == {"a#2": 2}
+    again = place(safe(client_id="a"), 5)
+    shown.collector.add(again)
+    assert shown.placed() == {"a": 5, "a#2": 2}
+
+
+def test_a_worker_may_be_given_after_its_consumer(safe: Maker) -> None:
+    """Its figures come to those of the consumer, under its labels."""
+    consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
+    shown = Shown(consumer)
+    shown.collector.add(Worker(consumer, print))
+    every = [one for family in shown.registry.collect() for one in family.samples]
+    assert {one.labels["client_id"] for one in every} == {"a"}
+    assert any(one.name == "safeconsumer_worker_done_total" for one in every)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
+    """It would tell it twice, and another thread may have a worker's lock."""
+    shown = Shown(place(safe(client_id="a"), 1))
+
+    def has_nothing() -> bool:
+        shown.collector.add(place(safe(client_id="b"), 2))
+        return shown.placed() == {"b": 2}
+
+    with shown.collector._readings._lock:
+        assert is_true_in_child(has_nothing)
+    assert shown.placed() == {"a": 1}
+
+
+def test_a_registry_takes_one_collector(safe: Maker) -> None:
+    """Two would give the same names; it says so at once."""
+    registry = CollectorRegistry()
+    registry.register(Collector(safe()))
+    with pytest.raises(ValueError, match="safeconsumer_"):
+        registry.register(Collector(safe()))
+
+
+OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
+
+
+def test_a_member_has_few_series_whatever_it_owns(safe: Maker) -> None:
+    """Not one more with a thousand partitions, of which each is held by two owners."""
+    consumer = safe(group_id="g", enable_auto_commit=False)
+    worker = Worker(consumer, print, limits=Limits(records=1000))
+    small = values(worker)
+    partitions = [TopicPartition("orders", number) for number in range(1000)]
+    assigned(worker.consumer, *partitions)
+    worker.consumer.pause(*partitions)
+    worker.consumer.pause(*partitions, owner="another")
+    found = values(worker)
+    assert found['holds{kind="local"}'] == 2000
+    assert not found.keys() - small.keys()
+    (less,) = small.keys() - found.keys()
+    assert "worker_lag_records" in less  # nothing was fetched of them yet
+    assert len(found) < 100
+
+
+def test_a_record_costs_nothing(safe: Maker) -> None:
+    """
+    What delivers a thousand records calls nothing that counts, or reads, figures.
+
+    A count of CPU time would depend on the machine; what is not called costs nothing.
+    """
+    consumer = safe(max_poll_records=1000)
+    tp = TopicPartition("orders", 0)
+    assigned(consumer, tp)
+    values(consumer)  # somebody has asked before
+    answer(consumer, tp, 0, batch(0, 1000))
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        polled = consumer.poll(0)
+    finally:
+        sys.setprofile(None)
+    assert len(polled[tp]) == 1000
+    assert any("fetcher.py" in one for one in called)
+    assert not [one for one in called if any(part in one for part in OURS)]
