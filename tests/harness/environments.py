@@ -1,4 +1,4 @@
-"""Virtual environments with another kafka-python, made once per user."""
+"""Virtual environments with other packages than ours, made once per user."""
 
 import hashlib
 import subprocess
@@ -13,17 +13,23 @@ _TIMEOUT = 300.0
 
 
 def python_of(requirement: str) -> Path:
-    """Return the interpreter that has it; the first call installs it with pip."""
+    """Return the interpreter that has these packages; the first call installs them."""
     folder = _folder(requirement)
     if not folder.is_dir():
         _make(folder, requirement)
     return folder / "bin" / "python"
 
 
+def packages_of(requirement: str) -> Path:
+    """Return the folder of these packages, for another interpreter's path."""
+    (found,) = python_of(requirement).parents[1].glob("lib/python*/site-packages")
+    return found
+
+
 def _folder(requirement: str) -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     digest = hashlib.sha256(f"{requirement} {version}".encode()).hexdigest()[:12]
-    name, _, _ = requirement.partition("==")
+    name, _, _ = requirement.split(maxsplit=1)[0].partition("==")
     return cache_folder() / "clients" / f"{name}-{digest}"
 
 
@@ -35,7 +41,14 @@ def _make(folder: Path, requirement: str) -> None:
         made = Path(scratch) / "environment"
         venv.create(made, with_pip=True)
         done = subprocess.run(  # noqa: S603 - our own command line
-            [made / "bin" / "python", "-m", "pip", "install", "-q", requirement],
+            [
+                made / "bin" / "python",
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                *requirement.split(),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

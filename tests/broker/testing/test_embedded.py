@@ -1,26 +1,23 @@
+"""The embedded broker under clients that wait for it, and what it leaves open."""
+
 import subprocess
 import sys
-from contextlib import closing
-from socket import create_connection
-from typing import Any
+import threading
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka import KafkaConsumer
+from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer.testing import (
-    BrokerCommandError,
     Clients,
     EmbeddedBroker,
+    Ghost,
+    PollTimeoutError,
+    poll_until,
 )
 from safeconsumer.testing.existing import ExistingCluster
 from tests.harness.polling import read
 from tests.harness.producing import produce
-
-
-def address(broker: EmbeddedBroker) -> tuple[str, int]:
-    host, port = broker.bootstrap.split(",")[0].split(":")
-    return host, int(port)
 
 
 def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) -> None:
@@ -33,34 +30,6 @@ def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) 
 
     with ExistingCluster(broker.bootstrap).admin() as admin:
         assert admin.list_topics() == []
-
-
-def test_several_brokers_share_the_partitions() -> None:
-    """Each broker of a cluster leads partitions and is talked to."""
-    with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
-        topic = clients.topic(partitions=3)
-        produce(clients.producer(), topic, 1, 1, 1)
-        read(clients.consumer(KafkaConsumer, topic), 3)
-        assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
-
-
-def test_a_stopped_broker_refuses_connections() -> None:
-    """After stop() nobody listens any more, and a second stop() does nothing."""
-    broker = EmbeddedBroker().start()
-    where = address(broker)
-    create_connection(where, timeout=5).close()
-    broker.stop()
-    broker.stop()
-    with pytest.raises(ConnectionRefusedError):
-        create_connection(where, timeout=5)
-
-
-def test_a_broker_starts_again_empty() -> None:
-    """start() after stop() is a new cluster without the old topics."""
-    broker = EmbeddedBroker()
-    for _ in range(2):
-        with broker, closing(Clients(broker)):
-            broker.create_topic("again", partitions=2)  # refused if it were there
 
 
 def test_nothing_is_left_open() -> None:
@@ -89,60 +58,43 @@ def test_nothing_is_left_open() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_broker_that_does_not_run_says_so() -> None:
-    """Every command of a stopped broker is an error that names the cure."""
-    with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
-        EmbeddedBroker().create_topic("orders")
-
-
-def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> None:
-    """The cluster's refusal is passed on with the command."""
-    broker.create_topic("orders")
-    with pytest.raises(BrokerCommandError, match="already exists"):
-        broker.create_topic("orders")
-
-
 @pytest.mark.parametrize(
-    ("name", "partitions"),
-    [("a b", 1), ("", 1), (5, 1), ("t", 0), ("t", -1), ("t", "2"), ("t", None)],
+    "error", ["NOT_LEADER_FOR_PARTITION", 6, NotLeaderForPartitionError, "DISCONNECT"]
 )
-def test_a_topic_that_kafka_would_refuse(
-    broker: EmbeddedBroker,
-    name: Any,  # noqa: ANN401 - mistakes
-    partitions: Any,  # noqa: ANN401 - mistakes
+def test_an_injected_error_is_met_and_survived(
+    broker: EmbeddedBroker, clients: Clients, error: object
 ) -> None:
-    """Nothing is made of it, and the error says what a topic must be."""
-    with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
-        broker.create_topic(name, partitions)
+    """Two Fetches fail, so at least three are sent until the records come."""
+    topic = clients.topic(partitions=1)
+    produce(clients.producer(), topic, 3)
+    broker.fail("Fetch", error, times=2)
+    assert len(read(clients.consumer(KafkaConsumer, topic), 3)) == 3
+    assert len(broker.requests("Fetch")) >= 3
 
 
-def test_topics_grow_and_go(broker: EmbeddedBroker, clients: Clients) -> None:
-    """A topic gets partitions and loses everything; what cannot be is an error."""
-    broker.create_topic("orders", 1)
-    broker.add_partitions("orders", 3)
-    consumer = clients.consumer(KafkaConsumer)
-    assert consumer.partitions_for_topic("orders") == {0, 1, 2}
-    with pytest.raises(BrokerCommandError, match="currently has 3"):
-        broker.add_partitions("orders", 3)
-    broker.delete_topic("orders")
-    with pytest.raises(BrokerCommandError, match="no topic orders"):
-        broker.delete_topic("orders")
-    broker.create_topic("orders", 1)
-
-
-def test_the_log_names_what_a_fetch_asked_for(
+def test_a_producer_that_has_no_answer_ends_with_the_test(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """A Fetch is logged with client and partitions: a paused one is not asked for."""
-    topic = clients.topic(partitions=2)
-    produce(clients.producer(), topic, 1, 1)
-    consumer = clients.consumer(KafkaConsumer, client_id="one")
-    paused, running = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    consumer.assign([paused, running])
-    consumer.pause(paused)
-    read(consumer, 1)
-    fetches = broker.requests("Fetch")
-    assert {fetch.client_id for fetch in fetches} == {"one"}
-    assert {fetch.partitions for fetch in fetches} == {(running,)}
-    broker.clear_requests()
-    assert broker.requests("Produce") == ()
+    """Its thread went on and took a third of a core, and the end of the test failed."""
+    topic, before = clients.topic(partitions=1), set(threading.enumerate())
+    producer = clients.producer()
+    produce(producer, topic, 1)
+    broker.freeze()
+    producer.send(topic, b"no answer")
+    clients.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """More members than partitions: the ghost gets none, and the error says so."""
+    name = clients.topic(partitions=1)
+    # Partitions are dealt out by the members' names.
+    member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
+    poll_until([member], member.assignment)
+    stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
+    ghost = Ghost(stranger, [name], [member], 8.0)
+    with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
+        ghost.join()
+    assert len(broker.members("g")) == 2  # it is a member for all that

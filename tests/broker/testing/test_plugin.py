@@ -1,13 +1,10 @@
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from safeconsumer.testing import BrokerTypeError, EmbeddedBroker, broker_of
 from tests.harness.docs.pages import ROOT, blocks
 
 pytest_plugins = ["pytester"]
@@ -64,16 +61,6 @@ def test_the_stock_client_leaks(
 """
 
 
-@pytest.mark.any_broker
-def test_a_rebalance_of_another_group_is_refused(
-    force_rebalance: Callable[..., Any],
-) -> None:
-    """For a mistyped name it waited half a minute, and blamed the members."""
-    member = SimpleNamespace(config={"group_id": "billing"}, poll=dict)
-    with pytest.raises(ValueError, match=r"is of group 'biling', .* of 'billing'"):
-        force_rebalance("biling", "orders", member)
-
-
 def test_a_user_has_the_fixtures(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,29 +72,6 @@ def test_a_user_has_the_fixtures(
     result = pytester.runpytest_subprocess(timeout=100)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines([">*assert not leaked"])
-
-
-FAILS_WHILE_FROZEN = """
-def test_fails(kafka_broker):
-    kafka_broker.freeze()
-    assert False
-
-
-def test_comes_next(kafka_topic, make_consumer, kafka_broker):
-    from kafka import KafkaConsumer
-    assert make_consumer(KafkaConsumer, kafka_topic(), request_timeout_ms=5000).topics()
-"""
-
-
-def test_a_test_that_failed_leaves_the_next_one_a_broker_without_faults(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker is lent for a whole session."""
-    pytester.makeini(USERS_CONFIG)
-    pytester.makeconftest(ASKED_FOR)
-    pytester.makepyfile(FAILS_WHILE_FROZEN)
-    monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
-    pytester.runpytest_subprocess(timeout=100).assert_outcomes(passed=1, failed=1)
 
 
 def test_the_test_on_the_page_can_fail(
@@ -127,75 +91,6 @@ def test_the_test_on_the_page_can_fail(
     result = pytester.runpytest_subprocess(timeout=100)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([">*assert not leaked"])
-
-
-OTHERS_PLUGIN = """
-import pytest
-
-
-@pytest.fixture
-def kafka_broker():
-    return "theirs"
-
-
-@pytest.fixture
-def make_consumer():
-    return "theirs, too"
-"""
-
-OTHERS_TEST = """
-def test_both(kafka_broker, make_consumer):
-    assert (kafka_broker, make_consumer) == ("theirs", "theirs, too")
-"""
-
-
-def test_nobody_has_the_fixtures_who_did_not_ask(pytester: pytest.Pytester) -> None:
-    """Another plugin's fixtures of these names are that plugin's, whoever loads first."""
-    pytester.makepyfile(others_plugin=OTHERS_PLUGIN)
-    pytester.makepyfile(OTHERS_TEST)
-    result = pytester.runpytest_subprocess("-p", "others_plugin", timeout=60)
-    result.assert_outcomes(passed=1)
-    result = pytester.runpytest_subprocess("--fixtures", timeout=60)
-    result.stdout.no_fnmatch_line("*kafka_*")
-
-
-class Container:
-    """What testcontainers' ``KafkaContainer`` offers."""
-
-    def get_bootstrap_server(self) -> str:
-        return "localhost:49153"
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("localhost:9092", "localhost:9092"),
-        ("one:9092,two:9093", "one:9092,two:9093"),
-        ("[::1]:9092", "[::1]:9092"),
-        (SimpleNamespace(bootstrap="localhost:9092"), "localhost:9092"),
-        (Container(), "localhost:49153"),
-    ],
-)
-def test_a_broker_may_be_anything_that_says_where_it_is(
-    given: object, expected: str
-) -> None:
-    """Text, an object with an address, a container of testcontainers."""
-    assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
-
-
-def test_a_broker_of_the_kit_is_taken_as_it_is() -> None:
-    """It knows more of itself than its address."""
-    broker = EmbeddedBroker()
-    assert broker_of(broker) is broker
-
-
-@pytest.mark.parametrize(
-    "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
-)
-def test_what_is_no_broker_is_refused(given: object) -> None:
-    """The error says what would have been one."""
-    with pytest.raises(BrokerTypeError, match="expected an address such as"):
-        broker_of(given)
 
 
 USERS_BROKERS = """

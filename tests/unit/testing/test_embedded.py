@@ -1,0 +1,201 @@
+"""The embedded broker: its commands, its faults, and clients that meet them."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from socket import create_connection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer.testing import BrokerCommandError, Clients, EmbeddedBroker, fixtures
+from tests.harness.polling import read
+from tests.harness.producing import produce
+
+TIMEOUT = 20.0
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """Start one broker for one test."""
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
+    """Make clients of that broker, and close them before it stops."""
+    with closing(Clients(broker)) as made:
+        yield made
+
+
+def address(broker: EmbeddedBroker) -> tuple[str, int]:
+    host, port = broker.bootstrap.split(",")[0].split(":")
+    return host, int(port)
+
+
+def test_several_brokers_share_the_partitions() -> None:
+    """Each broker of a cluster leads partitions and is talked to."""
+    with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
+        topic = clients.topic(partitions=3)
+        produce(clients.producer(), topic, 1, 1, 1)
+        read(clients.consumer(KafkaConsumer, topic), 3)
+        assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
+
+
+def test_a_stopped_broker_refuses_connections() -> None:
+    """After stop() nobody listens any more, and a second stop() does nothing."""
+    broker = EmbeddedBroker().start()
+    where = address(broker)
+    create_connection(where, timeout=5).close()
+    broker.stop()
+    broker.stop()
+    with pytest.raises(ConnectionRefusedError):
+        create_connection(where, timeout=5)
+
+
+def test_a_broker_starts_again_empty() -> None:
+    """start() after stop() is a new cluster without the old topics."""
+    broker = EmbeddedBroker()
+    for _ in range(2):
+        with broker, closing(Clients(broker)):
+            broker.create_topic("again", partitions=2)  # refused if it were there
+
+
+def test_a_broker_that_does_not_run_says_so() -> None:
+    """Every command of a stopped broker is an error that names the cure."""
+    with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
+        EmbeddedBroker().create_topic("orders")
+
+
+def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> None:
+    """The cluster's refusal is passed on with the command."""
+    broker.create_topic("orders")
+    with pytest.raises(BrokerCommandError, match="already exists"):
+        broker.create_topic("orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"),
+    [("a b", 1), ("", 1), (5, 1), ("t", 0), ("t", -1), ("t", "2"), ("t", None)],
+)
+def test_a_topic_that_kafka_would_refuse(
+    broker: EmbeddedBroker,
+    name: Any,  # noqa: ANN401 - mistakes
+    partitions: Any,  # noqa: ANN401 - mistakes
+) -> None:
+    """Nothing is made of it, and the error says what a topic must be."""
+    with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
+        broker.create_topic(name, partitions)
+
+
+def test_topics_grow_and_go(broker: EmbeddedBroker, clients: Clients) -> None:
+    """A topic gets partitions and loses everything; what cannot be is an error."""
+    broker.create_topic("orders", 1)
+    broker.add_partitions("orders", 3)
+    consumer = clients.consumer(KafkaConsumer)
+    assert consumer.partitions_for_topic("orders") == {0, 1, 2}
+    with pytest.raises(BrokerCommandError, match="currently has 3"):
+        broker.add_partitions("orders", 3)
+    broker.delete_topic("orders")
+    with pytest.raises(BrokerCommandError, match="no topic orders"):
+        broker.delete_topic("orders")
+    broker.create_topic("orders", 1)
+
+
+def test_the_log_names_what_a_fetch_asked_for(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """A Fetch is logged with client and partitions: a paused one is not asked for."""
+    topic = clients.topic(partitions=2)
+    produce(clients.producer(), topic, 1, 1)
+    consumer = clients.consumer(KafkaConsumer, client_id="one")
+    paused, running = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer.assign([paused, running])
+    consumer.pause(paused)
+    read(consumer, 1)
+    fetches = broker.requests("Fetch")
+    assert {fetch.client_id for fetch in fetches} == {"one"}
+    assert {fetch.partitions for fetch in fetches} == {(running,)}
+    broker.clear_requests()
+    assert broker.requests("Produce") == ()
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "named"),
+    [("Fecth", "NOT_COORDINATOR", "Fecth"), ("Fetch", "NO_SUCH", "NO_SUCH")],
+)
+def test_a_misspelt_fault_is_refused(
+    broker: EmbeddedBroker, api: str, error: str, named: str
+) -> None:
+    """Nothing is injected silently into nowhere."""
+    with pytest.raises(ValueError, match=named):
+        broker.fail(api, error)
+
+
+def test_an_answer_is_released_after_its_broker_was_started_anew() -> None:
+    """Its connection has gone, and what came by it; going on with that raised."""
+    ask = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
+    with EmbeddedBroker() as broker:
+        hold = broker.hold("ApiVersions")
+        host, port = broker.bootstrap.split(":")
+        with create_connection((host, int(port)), timeout=TIMEOUT) as client:
+            client.sendall(ask + ask)
+            hold.wait()
+            broker.stop()
+        broker.start()
+        hold.release()
+        assert broker.requests() == ()
+
+
+@pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])
+def test_every_fault_can_be_ended_at_once(
+    broker: EmbeddedBroker, clients: Clients, fault: str
+) -> None:
+    """After heal() a consumer joins and reads as if nothing had been the matter."""
+    topic = clients.topic(partitions=1)
+    produce(clients.producer(), topic, 1)
+    broken(broker, fault)
+    broker.heal()
+    read(clients.consumer(KafkaConsumer, topic, group="g"), 1)
+
+
+def broken(broker: EmbeddedBroker, fault: str) -> None:
+    if fault in {"down", "both"}:
+        broker.down()
+    if fault in {"freeze", "both"}:
+        broker.freeze()
+    if fault == "hold":
+        broker.hold("JoinGroup")
+    if fault == "fail":
+        broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1_000_000)
+
+
+@pytest.mark.parametrize("failure", [None, AssertionError()], ids=["passed", "failed"])
+def test_a_test_that_fails_leaves_no_fault_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, failure: AssertionError | None
+) -> None:
+    broker, healed = EmbeddedBroker(), []
+    monkeypatch.setattr(broker, "heal", lambda: healed.append(broker))
+    item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
+    ended: Any = SimpleNamespace(excinfo=failure)
+    hook: Any = fixtures.pytest_runtest_makereport(item, ended)
+    next(hook)
+    with pytest.raises(StopIteration):
+        hook.send(SimpleNamespace(skipped=False))
+    assert healed == ([] if failure is None else [broker])
+
+
+def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
+    """Healing it raised, and pytest ended with an INTERNALERROR instead of the failure."""
+    with EmbeddedBroker() as broker:
+        item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
+    failed: Any = SimpleNamespace(excinfo=AssertionError())
+    report: Any = SimpleNamespace(skipped=False)
+    hook: Any = fixtures.pytest_runtest_makereport(item, failed)
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(report)
+    assert ended.value.value is report
