@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
-from playwright.sync_api import Page, sync_playwright
 
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address
@@ -143,7 +143,9 @@ def test_hostile_names_stay_text() -> None:
 
 
 @pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
+def browser_page() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of the extra ci
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
@@ -155,7 +157,10 @@ def browser_page() -> Iterator[Page]:
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("is_hostile", [False, True])
 def test_a_browser_draws_the_page_and_asks_for_nothing_else(
-    browser_page: Page, tmp_path: Path, *, is_hostile: bool
+    browser_page: Any,  # noqa: ANN401 - a page of Playwright
+    tmp_path: Path,
+    *,
+    is_hostile: bool,
 ) -> None:
     """No other request, no refused one, no error, no script of a name; pointing tells."""
     timeline = hostile() if is_hostile else of_fleet(*bad.FLEETS["a1"]())
