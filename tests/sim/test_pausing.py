@@ -7,9 +7,13 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import Lifetime, SafeConsumer, events
+from safeconsumer.errors import NotConsumedError, ScopeSyntaxError
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways, stock_fails
+
+UNKNOWN_MEMBER_ID = 25
+QUICK: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
 @pytest.mark.contract("P2")
@@ -27,6 +31,65 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
     lab.until(lambda: a.records)
     assert 120 <= lab.now - began < 120.2
     a.stop()
+
+
+@pytest.mark.contract("P2")
+@both_protocols
+@pytest.mark.parametrize("event", ["lost membership", "rebalance"])
+@simulated(seeds=1)
+def test_owners_lift_their_own_holds_after_the_group_has_changed(
+    lab: Lab, event: str, assignor: type
+) -> None:
+    """P2: whatever brings the partitions back, each hold waits for its own owner."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    settings = {"partition_assignment_strategy": [assignor], **QUICK}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.owns([p0, p1])
+    reader.consumer.pause(p0, owner="ops")
+    reader.consumer.pause("t")
+    if event == "rebalance":
+        b = lab.member(KafkaConsumer, "t", name="b", **settings)
+        reader.until(lambda: len(reader.consumer.assignment()) == 1)
+        b.stop()
+    else:
+        lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
+        generation = lab.generation()
+        reader.until(lambda: lab.generation() > generation)
+    reader.owns([p0, p1])
+    for tp in (p0, p1):
+        lab.append(tp, 3, first=3)
+    reader.is_silent()
+    (left,) = reader.consumer.resume("t")
+    assert (left.owner, reader.consumer.quiet()) == ("ops", {p0})
+    reader.until(lambda: 5 in reader.offsets(p1))
+    assert 3 not in reader.offsets(p0)
+    assert reader.consumer.resume_all("ops") == ()
+    reader.until(lambda: 5 in reader.offsets(p0))
+
+
+@pytest.mark.contract("P4")
+@simulated(seeds=1)
+def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(
+    lab: Lab,
+) -> None:
+    """P4: nothing is assigned then; what was held stays, and the rest flows."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, "t", **QUICK)
+    reader.owns([p0, p1])
+    reader.consumer.pause(p0, owner="ops")
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
+    reader.until(lambda: late.kept and not reader.consumer.assignment())
+    holds = reader.consumer.holds()
+    for call in (reader.consumer.pause, reader.consumer.held):
+        with pytest.raises(NotConsumedError):
+            call(p1, "u").__enter__()  # only a block has it
+    with pytest.raises(ScopeSyntaxError):
+        reader.consumer.resume(p0, "a b", owner="ops")
+    assert reader.consumer.holds() == holds
+    late.end()
+    reader.owns([p0, p1])
+    assert reader.consumer.quiet() == {p0}
 
 
 @pytest.mark.contract("P6", "P14")

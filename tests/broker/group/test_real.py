@@ -41,6 +41,7 @@ def create(team: Team, name: str, settings: Any) -> None:  # noqa: ANN401 - a ma
     retried(lambda: team.create(name, settings), KafkaError, limit=LIMIT)
 
 
+@pytest.mark.contract("G5")
 def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
     """An alarm says what to do; what is held stays; mended, it is read again."""
     consumer = team.subscribed(control=team.with_settings(check_interval=0.2))
@@ -69,6 +70,7 @@ def set_policy(team: Team, name: str, policy: str) -> None:
         admin.alter_configs([change])
 
 
+@pytest.mark.contract("G5")
 def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
     """The alarm says how to make it; it is not made by asking for it."""
     name = f"later-{team.group}"
@@ -104,6 +106,7 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
     poll_until(consumer, lambda: consumer.quiet() == {team.partitions[0]})
 
 
+@pytest.mark.contract("G5")
 def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
     team: Team,
 ) -> None:

@@ -41,11 +41,11 @@ class Operator:
         publish(lambda: writer, "ops", change, 10.0)
         writer.close()
 
-    def write(self, *records: tuple[bytes, bytes | None]) -> None:
+    def write(self, *records: tuple[bytes, bytes | None], topic: str = "ops") -> None:
         """Write whatever keys and values, as no version of ours would."""
         writer: KafkaProducer = clients.producer(self._lab.settings(), 10.0)
         for key, value in records:
-            writer.send("ops", key=key, value=value, partition=0)
+            writer.send(topic, key=key, value=value, partition=0)
         writer.flush()
         writer.close()
 

@@ -1,14 +1,26 @@
 """Topics that are deleted: control topics that come again, and one of the group's."""
 
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+from attrs import evolve
+
+from safeconsumer import events
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
+from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.teams import played
+from tests.sim.group.test_members import QUICK, member, read
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
 
 
+@pytest.mark.contract("G5")
 @played()
 def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team: Team) -> None:
     """It was known by words of a report, which named the first four."""
@@ -62,3 +74,88 @@ def test_what_was_deleted_does_not_flow(team: Team) -> None:
             assert ended.stderr == (
                 f"safeconsumer: not flowing: there is no topic {team.topic} any more\n"
             )
+
+
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def refuse(lab: Lab) -> None:
+    refused = TOPIC_AUTHORIZATION_FAILED
+    for api, name in product(("Fetch", "ListOffsets"), ("a-control", "b-control")):
+        lab.cluster.fail(api, error=refused, client_id=name)
+
+
+def make_unfit(lab: Lab) -> None:
+    topic = lab.cluster.topics.get("ops")
+    assert topic is not None
+    topic.settings["cleanup.policy"] = "delete"
+
+
+WRONG: dict[str, Callable[[Lab], None]] = {
+    "deleted": lambda lab: lab.cluster.delete_topic("ops"),
+    "refused": refuse,
+    "unfit": make_unfit,
+}
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.parametrize("name", WRONG)
+@simulated(seeds=1)
+def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
+    lab: Lab, name: str
+) -> None:
+    """G5: an alarm; a newcomer, and what is gained when it stops or is killed, is gated."""
+    told: list[events.Event] = []
+    operator = Operator(lab)
+    zero, one = lab.topic("t", 2, records=5)
+    control = evolve(CONTROL, check_interval=1.0)
+    a = member(lab, "a", hooks=[told.append], control=control, **QUICK)
+    lab.until(lambda: read(a) == 10)
+    operator.hold("t:0")
+    lab.until(lambda: a.consumer.quiet() == {zero})
+    generation = lab.generation()
+    WRONG[name](lab)
+    lab.until(lambda: "control_unavailable" in {event.name for event in told})
+    for tp in (zero, one):
+        lab.append(tp, 5, first=5)
+    lab.until(lambda: read(a) == 15)
+    lab.sleep(2)
+    assert (read(a), lab.generation()) == (15, generation)
+    if name != "unfit":  # it would refuse to be made (G4)
+        b = member(lab, "b", control=control, **QUICK)
+        b.owns(1)
+        lab.sleep(1)
+        lab.kill(b.process) if name == "deleted" else b.stop()
+        a.owns(2)
+        lab.sleep(1)
+        assert (read(a), read(b)) == (15, 0)
+        assert a.consumer.quiet() == {zero, one}
+    a.stop()
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.parametrize("unavailable", ["hold", "run"])
+@simulated(seeds=1)
+def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
+    lab: Lab, unavailable: str
+) -> None:
+    """G5: with "run" after its time, as an alarm; holds that are read then count."""
+    told: list[events.Event] = []
+    operator = Operator(lab)
+    zero, one = lab.topic("t", 2, records=5)
+    operator.hold("t:0")
+    away = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")
+    control = evolve(CONTROL, unavailable=unavailable, run_after=2.0)
+    a = member(lab, "a", hooks=[told.append], control=control, **QUICK)
+    a.owns(2)
+    lab.sleep(4)
+    is_open = unavailable == "run"
+    assert read(a) == (10 if is_open else 0)
+    names = [event.name for event in told]
+    assert names.count("gates_opened_unread") == int(is_open)
+    away.end()
+    lab.until(lambda: a.consumer.quiet() == {zero})
+    lab.append(zero, 5, first=5)
+    lab.append(one, 5, first=5)
+    lab.until(lambda: read(a) == (15 if is_open else 10))
+    a.stop()

@@ -16,6 +16,8 @@ from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
 
+QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
+
 
 def member(lab: Lab, name: str, **settings: object) -> Member:
     """Start a member that obeys the control topics."""
@@ -344,3 +346,34 @@ def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(
             assert view_of(looking.look(GROUP)).verdict.words == "quiet"
             lab.sleep(2)
     again.stop()
+
+
+@pytest.mark.contract("G3")
+@pytest.mark.parametrize("then", ["goes on", "is killed", "hands over"])
+@simulated(seeds=1)
+def test_a_record_on_the_members_topic_forges_no_operator(lab: Lab, then: str) -> None:
+    """G3: neither for who reads it as it comes nor for who finds it later."""
+    operator = Operator(lab)
+    zero, _ = lab.topic("t", 2, records=5)
+    a = member(lab, "a", **QUICK)
+    lab.until(lambda: read(a) == 10)
+    operator.hold("t:0")
+    for name in ("alice", "operator:alice"):
+        operator.write((encode_key(ControlKey(GROUP, name, "t:0")), None), topic="own")
+    forged = encode_key(ControlKey(GROUP, "operator:alice", "t:1"))
+    operator.write((forged, b'{"v":1,"id":"x"}'), topic="own")
+    lab.until(lambda: a.consumer.quiet() >= {zero})
+    if then != "goes on":
+        lab.kill(a.process) if then == "is killed" else a.stop()
+        a = member(lab, "b", **QUICK)
+        a.owns(2)
+    lab.until(lambda: len(a.consumer.holds()) == 2)
+    owners = {str(hold.scope): hold.owner for hold in a.consumer.holds()}
+    assert owners["t:0"] == "operator:alice"
+    assert not owners.get("t:1", "").startswith("operator:")
+    lab.append(zero, 5, first=5)
+    lab.sleep(5)
+    assert {record.partition for record in a.records if record.offset >= 5} == set()
+    operator.lift("t:0")
+    lab.until(lambda: any(one.offset >= 5 for one in a.records))
+    a.stop()

@@ -126,6 +126,7 @@ def executors_of(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.contract("S2")
 def test_executors_killed_in_the_middle_of_a_batch(
     lake: Lake,
     cluster: Cluster,

@@ -76,6 +76,7 @@ def test_the_rate_limit_is_used_by_those_that_flow(lake: Lake) -> None:
     assert [one["numInputRows"] for one in batches if one["numInputRows"]] == [200, 200]
 
 
+@pytest.mark.contract("S2")
 @pytest.mark.nightly
 def test_a_partition_that_is_added_under_a_hold_comes_whole(lake: Lake) -> None:
     """It is recorded at its beginning."""

@@ -140,6 +140,7 @@ def test_what_is_kept_is_not_gated() -> None:
     assert lab.quiet() == {B}
 
 
+@pytest.mark.contract("G5")
 def test_hold_never_opens_unread() -> None:
     lab = BarrierLab()
     lab.assign(A)
@@ -148,6 +149,7 @@ def test_hold_never_opens_unread() -> None:
     assert lab.quiet() == {A}
 
 
+@pytest.mark.contract("G5")
 def test_run_opens_after_its_time_and_alarms() -> None:
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
@@ -161,6 +163,7 @@ def test_run_opens_after_its_time_and_alarms() -> None:
     assert told.partitions == (A,)
 
 
+@pytest.mark.contract("G5")
 def test_run_opens_only_gates_not_holds() -> None:
     lab = BarrierLab(run_after=0.0)
     lab.hear(written("orders", 0))

@@ -95,6 +95,7 @@ def test_a_consumer_without_a_group_cannot_be_controlled(safe: Maker) -> None:
         safe(group_id=None, control=Control(trust_topic=True))
 
 
+@pytest.mark.contract("P2", "G3")
 @pytest.mark.parametrize("owner", ["operator:alice", "group:app"])
 def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
     """Nobody lifts an operator's hold by its name."""

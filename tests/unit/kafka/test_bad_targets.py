@@ -71,6 +71,7 @@ def test_a_bad_target_pauses_nothing(
         assert (consumer.quiet(), consumer.holds()) == (set(), ())
 
 
+@pytest.mark.contract("P4")
 @each(("target", "error", "named"), BAD_TARGETS)
 def test_a_bad_target_resumes_nothing(
     consumer: SafeConsumer,
@@ -136,6 +137,7 @@ BAD_SETTINGS: dict[str, list[object]] = {
 }
 
 
+@pytest.mark.contract("P4")
 @each(
     ("name", "value"),
     [(name, value) for name, values in BAD_SETTINGS.items() for value in values],

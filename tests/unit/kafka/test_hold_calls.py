@@ -59,6 +59,7 @@ def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
     assert consumer.quiet() == set()
 
 
+@pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> None:
     """As its name says: of partitions, topics, patterns and the whole (P3)."""
     consumer.pause_all()
@@ -236,6 +237,7 @@ def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
         assert consumer.quiet() == set()
 
 
+@pytest.mark.contract("P4")
 def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
     """``strict_pause=True``: also what is subscribed, and patterns that cover nothing."""
     consumer = safe(strict_pause=True)

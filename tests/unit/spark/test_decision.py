@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
@@ -37,6 +38,7 @@ def planned(
     return Plan(start=start, latest=latest, held=held)
 
 
+@pytest.mark.contract("S1")
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
 def test_nothing_held_moves_and_nothing_else_is_touched(
     start: dict[Any, int], grown: dict[Any, int], texts: list[str]
@@ -62,6 +64,34 @@ def test_offsets_survive_their_text(positions: dict[Any, int]) -> None:
     assert offsets.render(dict(reversed(positions.items()))) == text
 
 
+STEPS = st.lists(
+    st.tuples(POSITIONS, st.lists(SCOPES), st.booleans()), min_size=1, max_size=6
+)
+
+
+@pytest.mark.contract("S2")
+@settings(max_examples=40)
+@given(STEPS)
+def test_every_offset_is_read_once_through_restarts_and_kills(
+    steps: list[tuple[dict[Any, int], list[str], bool]],
+) -> None:
+    """Each batch begins where the last one in the log of offsets ended, as text."""
+    checkpoint, latest, read = offsets.render({}), dict[Any, int](), dict[Any, int]()
+    for grown, texts, is_killed in (*steps, ({}, [], False)):
+        for tp, more in grown.items():
+            latest[tp] = latest.get(tp, 0) + more
+        start = offsets.parse(checkpoint)
+        end = planned(start, latest, *texts).frozen(latest)
+        assert all(start.get(tp, 0) == read.get(tp, 0) for tp in latest)
+        assert all(start.get(tp, 0) <= end[tp] for tp in latest)
+        if (
+            not is_killed
+        ):  # one that is killed before its end is written is planned again
+            checkpoint, read = offsets.render(end), end
+    assert read == latest
+
+
+@pytest.mark.contract("S3")
 def test_the_text_is_that_of_the_official_source() -> None:
     """S3: checkpoints are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})

@@ -69,6 +69,24 @@ def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
     assert other.control == ("ops", "members")
 
 
+@pytest.mark.contract("S3")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("subscribe", "subscribePattern", "assign", "startingOffsets"),
+        *("maxOffsetsPerTrigger", "minPartitions", "includeHeaders"),
+        *("failOnDataLoss", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs"),
+        *("kafka.bootstrap.servers", "kafka.isolation.level"),
+    ],
+)
+def test_an_option_of_the_official_source_is_passed_on(name: str) -> None:
+    """None is refused, and none is replaced."""
+    given = {name: "1"}
+    options.parse(given)
+    assert name.lower() not in options.completed(given)
+
+
+@pytest.mark.contract("S3")
 def test_the_users_options_override_the_tuned_ones() -> None:
     """In whatever case they are written."""
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})

@@ -138,6 +138,7 @@ START = {("orders", 0): 5, ("returns", 0): 5}
 LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
+@pytest.mark.contract("S1", "S2")
 def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
     """S1, S2: what was held goes on where it stood."""
     lab = DeciderLab()
@@ -150,6 +151,27 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
     facts = lab.batch(offsets.parse(facts["end"]), LATEST)
     assert offsets.parse(facts["end"]) == LATEST
     assert facts["metric.held"] == ""
+
+
+@pytest.mark.contract("S3")
+@pytest.mark.parametrize(
+    ("held", "end"),
+    [
+        ("", '{"orders":{"0":9},"returns":{"0":8}}'),
+        ("orders", '{"orders":{"0":5},"returns":{"0":8}}'),
+    ],
+    ids=["handed back", "held"],
+)
+def test_offsets_of_the_official_source_are_taken_over_and_handed_back(
+    held: str, end: str
+) -> None:
+    """As it writes them into its log of offsets, in whatever order."""
+    lab = DeciderLab()
+    if held:
+        lab.controller.pause(held)
+    lab.ask("plan", start='{"returns":{"0":5},"orders":{"0":5}}')
+    latest = offsets.render(LATEST)
+    assert lab.ask("freeze", end=latest, latest=latest)["end"] == end
 
 
 def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
