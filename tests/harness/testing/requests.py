@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
-from attrs import define, field
+from attrs import define, evolve, field
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -364,6 +364,15 @@ def offsets_belong_to_no_transaction(place: Place) -> list[int]:
     return [*told, committed(place, group, writer.topic, is_stable=True)]
 
 
+def offsets_of_what_does_not_exist(place: Place) -> list[int]:
+    """Commit for a topic that is not there, plainly and in a transaction."""
+    writer, group = writer_in(place), place.coordinated(_GROUP)
+    plainly = commit(place, group, "nowhere", 5)
+    told = [plainly, committed(place, group, "nowhere"), writer.adds_offsets(group)]
+    nowhere = evolve(writer, topic="nowhere")
+    return [*told, nowhere.commits_offset(group, 5)]
+
+
 def offsets_come_before_the_assignment(place: Place) -> list[int]:
     """Commit as a member of a generation that has no assignment yet: plainly, and not."""
     group, joiner = joiner_of(place)
@@ -547,6 +556,12 @@ QUESTIONS: Mapping[Question, Any] = {
     a_fenced_producer_writes: [NONE, NONE, _codes.INVALID_PRODUCER_EPOCH, NONE],
     a_producer_writes_beside_its_transaction: [NONE, NONE, _codes.INVALID_TXN_STATE],
     offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
+    offsets_of_what_does_not_exist: [
+        _codes.UNKNOWN_TOPIC_OR_PARTITION,
+        -1,
+        NONE,
+        _codes.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
     offsets_come_before_the_assignment: [_codes.REBALANCE_IN_PROGRESS, NONE],
     a_later_commit_overtakes_a_transaction: [NONE, NONE, NONE, NONE, 9],
     an_open_transaction_loses_its_records: [NONE, NONE, 4, NONE],

@@ -209,6 +209,36 @@ def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> No
     assert two.group.state is GroupState.PREPARING
 
 
+def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(
+    lab: CoordinatorLab,
+) -> None:
+    """Without that the group would stay stable with a member that reads nothing."""
+    lab.join("a")
+    lab.join("b", instance_id="b")
+    lab.join("a")
+    lab.sync("a", a=b"A", b=b"B")
+    lab.join("returned", instance_id="b")
+    for _ in range(7):
+        assert lab.group.state is GroupState.STABLE
+        lab.beat("a")
+        lab.beat("returned")
+        lab.clock.pass_(SESSION - 1)
+    assert lab.group.state is GroupState.PREPARING
+
+
+def test_a_member_that_prefers_another_protocol_begins_a_rebalance(
+    lab: CoordinatorLab,
+) -> None:
+    """The names are the same, but their order is what members vote by."""
+    lab.join("a", protocols={"range": b"", "sticky": b""})
+    lab.join("b", protocols={"range": b"", "sticky": b""})
+    lab.join("a", protocols={"range": b"", "sticky": b""})
+    lab.sync("a", a=b"A", b=b"B")
+    assert lab.group.state is GroupState.STABLE
+    lab.join("b", protocols={"sticky": b"", "range": b""})
+    assert lab.group.state is GroupState.PREPARING
+
+
 class TestCoordinatorsThatGo:
     def test_an_unfinished_rebalance_is_undone(self, stable: CoordinatorLab) -> None:
         """Only assignments are written: who joined since is unknown, and who waits hears."""

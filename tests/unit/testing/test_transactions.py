@@ -66,3 +66,18 @@ def test_what_was_deleted_is_not_committed_by_a_transaction(gone: str) -> None:
     writer.ends(is_committed=True)
     clock.pass_(1)
     assert cluster.committed(GROUP) == {}
+
+
+def test_deleted_records_leave_later_aborts_known() -> None:
+    """A reader of committed records would be given the rest of an aborted transaction."""
+    cluster, clock = cluster_of()
+    writer = writer_in(in_kit(cluster, clock))
+    log = cluster.log(writer.topic, 0)
+    for _ in range(2):
+        writer.adds()
+        writer.writes()
+        writer.ends(is_committed=False)
+        clock.pass_(1)
+    assert [(one.first, one.last) for one in log.aborted] == [(1, 2), (3, 4)]
+    log.delete_before(3)
+    assert [(one.first, one.last) for one in log.aborted] == [(3, 4)]
