@@ -7,7 +7,7 @@ decides, not times: these are carried along, for people and for expiry.
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from attrs import frozen
 
@@ -257,10 +257,7 @@ def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
         records: each topic's in its own order, which is kept: a broker's clock may have
             gone back.
     """
-    told: dict[str, list[tuple[float, Standing]]] = {}
+    by_source: dict[str, list[Standing]] = {}
     for one in records:
-        before = told.setdefault(one.source, [])
-        newest = before[-1][0] if before else 0.0
-        before.append((max(newest, one.at or 0.0), one))
-    merged = heapq.merge(*told.values(), key=itemgetter(0))
-    return tuple(one for _, one in merged)
+        by_source.setdefault(one.source, []).append(one)
+    return tuple(heapq.merge(*by_source.values(), key=lambda one: one.at or 0.0))
