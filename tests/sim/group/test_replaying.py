@@ -1,11 +1,18 @@
 """A replay of dead letters that is told to stop."""
 
+import itertools
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli.letters import Letters, Wanted
 from safeconsumer.cli.replaying import Replay
+from safeconsumer.worker import DeadLetter, Failure
+from safeconsumer.worker.dead_letters import sink_of
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
@@ -44,3 +51,46 @@ def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab: Lab) -> None:
         there.consumer.close()
         committed = lab.cluster.committed("r")["t.dlq", 0]
         assert (replay.left, committed.offset, committed.leader_epoch) == (left, 5, 1)
+
+
+class FailingProducer:
+    """A producer whose sends of these numbers fail, as their answers say."""
+
+    def __init__(self, failing: tuple[int, ...]) -> None:
+        self._failing = failing
+        self._sent = itertools.count()
+
+    def send(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - upstream's future
+        number = next(self._sent)
+
+        def get(timeout: float) -> None:
+            if number in self._failing:
+                raise KafkaTimeoutError(timeout)
+
+        return SimpleNamespace(get=get)
+
+
+@pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)
+@simulated(seeds=1)
+def test_a_replay_commits_up_to_the_first_letter_of_several_that_failed(
+    lab: Lab, failing: tuple[int, ...]
+) -> None:
+    """What lies behind it would be lost: the next replay begins at the offset."""
+    lab.topic("t", records=3)
+    lab.topic("t.dlq")
+    producer = KafkaProducer(**lab.connection)
+    send = sink_of(DeadLetter(producer, "t.dlq"), "billing")
+    record = {"topic": "t", "partition": 0, "key": b"k", "value": b"v", "headers": []}
+    for offset in range(3):
+        letter = SimpleNamespace(offset=offset, timestamp=0, **record)
+        sent: Any = send(letter, Failure(error=ValueError(), attempts=1))
+        sent.get(30)
+    producer.close()
+    there = Letters(lab.connection, "t.dlq", group="r")
+    replay = Replay(
+        there, Wanted(), FailingProducer(failing), lambda _: frozenset({0}), len
+    )
+    with pytest.raises(KafkaTimeoutError):
+        replay.run()
+    there.consumer.close()
+    assert lab.cluster.committed("r")["t.dlq", 0].offset == failing[0]

@@ -377,3 +377,13 @@ def lines_run(fleet: Fleet) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation() -> None:
+    """W7: the one that overtook stays what the others are compared with."""
+    told = Telling().then("working", order="key").assigned(TP)
+    told.poll(TP, 0, 3).handle(TP, 2, 0, 1)
+    (verdict,) = check([told.journal()]).values()
+    first, second = (one for one in verdict.every if one.check == "W7")
+    assert "began 0 after 2 of its lane" in first.evidence
+    assert f"as in entry {first.entry}" in second.evidence

@@ -2,6 +2,7 @@
 
 import pytest
 
+from safeconsumer.audit.clocks import Lags, clock_of
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.control import Operator, control_in
@@ -125,3 +126,12 @@ def test_what_was_appended_before_the_hold_convicts_nobody_whose_clock_may_be_wr
         told = Telling(at=1000).assigned(TP).until(2400).poll(TP, 0, 5, written=written)
         found, why = judged(told)
         assert (found, "may be" in why) == (set(), True)
+
+
+def test_a_clock_was_right_when_the_last_record_came_in_time() -> None:
+    """That record set no new minimum, and is known from the first one that came too soon."""
+    lags = Lags()
+    for entry, (at, lag) in enumerate([(10, 0.1), (100, 0.5), (200, -500.0)]):
+        lags.add(at, at - lag, entry)
+    clock = clock_of("a", [lags], patience=5.0, skew=1.0)
+    assert (clock.since, clock.behind) == (100, 500.0)

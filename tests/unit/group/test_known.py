@@ -158,10 +158,13 @@ def test_a_stream_that_ended(state: str, busy: Any, *, is_named: bool) -> None: 
     assert (names(seen.reports), names(seen.gone)) == (["a"], ["s"] * is_named)
 
 
-def test_the_broker_s_clock_goes_back() -> None:
-    """Whoever was heard before that is not alive for as long as it went back."""
+@pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
+def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(
+    back: float,
+) -> None:
+    """Its member would count as alive for as long as the clock went back."""
     topics = Topics()
-    topics.report("dead", START + 3600)
+    topics.report("dead", START + back)
     topics.report("live")
     assert names(topics.picture().reports) == ["live"]
 

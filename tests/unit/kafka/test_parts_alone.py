@@ -6,10 +6,13 @@ import pytest
 from kafka import TopicPartition
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.commits import OwnedOffsets
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.offline import offline, silent_broker
 
@@ -83,3 +86,41 @@ def test_a_join_whose_membership_has_ended_is_dropped(client: KafkaNetClient) ->
     assert coordinator.need_rejoin()
     assert coordinator.rejoining  # what prepares a join is not done again
     coordinator.close(autocommit=False, timeout_ms=0)
+
+
+class Generation:
+    """A generation that is or is not lost."""
+
+    def __init__(self, *, lost: bool = False) -> None:
+        self._is_lost = lost
+
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+
+@pytest.mark.contract("P17")
+@pytest.mark.parametrize("is_assigned_again", [False, True])
+def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
+    *, is_assigned_again: bool
+) -> None:
+    """Another member may have read on and committed meanwhile: progress would go back."""
+    ours = OwnedPartitionState()
+    asked_in = Generation()
+    offsets = OwnedOffsets(
+        {A: OffsetAndMetadata(5, "", -1)}, {}, asked_in, revoked={A: ours}
+    )
+    now = {A: OwnedPartitionState()} if is_assigned_again else {}
+    assert offsets.refusal({}, asked_in) is None
+    assert "orders:0" in str(offsets.refusal(now, Generation()))
+    assert "orders:0" in str(offsets.refusal(now, Generation(lost=True)))
+
+
+@pytest.mark.contract("P17")
+def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends() -> None:
+    ours = OwnedPartitionState()
+    offsets = OwnedOffsets(
+        {A: OffsetAndMetadata(5, "", -1)}, {A: ours}, Generation(), revoked={}
+    )
+    assert offsets.refusal({A: ours}, Generation()) is None
+    assert "orders:0" in str(offsets.refusal({A: OwnedPartitionState()}, Generation()))
+    assert "orders:0" in str(offsets.refusal({A: ours}, Generation(lost=True)))

@@ -102,3 +102,11 @@ def test_partitions_are_named_in_runs() -> None:
     """Progress stays readable with many partitions."""
     tps = [("b", 1), ("a", 0), ("a", 1), ("a", 2), ("a", 7)]
     assert offsets.named(tps) == "a:0-2,7 b:1"
+
+
+def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it() -> None:
+    """One that is read to its end waits for its next record, and has lost nothing."""
+    start = {("orders", number): 5 for number in range(4)}
+    latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}
+    losses = planned(start, latest, "orders").losses()
+    assert set(losses) == {("orders", 2), ("orders", 3)}

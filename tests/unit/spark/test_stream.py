@@ -505,3 +505,19 @@ def test_ranges_are_targets_as_on_the_command_line() -> None:
     assert held == ["orders:0", "orders:1", "orders:2", "orders:5"]
     assert lab.controller.resume("orders:0-2,5") == ()
     assert lab.controller.holds() == ()
+
+
+@pytest.mark.parametrize("question", ["plan", "freeze"])
+def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(
+    question: str,
+) -> None:
+    """It would otherwise end successfully, without having read anything."""
+    lab = DeciderLab()
+    if question == "freeze":
+        lab.ask("plan", ends="yes", start=offsets.render(START))
+    lab.elsewhere.trouble = "no broker"
+    facts = {"start": offsets.render(START)}
+    if question == "freeze":
+        facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
+    with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
+        lab.ask(question, ends="yes", **facts)

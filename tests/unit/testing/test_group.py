@@ -214,14 +214,16 @@ def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(
 ) -> None:
     """Without that the group would stay stable with a member that reads nothing."""
     lab.join("a")
-    lab.join("b", instance_id="b")
+    for name in ("b", "c"):
+        lab.join(name, instance_id=name)
     lab.join("a")
-    lab.sync("a", a=b"A", b=b"B")
+    lab.sync("a", a=b"A", b=b"B", c=b"C")
     lab.join("returned", instance_id="b")
+    lab.sync("c")
     for _ in range(7):
         assert lab.group.state is GroupState.STABLE
-        lab.beat("a")
-        lab.beat("returned")
+        for name in ("a", "c", "returned"):
+            lab.beat(name)
         lab.clock.pass_(SESSION - 1)
     assert lab.group.state is GroupState.PREPARING
 

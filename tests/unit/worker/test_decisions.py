@@ -65,6 +65,19 @@ def test_the_watermark_is_the_first_incomplete_record(
     assert (total, 0) == (progress.admitted, progress.span())
 
 
+def test_a_position_is_reached_once_all_records_before_it_are_complete() -> None:
+    """Until then the next record, and what may be committed, are as they were."""
+    progress = Progress(0)
+    chunk = Chunk(records(0, 1), 0)  # type: ignore[arg-type]  # a record
+    progress.admit(chunk)
+    for index in (1, 0):
+        progress.reach(10, 4)
+        assert (progress.next_offset, progress.watermark()) == (2, Watermark(0, 3))
+        chunk.finish(index)
+    progress.reach(10, 4)
+    assert (progress.next_offset, progress.watermark()) == (10, Watermark(10, 4))
+
+
 class Finishing(bytearray):
     """Marks of a chunk of which one more is completed right after each look."""
 

@@ -116,3 +116,26 @@ def test_for_how_long_no_commit_goes_through() -> None:
     clock.now += 100.0
     commits.turn()
     assert commits.failing() == 0
+
+
+def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back() -> None:
+    """What is committed already would count as lag, and be committed again."""
+    clock = Clock()
+    held = Held(clock)
+    client = FakeClient(clock, most=4)
+    sent: list[Any] = []
+    client.commit_soon = lambda marks, then: sent.append((marks, then))  # type: ignore[method-assign]  # answers are kept back
+    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    epoch = held.open(EVERY[0], 1, 0, 0)
+    epoch.committed = 0
+    for offset in (3, 7):
+        epoch.progress.reach(offset)
+        clock.now += 100.0  # the answer to the first is given up
+        commits.turn()
+    assert [marks[EVERY[0]].offset for marks, _ in sent] == [3, 7]
+    for _, then in reversed(sent):
+        then(None)
+    assert (epoch.committed, commits.lag()) == (7, 0)
+    clock.now += 100.0
+    commits.turn()
+    assert len(sent) == 2

@@ -14,6 +14,7 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
+from safeconsumer.worker.batches import Ticket
 from safeconsumer.worker.calls import all_done, batch_failed
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
@@ -150,6 +151,21 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
     assert desk.held.running == 0
     desk.held.close(desk.epoch)
     assert desk.held.records == 0
+
+
+@EACH_ORDER
+def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order: Order) -> None:
+    """A pump's batch that nobody answered: without that the topic would stand for ever."""
+    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    fail(desk, DOWN)
+    desk.pass_time(10.0)
+    ticket = Ticket(desk.schedule, claim(desk))
+    assert desk.schedule.queue.claim() == []
+    ticket.give_back()
+    assert desk.work() == [0, 1, 2]
+    assert owners(desk) == set()
 
 
 @EACH_ORDER
