@@ -1,0 +1,195 @@
+"""
+``python -m tests.faults [ROOM ...]``: plants faults, and says which test kills each.
+
+A fault is one realistic change of the package. It is planted in a copy, two at a time;
+the tests that its row names are run, and the room's if none of these fails. The exit
+status is 1 if a fault survives that its row does not call equivalent, if the tests hang
+or break for another reason, or if a row no longer fits the code.
+"""
+
+import argparse
+import queue
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from attrs import frozen
+
+from tests.faults import table
+from tests.faults.copies import Copy, Result
+from tests.faults.table import Fault, UnplantableError
+
+COPIES = 2
+
+
+@frozen
+class Outcome:
+    """What became of one fault, and whether that is as it should be."""
+
+    text: str
+    is_good: bool
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play the faults; return the exit status."""
+    options = _options(arguments)
+    faults = [
+        one
+        for one in table.faults(options.rooms)
+        if not options.only or one.id in options.only
+    ]
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have it ignored
+        signal.signal(number, signal.default_int_handler)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        copies = [Copy(Path(folder, str(number))) for number in range(COPIES)]
+        try:
+            bad = _unplantable(copies[0], faults) or _failing(copies[0], faults)
+            bad = bad or _played(copies, faults, options)
+        finally:
+            for copy in copies:
+                copy.end()
+    _say(
+        f"{len(faults)} faults, {len(bad)} to look at, {time.monotonic() - began:.0f} s"
+    )
+    for text in bad:
+        _say(text)
+    return 1 if bad else 0
+
+
+def _unplantable(copy: Copy, faults: Sequence[Fault]) -> list[str]:
+    """Return the rows that do not fit the code."""
+    found = []
+    for fault in faults:
+        try:
+            fault.planted(copy.read(fault.file))
+        except (UnplantableError, OSError) as error:
+            found.append(f"{fault.id} cannot be planted: {error}")
+    return found
+
+
+def _failing(copy: Copy, faults: Sequence[Fault]) -> list[str]:
+    """Return the tests that fail without a fault: these would kill every fault."""
+    named = dict.fromkeys(test for fault in faults for test in fault.tests)
+    if not named:
+        return []
+    _say(f"without a fault: {len(named)} files and tests")
+    result = copy.run([*named], 3600, "-n", str(COPIES))
+    return [
+        *(f"{test} fails without a fault" for test in result.failed),
+        *([result.error] if result.error else []),
+    ]
+
+
+def _played(
+    copies: Sequence[Copy], faults: Sequence[Fault], options: argparse.Namespace
+) -> list[str]:
+    """Play the faults, each in a free copy; return what is to be looked at."""
+    free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def play(fault: Fault) -> Outcome:
+        copy = free.get()
+        try:
+            return _outcome(copy, fault, options)
+        finally:
+            free.put(copy)
+
+    bad = []
+    with ThreadPoolExecutor(len(copies)) as pool:
+        playing = {pool.submit(play, fault): fault for fault in faults}
+        try:
+            for count, future in enumerate(as_completed(playing), 1):
+                outcome = future.result()
+                text = f"{playing[future]}: {outcome.text}"
+                _say(f"[{count}/{len(faults)}] {text}")
+                bad += [] if outcome.is_good else [text]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in copies:
+                copy.end()
+            raise
+    return bad
+
+
+def _outcome(copy: Copy, fault: Fault, options: argparse.Namespace) -> Outcome:
+    """Play one fault; what the room's tests say counts if they pass without it."""
+    began = time.monotonic()
+    original = copy.read(fault.file)
+    copy.write(fault.file, fault.planted(original))
+    try:
+        results = list(_results(copy, fault, options))
+    finally:
+        copy.write(fault.file, original)
+    named, *room = results
+    unsure = [test for one in room for test in one.failed if test not in named.failed]
+    wrong = copy.run(unsure, options.limit) if unsure else Result()
+    if wrong != Result():
+        results = [Result(error=f"{', '.join(unsure)}: not without the fault either")]
+    text, is_good = _judged(fault, results)
+    return Outcome(
+        text.replace("\n", f" ({time.monotonic() - began:.0f} s)\n", 1), is_good
+    )
+
+
+def _judged(fault: Fault, results: Sequence[Result]) -> tuple[str, bool]:
+    killers = ", ".join(dict.fromkeys(test for one in results for test in one.failed))
+    if killers and fault.equivalent:
+        return f"KILLED, though its row calls it equivalent\n{killers}", False
+    if killers:
+        return f"killed\n{killers}", True
+    if any(one.hangs for one in results):
+        return (
+            ("killed by the time limit\n", True) if fault.hangs else ("HANGS\n", False)
+        )
+    if errors := [one.error for one in results if one.error]:
+        return f"BREAKS pytest\n{errors[0]}", False
+    if fault.equivalent:
+        return f"EQUIVALENT\n{fault.equivalent.strip()}", True
+    return "SURVIVES\n", False
+
+
+def _results(copy: Copy, fault: Fault, options: argparse.Namespace) -> Iterator[Result]:
+    """Run the fault's own tests, then its room's if need be."""
+    first = () if options.all else ("-x",)
+    result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
+    yield result
+    if options.all or (result == Result() and not fault.equivalent):
+        yield copy.run(fault.room, options.limit, *first)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    rooms = ", ".join(table.ROOMS)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"{rooms}; else all")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID")
+    parser.add_argument(
+        "--all", action="store_true", help="name every test of the room that kills it"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=180, metavar="SECONDS", help="of a run of tests"
+    )
+    options = parser.parse_args(arguments)
+    if unknown := set(options.rooms) - set(table.ROOMS):
+        parser.error(f"no rooms: {', '.join(sorted(unknown))}")
+    options.rooms = options.rooms or table.ROOMS
+    if unknown := set(options.only) - {one.id for one in table.faults(options.rooms)}:
+        parser.error(f"no faults of these rooms: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,126 @@
+"""Runs tests in a copy of the checkout, in which a fault can be planted."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+ROOT = Path(__file__).parents[2]
+COPIED = (
+    *("safeconsumer", "tests", "docs", "design", ".ci", ".github"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTILINE)
+
+
+@frozen
+class Result:
+    """
+    How a run of pytest ended.
+
+    Attributes:
+        failed: the tests that failed, by their ids.
+        error: why pytest ran no test to its end, else empty.
+        hangs: whether it was ended by the time limit.
+    """
+
+    failed: tuple[str, ...] = ()
+    error: str = ""
+    hangs: bool = False
+
+
+class Copy:
+    """A copy of the checkout; used by one thread, but for :meth:`end`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._temporary = folder / "checkout", folder / "tmp"
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._is_ended = False
+        self._planted = 0
+        # Beside the copy: a pytest that a test starts would find the copy's settings.
+        for one in (self._folder, self._temporary):
+            one.mkdir(parents=True)
+        for name in COPIED:
+            _copy(ROOT / name, self._folder / name)
+
+    def read(self, file: str) -> str:
+        """Return a file of the package."""
+        return (self._folder / "safeconsumer" / file).read_text(encoding="utf-8")
+
+    def write(self, file: str, text: str) -> None:
+        """Replace a file of the package."""
+        path = self._folder / "safeconsumer" / file
+        path.write_text(text, encoding="utf-8")
+        # Python would take the bytecode of a file of the same size and second.
+        self._planted += 1
+        os.utime(path, (self._planted, self._planted))
+
+    def run(self, tests: Sequence[str], limit: float, *options: str) -> Result:
+        """Run tests, for so many seconds at most; what they started ends with them."""
+        process = self._start([*tests, *options])
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return Result(hangs=True)
+        finally:
+            _kill(process)
+        failed = tuple(dict.fromkeys(_FAILED.findall(output)))
+        is_told = process.returncode == 0 or (process.returncode == 1 and failed)
+        return Result(failed, "" if is_told else output[-2000:] or "pytest was killed")
+
+    def end(self) -> None:
+        """End what runs, and let nothing more begin."""
+        with self._lock:
+            self._is_ended = True
+            if self._process is not None:
+                _kill(self._process)
+
+    def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self._folder),
+            "TMPDIR": str(self._temporary),
+            "PYTHONHASHSEED": "0",
+            "COLUMNS": "1000",  # a narrow report is cut off
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would compile anew
+        quiet = ("-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider")
+        with self._lock:
+            if self._is_ended:
+                raise KeyboardInterrupt
+            self._process = subprocess.Popen(  # noqa: S603 - our own pytest
+                [sys.executable, "-m", "pytest", "-n", "0", *quiet, *arguments],
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            return self._process
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        ignored = shutil.ignore_patterns("__pycache__", ".hypothesis", "generated")
+        shutil.copytree(source, target, ignore=ignored)
+    elif source.exists():
+        shutil.copy2(source, target)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill the process and its children; a group without processes is none."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()

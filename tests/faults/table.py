@@ -1,0 +1,95 @@
+"""Reads planted faults from the tables beside it, one for each room of the package."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+FOLDER = Path(__file__).parent
+ROOMS = sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class UnplantableError(Exception):
+    """A fault's ``old`` text does not stand exactly once in its function."""
+
+
+@frozen(kw_only=True)
+class Fault:
+    """
+    One change of the package that a test has to notice.
+
+    Attributes:
+        id: stays the same when the fault is adapted to new code.
+        file: below ``safeconsumer/``.
+        function: with its class, as in ``FetchWait.end``.
+        old: the text that is replaced; it stands once in the function.
+        new: the text in its place.
+        tests: these are run first; they are expected to kill it.
+        room: these are run if the first do not.
+        equivalent: why no program can notice the change; then no test need kill it.
+        hangs: whether it counts as killed when the tests run into the limit.
+    """
+
+    id: str
+    file: str
+    function: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = field(converter=tuple)
+    room: tuple[str, ...] = field(converter=tuple)
+    equivalent: str = ""
+    hangs: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.file} {self.function}"
+
+    def planted(self, text: str) -> str:
+        """
+        Return the file's text with the fault in it.
+
+        Raises:
+            UnplantableError: the function is gone, or its text has changed.
+        """
+        lines = text.splitlines(keepends=True)
+        found = [
+            one for name, one in _functions(ast.parse(text)) if name == self.function
+        ]
+        if len(found) != 1:
+            message = f"{self}: {len(found)} functions of this name, not one"
+            raise UnplantableError(message)
+        begin, end = found[0].lineno - 1, found[0].end_lineno
+        body = "".join(lines[begin:end])
+        if (count := body.count(self.old)) != 1:
+            message = (
+                f"{self}: its old text stands {count} times in the function, not once"
+            )
+            raise UnplantableError(message)
+        changed = body.replace(self.old, self.new)
+        return "".join([*lines[:begin], changed, *lines[end:]])
+
+
+def faults(rooms: list[str]) -> list[Fault]:
+    """Return the planted faults of these rooms."""
+    return [fault for room in rooms for fault in _of_room(FOLDER / f"{room}.toml")]
+
+
+def _of_room(path: Path) -> Iterator[Fault]:
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    for row in table["fault"]:
+        yield Fault(room=table["tests"], **row)
+
+
+def _functions(tree: Any, prefix: str = "") -> Iterator[tuple[str, _Function]]:  # noqa: ANN401 - any node
+    """Return the functions with their qualified names."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | _Function):
+            if not isinstance(node, ast.ClassDef):
+                yield prefix + node.name, node
+            yield from _functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from _functions(node, prefix)
