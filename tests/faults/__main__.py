@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from attrs import frozen
-
 from tests.faults import table
 from tests.faults.copies import Copy, Result
 from tests.faults.table import Fault, UnplantableError
@@ -26,38 +24,24 @@ from tests.faults.table import Fault, UnplantableError
 COPIES = 2
 
 
-@frozen
-class Outcome:
-    """What became of one fault, and whether that is as it should be."""
-
-    text: str
-    is_good: bool
-
-
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Play the faults; return the exit status."""
-    options = _options(arguments)
-    faults = [
-        one
-        for one in table.faults(options.rooms)
-        if not options.only or one.id in options.only
-    ]
+    options = _options()
+    faults = table.faults(options.rooms)
+    if options.only:
+        faults = [one for one in faults if one.id in options.only]
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have it ignored
         signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         copies = [Copy(Path(folder, str(number))) for number in range(COPIES)]
-        try:
-            bad = _unplantable(copies[0], faults) or _failing(copies[0], faults)
-            bad = bad or _played(copies, faults, options)
-        finally:
-            for copy in copies:
-                copy.end()
-    _say(
-        f"{len(faults)} faults, {len(bad)} to look at, {time.monotonic() - began:.0f} s"
-    )
-    for text in bad:
-        _say(text)
+        bad = (
+            _unplantable(copies[0], faults)
+            or _failing(copies[0], faults)
+            or _played(copies, faults, options)
+        )
+    seconds = time.monotonic() - began
+    _say(f"{len(faults)} faults, {len(bad)} to look at, {seconds:.0f} s", *bad)
     return 1 if bad else 0
 
 
@@ -93,7 +77,7 @@ def _played(
     for copy in copies:
         free.put(copy)
 
-    def play(fault: Fault) -> Outcome:
+    def play(fault: Fault) -> tuple[str, bool]:
         copy = free.get()
         try:
             return _outcome(copy, fault, options)
@@ -101,57 +85,51 @@ def _played(
             free.put(copy)
 
     bad = []
-    with ThreadPoolExecutor(len(copies)) as pool:
+    pool = ThreadPoolExecutor(len(copies))
+    try:
         playing = {pool.submit(play, fault): fault for fault in faults}
-        try:
-            for count, future in enumerate(as_completed(playing), 1):
-                outcome = future.result()
-                text = f"{playing[future]}: {outcome.text}"
-                _say(f"[{count}/{len(faults)}] {text}")
-                bad += [] if outcome.is_good else [text]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for copy in copies:
-                copy.end()
-            raise
+        for count, future in enumerate(as_completed(playing), 1):
+            outcome, is_good = future.result()
+            text = f"{playing[future]}: {outcome}"
+            _say(f"[{count}/{len(faults)}] {text}")
+            bad += [] if is_good else [text]
+    finally:
+        for copy in copies:
+            copy.end()
+        pool.shutdown(cancel_futures=True)
     return bad
 
 
-def _outcome(copy: Copy, fault: Fault, options: argparse.Namespace) -> Outcome:
-    """Play one fault; what the room's tests say counts if they pass without it."""
+def _outcome(copy: Copy, fault: Fault, options: argparse.Namespace) -> tuple[str, bool]:
+    """Play a fault; return what became of it, and whether that is as it should be."""
     began = time.monotonic()
     original = copy.read(fault.file)
     copy.write(fault.file, fault.planted(original))
     try:
-        results = list(_results(copy, fault, options))
+        named, *room = _results(copy, fault, options)
     finally:
         copy.write(fault.file, original)
-    named, *room = results
+    # The named tests have passed without a fault, the room's have not been run.
     unsure = [test for one in room for test in one.failed if test not in named.failed]
-    wrong = copy.run(unsure, options.limit) if unsure else Result()
-    if wrong != Result():
-        results = [Result(error=f"{', '.join(unsure)}: not without the fault either")]
-    text, is_good = _judged(fault, results)
-    return Outcome(
-        text.replace("\n", f" ({time.monotonic() - began:.0f} s)\n", 1), is_good
-    )
+    if unsure and copy.run(unsure, options.limit) != Result():
+        room = [Result(error=f"without the fault they fail, too: {', '.join(unsure)}")]
+    text, is_good = _judged(fault, [named, *room])
+    return f"{text} ({time.monotonic() - began:.0f} s)", is_good
 
 
 def _judged(fault: Fault, results: Sequence[Result]) -> tuple[str, bool]:
     killers = ", ".join(dict.fromkeys(test for one in results for test in one.failed))
     if killers and fault.equivalent:
-        return f"KILLED, though its row calls it equivalent\n{killers}", False
+        return f"called EQUIVALENT, but killed by {killers}", False
     if killers:
-        return f"killed\n{killers}", True
+        return f"killed by {killers}", True
     if any(one.hangs for one in results):
-        return (
-            ("killed by the time limit\n", True) if fault.hangs else ("HANGS\n", False)
-        )
+        return ("killed by the time limit" if fault.hangs else "HANGS"), fault.hangs
     if errors := [one.error for one in results if one.error]:
-        return f"BREAKS pytest\n{errors[0]}", False
+        return f"BREAKS the run of its tests: {errors[0]}", False
     if fault.equivalent:
-        return f"EQUIVALENT\n{fault.equivalent.strip()}", True
-    return "SURVIVES\n", False
+        return f"EQUIVALENT: {fault.equivalent.strip()}", True
+    return "SURVIVES", False
 
 
 def _results(copy: Copy, fault: Fault, options: argparse.Namespace) -> Iterator[Result]:
@@ -163,7 +141,7 @@ def _results(copy: Copy, fault: Fault, options: argparse.Namespace) -> Iterator[
         yield copy.run(fault.room, options.limit, *first)
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     rooms = ", ".join(table.ROOMS)
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"{rooms}; else all")
@@ -174,7 +152,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=float, default=180, metavar="SECONDS", help="of a run of tests"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if unknown := set(options.rooms) - set(table.ROOMS):
         parser.error(f"no rooms: {', '.join(sorted(unknown))}")
     options.rooms = options.rooms or table.ROOMS
@@ -183,8 +161,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _say(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 
 

@@ -1,0 +1,77 @@
+"""A planted fault changes the one function that its row names, or is refused."""
+
+from collections import Counter
+
+import pytest
+
+from tests.faults import __main__ as faults
+from tests.faults import table
+from tests.faults.copies import ROOT, Result
+from tests.faults.table import Fault, UnplantableError
+
+TEXT = """\
+def run():
+    return 1
+
+class Worker:
+    def run(self):
+        return 1
+
+    def stop(self):
+        return 1 + 1
+"""
+
+
+def fault(function: str = "Worker.run", old: str = "return 1", **more: str) -> Fault:
+    row = {"file": "f.py", "new": "return 2", "tests": (), "room": (), **more}
+    return Fault(id="F1", function=function, old=old, **row)  # type: ignore[arg-type]  # a row's
+
+
+def test_a_fault_is_planted_in_its_function_only() -> None:
+    planted = fault().planted(TEXT)
+    assert planted == TEXT.replace(
+        "(self):\n        return 1\n", "(self):\n        return 2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "old"),
+    [
+        pytest.param("Worker.close", "return 1", id="no such function"),
+        pytest.param("Worker.run", "return 3", id="no such text"),
+        pytest.param("Worker.stop", "1", id="text that stands twice"),
+    ],
+)
+def test_a_row_that_does_not_fit_the_code_is_refused(function: str, old: str) -> None:
+    with pytest.raises(UnplantableError, match="F1"):
+        fault(function, old).planted(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("row", "result", "said", "is_good"),
+    [
+        pytest.param({}, Result(("t",)), "killed by t", True, id="killed"),
+        pytest.param({}, Result(), "SURVIVES", False, id="survives"),
+        pytest.param({}, Result(hangs=True), "HANGS", False, id="hangs"),
+        pytest.param({}, Result(error="?"), "BREAKS", False, id="breaks pytest"),
+        pytest.param(
+            {"equivalent": "why"}, Result(), "EQUIVALENT: why", True, id="equivalent"
+        ),
+        pytest.param(
+            {"equivalent": "why"}, Result(("t",)), "killed by t", False, id="killable"
+        ),
+    ],
+)
+def test_what_becomes_of_a_fault_is_said(
+    row: dict[str, str], result: Result, said: str, *, is_good: bool
+) -> None:
+    text, good = faults._judged(fault(**row), [result])
+    assert (said in text, good) == (True, is_good)
+
+
+def test_every_row_has_an_id_of_its_own_and_names_files_that_exist() -> None:
+    rows = table.faults(table.ROOMS)
+    assert max(Counter(one.id for one in rows).values()) == 1
+    named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.room)}
+    named |= {f"safeconsumer/{one.file}" for one in rows}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
