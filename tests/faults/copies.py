@@ -14,7 +14,7 @@ from attrs import frozen
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
-    *("safeconsumer", "tests", "docs", "design", ".ci", ".github"),
+    *("safeconsumer", "tests", "docs", "design"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTILINE)
@@ -80,7 +80,7 @@ class Copy:
         """End what runs, and let nothing more begin."""
         with self._lock:
             self._is_ended = True
-            if self._process is not None:
+            if self._process is not None and self._process.returncode is None:
                 _kill(self._process)
 
     def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
