@@ -387,3 +387,12 @@ def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation() -> N
     first, second = (one for one in verdict.every if one.check == "W7")
     assert "began 0 after 2 of its lane" in first.evidence
     assert f"as in entry {first.entry}" in second.evidence
+
+
+def test_a_commit_that_is_answered_after_a_seek_forbids_no_lower_one() -> None:
+    """A5: it was asked for before the seek, and what follows may be committed again."""
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    asked = {"op": "commit", "id": "early", "offsets": {TP: 5}}
+    told.then("call", **asked).call("seek", offsets={TP: 0}).then("return", **asked)
+    assert broken([told.poll(TP, 0, 3).commit(TP, 3)]) == set()
+    assert broken([told.commit(TP, 2)]) == {"A5"}

@@ -1,6 +1,7 @@
 """How long a wait takes: everything that the command does counts."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,8 @@ from safeconsumer.cli import connection, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+from tests.unit.group.test_judging import picture
 
 
 def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +38,28 @@ def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(safeconsumer, asked)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert (looks, passed) == ([3.0], [105.0])
+
+
+def test_a_wait_for_what_can_no_longer_be_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``pause --wait`` waited a minute for a hold that somebody had lifted."""
+    passed = [100.0]
+
+    def look(*_: object, **__: object) -> Picture:
+        passed[0] += 0.5
+        return picture()
+
+    def judge(_: Picture) -> tuple[bool, str]:
+        message = "lifted meanwhile"
+        raise waiting.InVainError(message)
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=sleep)
+    monkeypatch.setattr(waiting, "time", clock)
+    operator: Any = SimpleNamespace(look=look)
+    ended = waiting.wait_until(operator, "g", judge, 60.0)
+    assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
+    assert ended.waited == 0.5
