@@ -24,7 +24,7 @@ from safeconsumer.worker.calls import (
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Letter, Outcome
-from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk, done_by
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -441,3 +441,17 @@ def test_what_is_put_back_within_the_span_begins() -> None:
     desk.schedule.complete([Outcome(task=one, left=one.indexes)])
     desk.schedule.complete([all_done(other, 0.0)])
     assert desk.work() == [0, 1, 4, 5, 6, 7]
+
+
+def test_records_that_failed_together_are_handed_out_one_by_one() -> None:
+    """W5: together they would fail again, and nothing would say which is to blame."""
+    desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
+    (task,) = desk.schedule.queue.claim()
+    assert list(task.indexes) == [0, 1, 2, 3]
+    desk.schedule.complete([batch_failed(task, ValueError(), 0.0)])
+    desk.pass_time(1.0)
+    for offset in range(4):
+        desk.epoch.pace = 1e-6  # its records are quick, so several might come at once
+        (again,) = desk.schedule.queue.claim()
+        assert done_by(desk.schedule, [again]) == [offset]
+    assert desk.work() == [4]
