@@ -22,7 +22,7 @@ class Worker:
 """
 
 
-def fault(function: str = "Worker.run", old: str = "return 1", **more: str) -> Fault:
+def fault(function: str = "Worker.run", old: str = "return 1", **more: object) -> Fault:
     row = {"file": "f.py", "new": "return 2", "tests": (), "room": (), **more}
     return Fault(id="F1", function=function, old=old, **row)  # type: ignore[arg-type]  # a row's
 
@@ -53,6 +53,9 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function: str, old: str) ->
         pytest.param({}, Result(("t",)), "killed by t", True, id="killed"),
         pytest.param({}, Result(), "SURVIVES", False, id="survives"),
         pytest.param({}, Result(hangs=True), "HANGS", False, id="hangs"),
+        pytest.param(
+            {"hangs": True}, Result(hangs=True), "time limit", True, id="hang expected"
+        ),
         pytest.param({}, Result(error="?"), "BREAKS", False, id="breaks pytest"),
         pytest.param(
             {"equivalent": "why"}, Result(), "EQUIVALENT: why", True, id="equivalent"
@@ -63,7 +66,7 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function: str, old: str) ->
     ],
 )
 def test_what_becomes_of_a_fault_is_said(
-    row: dict[str, str], result: Result, said: str, *, is_good: bool
+    row: dict[str, object], result: Result, said: str, *, is_good: bool
 ) -> None:
     text, good = faults._judged(fault(**row), [result])
     assert (said in text, good) == (True, is_good)

@@ -285,13 +285,13 @@ def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
     lab.until(lambda: len(handler.calls) == 3)
     lab.sleep(1)
     assert committed(lab) == [2]
-    lab.until(lambda: committed(lab) == [7])
+    lab.until(lambda: committed(lab) == [7], 30.0)
     lab.sleep(1)
     stats = run.worker.stats()
     assert (stats.lag, stats.commit_lag, stats.dropped) == (0, 0, 0)
     assert stats.done == (3 if isolation == "read_committed" else 5)
     lab.append(tp)
-    lab.until(lambda: committed(lab) == [8])
+    lab.until(lambda: committed(lab) == [8], 30.0)
     run.stop()
 
 
