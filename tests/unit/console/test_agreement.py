@@ -103,7 +103,7 @@ SEEN = previewed(standing(7, "a"), objections=(FUTURE,))
 def test_a_change_of_what_the_operator_saw_voids_the_agreement(
     typed: dict[str, str], seen: Preview
 ) -> None:
-    """Without that a hold that was placed meanwhile would be replaced unseen."""
+    """An operator would otherwise replace a hold that was placed after the preview."""
     assert agreement(typed, seen) != agreement(TYPED, SEEN)
 
 

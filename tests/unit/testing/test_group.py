@@ -212,7 +212,7 @@ def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> No
 def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(
     lab: CoordinatorLab,
 ) -> None:
-    """Without that the group would stay stable with a member that reads nothing."""
+    """The group would otherwise stay stable with a member that reads nothing."""
     lab.join("a")
     for name in ("b", "c"):
         lab.join(name, instance_id=name)

@@ -155,7 +155,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
 
 @EACH_ORDER
 def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order: Order) -> None:
-    """A pump's batch that nobody answered: without that the topic would stand for ever."""
+    """A pump gives back a batch that nobody answered; its topic would otherwise stay held."""
     desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
     fail(desk, DOWN)
     desk.pass_time(0.0)
