@@ -213,7 +213,8 @@ class Causes:
         Return when a whole pause ends by itself; ``inf`` if it does not.
 
         It ends with the first of the pauses that make it, and begins a little after
-        their calls. An end that no call has named is none: the next one that was counts.
+        their calls. An end that no call has named does not count: the next one does
+        that was named.
         """
         if entry.until is None:
             return math.inf
