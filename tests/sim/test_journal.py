@@ -426,6 +426,34 @@ def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
     assert "A1" in {check for check, _ in faults(tmp_path)}
 
 
+@pytest.mark.parametrize("is_one_call", [True, False], ids=["together", "one by one"])
+@both_protocols
+@simulated(seeds=2, preempt=0.05)
+def test_a_whole_pause_that_expires_is_judged_right(
+    lab: Lab, tmp_path: Path, assignor: type, *, is_one_call: bool
+) -> None:
+    """It ends with the first of the pauses that name its partitions."""
+    tps = lab.topic("t", 4, records=20)
+    settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
+    reader.until(lambda: len(reader.consumer.assignment()) == 4)
+    several = reader.consumer.assignment()
+    if is_one_call:
+        reader.consumer.pause(*several, for_=3.0)
+    else:
+        for number, tp in enumerate(several):
+            reader.consumer.pause(tp, for_=3.0 + number)
+    for tp in tps:
+        lab.append(tp, 5, first=20)
+    reader.until(lambda: len(reader.offsets(tps[-1])) == 25)
+    reader.until(lambda: len(reader.offsets(tps[0])) == 25)
+    reader.consumer.close()
+    (whole,) = (one for one in of(tmp_path, "hold") if one["owner"] == WHOLE)
+    ends = min(one["until"] for one in of(tmp_path, "call") if one["op"] == "pause")
+    assert ends <= whole["until"] < ends + 1
+    assert faults(tmp_path) == []
+
+
 # ------------------------------------------------------------ fleets
 
 
