@@ -230,7 +230,9 @@ def test_without_a_broker_it_brings_its_own() -> None:
     ended = run("demo", "--situation", "flag")
 
     assert (ended.returncode, ended.stderr) == (Status.DONE, "")
-    *_, stock, safe, _, _, _, said = ended.stdout.splitlines()
+    lines = ended.stdout.splitlines()
+    said, head = lines[-1], next(one for one in lines if one.startswith("situation "))
+    stock, safe = lines[lines.index(head) + 1 :][:2]
     assert said.startswith(
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 1"
     )
