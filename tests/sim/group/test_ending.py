@@ -53,7 +53,7 @@ def test_extend_where_nobody_reports(team: Team) -> None:
     assert "which is later" in ended.stderr
     team.operator_holds(team.topic, for_=0.001, owner="oncall")
     shown = run(team, "status", "--group", team.group).stdout
-    assert shown.count("may have ended") == 1
+    assert shown.count("so it counts as in force") == 1
     ended = asked(team, "extend", team.topic, "--for", "2h")
     assert ended.exit_code == Status.FAILED
     assert f"{team.topic} may have ended at 2" in ended.stderr
