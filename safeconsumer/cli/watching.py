@@ -260,7 +260,7 @@ def history(
             since = history_since(operator.log(), ends, names)
             cluster = cluster_id(operator.admin)
             document = history_document(
-                group, facts, found, since, until=times.here, cluster=cluster
+                group, facts, found, since, until=told.read_until, cluster=cluster
             )
             output.document(document)
             return

@@ -18,7 +18,7 @@ from safeconsumer.group import wire
 from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, entry_of, side_by_side
-from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.picture import Picture, Times, skew_of
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
@@ -120,6 +120,12 @@ class Told:
     def times(self) -> Times:
         """The times by which it is judged whether a hold has ended."""
         return Times.of(self.now, self.newest, self.wall)
+
+    @property
+    def read_until(self) -> float:
+        """The time up to which they were read: by this machine's clock, if that is right."""
+        here = self.times.here
+        return self.wall if abs(self.wall - here) <= AGREE else here
 
     @property
     def groups(self) -> set[str]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-# Seconds; clocks that differ by no more than this do not make a live member look
-# silent.
-_AGREE = 5.0
+AGREE = 5.0
+"""
+Seconds; clocks that differ by no more than this do not make a live member look silent.
+"""
 
 
 @frozen
@@ -67,7 +68,7 @@ class LogClock:
         wall = self._wall()
         last, self._last = self._last, newest
         self._is_sure = True
-        if self._anchor is None and abs(wall - newest) <= _AGREE:
+        if self._anchor is None and abs(wall - newest) <= AGREE:
             self._anchor_at(newest)  # good enough to tell who is live; it is no later
         elif last is None:
             self._anchor_at(listen())

@@ -366,3 +366,15 @@ def test_who_was_not_listened_to_is_not_silent(following: Following) -> None:
 def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
     """One question that took 25 s made two minutes in which nothing was asked."""
     assert module._rest_after(took) == rest
+
+
+@pytest.mark.parametrize(
+    ("now", "wall", "until"),
+    [(100.0, 104.0, 104.0), (100.0, 200.0, 100.0), (None, 200.0, 200.0)],
+    ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
+)
+def test_the_topics_are_read_until_now(
+    now: float | None, wall: float, until: float
+) -> None:
+    """By this machine's clock, unless reports show that it is wrong."""
+    assert Told(now=now, newest=100.0, wall=wall).read_until == until
