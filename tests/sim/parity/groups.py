@@ -162,7 +162,7 @@ def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
     """A new topic that matches is assigned, read, and not paused."""
     s.topic("match-1", records=5)
     s.topic("other", records=5)
-    a = s.member(metadata_max_age_ms=500, poll_ms=1000)  # stock forgets a join else
+    a = s.member(metadata_max_age_ms=500, poll_ms=5000)  # stock forgets a join else
     pattern = f"{s.name('match')}.*"
     a.call(lambda consumer: consumer.subscribe(pattern=pattern))
     a.owns(1)
@@ -182,7 +182,7 @@ def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
     """That a pause of its partition ends with it, and that it begins anew."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
-    a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=1000)  # as above
+    a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=5000)  # as above
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.pause(tp))
