@@ -41,6 +41,11 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a plain pause ends just after such a rebalance",
         ),
         pytest.param(
+            f"own; {PLAIN}; gone; own g3; {PLAIN}; polls; gone g3; "
+            "lift orders:0 app why=ended since=1000.4; own g4; deliver 0 2",
+            id="a second plain pause ends with the late entry about the first",
+        ),
+        pytest.param(
             f"own; {PLAIN}; resume orders:1; lift orders:0 app why=resume; poll 0 2",
             id="a plain pause ends with the resume of another partition",
         ),
