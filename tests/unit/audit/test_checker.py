@@ -139,6 +139,19 @@ def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
+@pytest.mark.xfail(strict=True, reason="commits after an ownership are not compared")
+@pytest.mark.parametrize("has_just_committed", [True, False], ids=["its", "an earlier"])
+def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
+    *, has_just_committed: bool
+) -> None:
+    """Between the two generations of a cooperative rebalance its old owner may commit."""
+    told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    if not has_just_committed:
+        told.revoked(TP).assigned(TP, generation=3).poll(TP, 5, 9)
+    assert broken([told.revoked(TP, generation=4)]) == set()
+    assert broken([told.commit(TP, 3)]) == {"A5"}
+
+
 def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> None:
     """A4: with the other's journal missing it may be right; given back at once, not."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.GENERATIONS)):
