@@ -45,7 +45,8 @@ class _Asked:
         offset: the offset to be committed.
         epoch: the ownership in which it was asked for; None if there was none yet.
         was_owned: whether that ownership had not ended.
-        seeks: how many seeks that ownership had had; -1 if it is of before the last one.
+        seeks: how many seeks that ownership had had; -1 if it is of before the last
+            one, or its call is not in the journal.
         is_placed: whether the position was known.
         fault: what is wrong with it, or "".
     """
@@ -110,10 +111,10 @@ class CommitRule:
             return
         if position is not None and offset > position:
             asked.fault = f"committed {offset}, delivered only up to {position}"
-        elif not place.is_owned:
-            asked.fault = _NOT_OWNED
         elif offset < self._up_to:
             asked.fault = f"committed {offset}, {self._up_to} was committed before"
+        elif not place.is_owned:
+            asked.fault = _NOT_OWNED
 
     def returned(self, entry: Return, offset: int, epoch: Epoch | None) -> None:
         """Follow the answer; a commit that failed changes nothing."""
@@ -121,9 +122,9 @@ class CommitRule:
         if entry.ok is False:
             return
         if asked is None:
-            asked = _Asked(offset, epoch, was_owned=False, seeks=0, is_placed=True)
+            asked = _Asked(offset, epoch, was_owned=False, seeks=-1, is_placed=True)
         self._of(asked.epoch).add(offset, is_sure=True)
-        if asked.epoch is not None and asked.was_owned:
+        if asked.epoch is not None:
             self._acknowledged(asked, asked.epoch, epoch)
             if not (asked.is_placed or asked.fault):
                 self.unplaced.append((asked.epoch, offset))
@@ -131,7 +132,7 @@ class CommitRule:
             self._accuse(asked.fault, entry, offset)
 
     def _acknowledged(self, asked: _Asked, own: Epoch, latest: Epoch | None) -> None:
-        own.has_committed = True
+        own.has_committed |= asked.was_owned
         if own is latest and asked.seeks == self.seeks:
             self._up_to = max(self._up_to, asked.offset)
         if not asked.seeks:

@@ -139,7 +139,7 @@ def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
-@pytest.mark.xfail(strict=True, reason="commits after an ownership are not compared")
+@pytest.mark.contract("S5")
 @pytest.mark.parametrize("has_just_committed", [True, False], ids=["its", "an earlier"])
 def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
     *, has_just_committed: bool
