@@ -37,6 +37,10 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a plain pause ends in an eager rebalance that gives it back",
         ),
         pytest.param(
+            f"own g0; {PLAIN}; gone g0; lift orders:0 app why=ended; own g0; poll 0 2",
+            id="a plain pause ends in a rebalance to the same generation",
+        ),
+        pytest.param(
             f"own; {PLAIN}; gone; own g2; lift orders:0 app why=ended; poll 0 2",
             id="a plain pause ends just after such a rebalance",
         ),
@@ -84,6 +88,12 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             f"own; pause orders:0 until=1000.4; resume orders:0; {WHOLE} until=1090; "
             f"@1091; {WHOLE_ENDED} why=expired; poll 0 2",
             id="a whole pause expires long after the time that a call named",
+        ),
+        pytest.param(
+            "own orders:0 orders:1; pause orders:1 until=1000.5; @1000.4; "
+            f"pause orders:1 until=1100; {WHOLE} until=1000.5; @1001; "
+            f"{WHOLE_ENDED} why=expired; poll 0 2",
+            id="a whole pause expires at a time that is over when the last call comes",
         ),
         pytest.param(
             f"own; pause returns:0 until=1000.5; {WHOLE} until=1000.5; @1001; "
@@ -144,6 +154,11 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
         pytest.param(
             f"own; {WHOLE}; resume returns:1; {WHOLE_ENDED} why=resume; poll 0 2",
             id="any resume of the application ends a whole pause",
+        ),
+        pytest.param(
+            f"own; resume returns:1; {WHOLE} since=1000.3; {WHOLE_ENDED} why=resume; "
+            "poll 0 2",
+            id="a whole pause begins in the millisecond of a resume",
         ),
         pytest.param(
             f"own; {WHOLE}; e call op=assign id=9; gone; own g-1; "
