@@ -245,7 +245,6 @@ class Holds:
         if not self.is_ended(last, entry):
             if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
                 own[-1] = evolve(last, doubt=_PERHAPS)
-                self._forget(last.scope)
             return Change()
         end = ended_at(entry)
         gone = self._causes.departure(entry.scope)

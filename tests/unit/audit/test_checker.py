@@ -20,7 +20,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
 from tests.harness.audit.bad import BAD, DRAINED, GOOD, TP, Fleet
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling, check
+from tests.harness.audit.telling import Telling, check, findings_of
 from tests.harness.listing import each
 
 
@@ -202,6 +202,39 @@ def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found() -> None:
         told.then("lift", scope=scope, owner=f"operator:{owner}", since=since)
         (verdict,) = check([told.journal()]).values()
         assert len([*verdict.every]) == left, (owner, since)
+
+
+def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding() -> None:
+    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(TP, 1, 2)
+    told.then("lift", scope=TP, owner="operator:a", since=1000.6)
+    (verdict,) = check([told.journal()]).values()
+    assert [(one.offset, one.evidence) for one in verdict.findings] == [
+        (0, "entry 4: delivered 1 while orders:0 was held by operator:a"),
+        (None, "entry 5: delivered while orders was held by operator:b"),
+    ]
+    told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
+    told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1)
+    told.then("lift", scope=TP, owner="operator:a", since=1000.4)
+    (verdict,) = check([told.journal()]).values()
+    assert [(one.offset, one.evidence) for one in verdict.findings] == [
+        (0, "entry 4: delivered 1 while orders was held by operator:b"),
+    ]
+
+
+def test_a_lift_that_proves_nothing_hides_no_later_violation() -> None:
+    told = Telling().assigned(TP).pause("orders").poll(TP, 0, 1)
+    told.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
+    (verdict,) = check([told.journal()]).values()
+    assert [one.entry for one in verdict.every] == [4, 6]
+
+
+def test_a_begin_without_a_record_has_the_time_of_its_ownership() -> None:
+    told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    late = Telling("b", at=2000).assigned(TP, generation=2)
+    late.then("moved", tp=TP, from_=4, next=12)
+    results = check([told.journal(), late.journal()])
+    assert [(one.check, one.at) for one in findings_of(results)] == [("A6", 2000.1)]
 
 
 def test_an_offset_that_none_can_follow_is_no_records() -> None:

@@ -50,6 +50,10 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a second plain pause ends with the late entry about the first",
         ),
         pytest.param(
+            f"own; {PLAIN}; lost g-1; own g5; lift orders:0 app why=expired; poll 0 2",
+            id="a plain pause expires, though no call named a time",
+        ),
+        pytest.param(
             f"own; {PLAIN}; resume orders:1; lift orders:0 app why=resume; poll 0 2",
             id="a plain pause ends with the resume of another partition",
         ),
@@ -188,9 +192,16 @@ def test_a_lift_with_its_cause_excuses_what_follows(steps: str) -> None:
     assert verdict(f"a: {steps}") == (set(), set())
 
 
-def test_a_pause_that_a_lost_membership_ended_is_not_judged() -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param("lift orders:0 app why=ended; own g5", id="written at once"),
+        pytest.param("own g5; lift orders:0 app why=ended", id="written late"),
+    ],
+)
+def test_a_pause_that_a_lost_membership_ended_is_not_judged(steps: str) -> None:
     """The next join may have left the partition out, and a journal shows no empty join."""
-    steps = f"own; {PLAIN}; lost g-1; lift orders:0 app why=ended; own g5; poll 0 2"
+    steps = f"own; {PLAIN}; lost g-1; {steps}; poll 0 2"
     assert verdict(f"a: {steps}") == (set(), {"A1"})
 
 
