@@ -135,3 +135,30 @@ def test_a_clock_was_right_when_the_last_record_came_in_time() -> None:
         lags.add(at, at - lag, entry)
     clock = clock_of("a", [lags], patience=5.0, skew=1.0)
     assert (clock.since, clock.behind) == (100, 500.0)
+
+
+def test_a_clock_was_right_at_that_record_itself() -> None:
+    told = Telling(at=1900).assigned(TP).until(2100).poll(TP, 0, 1)
+    told.until(2200).poll(TP, 1, 2, written=3600.0)
+    assert judged(told) == ({"G2"}, "")
+
+
+def test_a_hold_that_was_read_before_the_clock_went_wrong_binds_the_next_owner() -> (
+    None
+):
+    told = Telling("b", at=1990).assigned(TP).until(2000.5)
+    told.then("hold", scope="orders", owner="operator:alice", written=2000.5)
+    told.revoked(TP, generation=2).until(3100)
+    told.then("lift", scope="orders", owner="operator:alice", since=2900.0)
+    told.assigned(TP, generation=5).poll(TP, 1, 2, written=5000.0)
+    after = Telling("a", at=2003).assigned(TP, generation=3).poll(TP, 0, 1)
+    assert judged(told, after.revoked(TP, generation=4))[0] == {"G2"}
+
+
+def test_a_hold_that_a_clock_read_before_its_time_binds_the_next_owner() -> None:
+    """Two clocks may differ by the allowance."""
+    told = Telling("b", at=1990).assigned(TP).until(1999.2)
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.revoked(TP, generation=2)
+    after = Telling("a", at=2003).assigned(TP, generation=3).poll(TP, 0, 1)
+    assert judged(told, after) == ({"G2"}, "")
