@@ -351,10 +351,10 @@ def _not_covered(case: Case, control: Control) -> str:
     # Why what was read of holds topics begins too late or ends too early; "" if not.
     skew = case.settings.clock_skew
     began = min((epoch.at for epoch in case.epochs), default=math.inf)
-    if began < control.since - skew:
+    if began < control.since + skew:
         return (
             f"the control topics are complete since {_utc(control.since)}, "
-            "and the partition had an owner before"
+            "and the partition may have had an owner before"
         )
     last = max((one.last_at for one in case.tracks.values()), default=-math.inf)
     if control.may_lack(last, skew):

@@ -80,7 +80,7 @@ def test_a_history_is_judged_by_up_to_its_end(
     assert ("G2" not in result.unjudged) == is_judged
 
 
-@pytest.mark.xfail(strict=True, reason="the allowance is taken from the wrong side")
+@pytest.mark.contract("S5")
 def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judged() -> (
     None
 ):
