@@ -18,7 +18,7 @@ from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
-from tests.harness.audit.bad import BAD, DRAINED, GOOD, TP, Fleet
+from tests.harness.audit.bad import BAD, DRAINED, FLEETS, GOOD, TP, Fleet
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling, check, findings_of
 from tests.harness.listing import each
@@ -235,6 +235,17 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership() -> None:
     late.then("moved", tp=TP, from_=4, next=12)
     results = check([told.journal(), late.journal()])
     assert [(one.check, one.at) for one in findings_of(results)] == [("A6", 2000.1)]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "basis"),
+    [("worked_until_it_heard", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
+)
+def test_what_handlers_began_rests_on_clocks_where_the_group_was_held(
+    fleet: str, basis: Basis
+) -> None:
+    (verdict,) = judged(FLEETS[fleet](), Settings())
+    assert verdict.bases["W10"] is basis
 
 
 def test_an_offset_that_none_can_follow_is_no_records() -> None:
