@@ -152,6 +152,26 @@ def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
     assert broken([told.commit(TP, 3)]) == {"A5"}
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(
+            Telling()
+            .assigned(TP)
+            .poll(TP, 0, 5)
+            .commit(TP, 5)
+            .revoked(TP)
+            .assigned(TP, generation=2)
+            .commit(TP, 5),
+            id="of what the group has committed",
+        ),
+        pytest.param(Telling().assigned(TP).commit(TP, 0), id="of nothing"),
+    ],
+)
+def test_a_commit_that_needs_no_position_is_judged(told: Telling) -> None:
+    assert (broken([told]), unjudged([told])) == (set(), set())
+
+
 def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> None:
     """A4: with the other's journal missing it may be right; given back at once, not."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.GENERATIONS)):
@@ -317,6 +337,21 @@ def test_whether_everything_came_takes_who_tells_what_was_written() -> None:
     told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     told.assigned(TP, generation=3).poll(TP, 7, 9)
     assert broken([told], drained) == {"A2"}  # a hole is one, whatever was written
+
+
+def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it() -> (
+    None
+):
+    topic = Telling("topic").then("kept", tp=TP, first=5)
+    fleet = [Telling().assigned(TP).poll(TP, 1, 9), topic]
+    topic.then("acked", tp=TP, first=5, last=8)
+    (verdict,) = judged(fleet, Settings(is_drained=True))
+    assert verdict.unjudged["A2"] == "what the topic had before offset 5 is deleted"
+
+
+def test_a_member_of_a_group_without_a_name_is_not_judged_with_others() -> None:
+    told = Telling(group="").assigned(TP, generation=2).poll(TP, 0, 2)
+    assert unjudged([told]) == {"A2", "A4", "A6", "G2"}
 
 
 def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now() -> None:

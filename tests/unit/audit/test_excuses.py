@@ -54,6 +54,11 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a plain pause expires, though no call named a time",
         ),
         pytest.param(
+            f"own; {PLAIN}; resume orders:1; gone; own g2; "
+            "lift orders:0 app why=resume; poll 0 2",
+            id="a plain pause ends with a resume of before its partition went",
+        ),
+        pytest.param(
             f"own; {PLAIN}; resume orders:1; lift orders:0 app why=resume; poll 0 2",
             id="a plain pause ends with the resume of another partition",
         ),
@@ -140,6 +145,11 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
         pytest.param(
             f"own; {PLAIN}; gone; lift orders:0 app why=ended; own g3; poll 0 2",
             id="a join left its partition out",
+        ),
+        pytest.param(
+            f'e assigned partitions=["orders:0"]; {PLAIN}; gone; own g2; '
+            "lift orders:0 app why=ended; poll 0 2",
+            id="nobody knows which generation its partition left",
         ),
         pytest.param(
             f"own; {PLAIN}; gone; own g3; lift orders:0 app why=ended; poll 0 2",
