@@ -349,6 +349,12 @@ def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it(
     assert verdict.unjudged["A2"] == "what the topic had before offset 5 is deleted"
 
 
+def test_of_records_that_no_journal_reads_nothing_is_known() -> None:
+    assert unjudged(
+        [Telling("producer", group="").then("acked", tp=TP, first=0, last=9)]
+    ) == {"A2"}
+
+
 def test_a_member_of_a_group_without_a_name_is_not_judged_with_others() -> None:
     told = Telling(group="").assigned(TP, generation=2).poll(TP, 0, 2)
     assert unjudged([told]) == {"A2", "A4", "A6", "G2"}

@@ -277,3 +277,8 @@ def test_a_history_that_lacks_what_a_member_read_proves_nothing(
     hold = "hold orders operator:alice written=1000.1 offset=7"
     member = f"a: own; {hold}; lift orders operator:alice since=1000.4"
     assert verdict(f"operator: {held}", member) == (set(), unjudged)
+
+
+def test_a_history_that_lacks_a_hold_of_another_topic_is_believed() -> None:
+    member = "a: own; hold returns operator:alice written=1000.1"
+    assert verdict("operator: held 1500.1 1600.1", member) == (set(), set())
