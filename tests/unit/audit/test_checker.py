@@ -79,6 +79,18 @@ def test_owners_of_the_same_generation_are_not_ordered() -> None:
     assert "several members" in str(found.unjudged)
 
 
+@pytest.mark.parametrize("generation", [-1, None])
+def test_owners_without_a_generation_are_not_ordered(generation: int | None) -> None:
+    fleet = [
+        Telling("a").then("assigned", partitions=[TP], generation=generation),
+        Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 2, 9),
+    ]
+    fleet[0].poll(TP, 0, 5).commit(TP, 5)
+    (found,) = judged(fleet, Settings())
+    said = "the journal of a does not name the group's generations"
+    assert found.unjudged == dict.fromkeys(("A4", "A5", "A6"), said)
+
+
 @each(
     ("scope", "covers"),
     [

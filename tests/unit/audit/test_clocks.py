@@ -162,3 +162,11 @@ def test_a_hold_that_a_clock_read_before_its_time_binds_the_next_owner() -> None
     told.revoked(TP, generation=2)
     after = Telling("a", at=2003).assigned(TP, generation=3).poll(TP, 0, 1)
     assert judged(told, after) == ({"G2"}, "")
+
+
+def test_a_hold_that_was_read_after_the_clock_went_wrong_binds_nobody() -> None:
+    told = reads(1990, member="b").until(1995).poll(TP, 1, 2, written=3000.0)
+    told.until(2000.5).then("hold", scope="orders", owner="operator:alice")
+    told.revoked(TP, generation=2)
+    after = Telling("a", at=2003).assigned(TP, generation=3).poll(TP, 2, 3)
+    assert judged(told, after)[0] == set()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -254,6 +255,7 @@ EVE = Span(
         (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
         (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),
         (Control(since=1000.1), "lack the hold of orders by operator:eve that entry "),
+        (Control(spans=(evolve(EVE, group="h"),), since=1000.0), "lack the hold of"),
         (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
