@@ -170,3 +170,7 @@ def test_a_hold_that_was_read_after_the_clock_went_wrong_binds_nobody() -> None:
     told.revoked(TP, generation=2)
     after = Telling("a", at=2003).assigned(TP, generation=3).poll(TP, 2, 3)
     assert judged(told, after)[0] == set()
+
+
+def test_a_hold_is_read_in_time_within_patience_and_the_allowance() -> None:
+    assert judged(reads(1990).until(2005.4).poll(TP, 1, 2)) == (set(), "")

@@ -54,6 +54,11 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
             id="a plain pause expires, though no call named a time",
         ),
         pytest.param(
+            f"own; {PLAIN}; gone; pause returns:1; own g2; "
+            "lift orders:0 app why=resume; poll 0 2",
+            id="a plain pause ends with another pause while its partition is away",
+        ),
+        pytest.param(
             f"own; {PLAIN}; resume orders:1; gone; own g2; "
             "lift orders:0 app why=resume; poll 0 2",
             id="a plain pause ends with a resume of before its partition went",

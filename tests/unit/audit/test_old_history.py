@@ -93,6 +93,17 @@ def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judg
         assert (result.findings, "G2" not in result.unjudged) == ((), is_covered)
 
 
+@pytest.mark.parametrize(
+    "control", [Control(since=1500.0), Control(until=1500.0)], ids=["since", "until"]
+)
+def test_a_history_is_to_cover_the_ownerships_of_all_members(control: Control) -> None:
+    first = Telling("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
+    second = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 1, 2)
+    journals = [one.journal() for one in (first, second)]
+    (result,) = check(journals, Settings(control=control)).values()
+    assert (result.findings, {*result.unjudged}) == ((), {"G2"})
+
+
 def test_commits_after_the_end_of_the_history_are_judged() -> None:
     """A member that has nothing to do goes on committing, and leaves its group."""
     told = member().until(2000.0).commit(TP, 5).revoked(TP)
