@@ -442,9 +442,9 @@ static void
 remember_class(PyTypeObject *kind)
 {
     PyTypeObject *old = record_class;
-    Py_INCREF(kind);
+    Py_INCREF((PyObject *)kind);
     record_class = kind;
-    Py_XDECREF(old);
+    Py_XDECREF((PyObject *)old);
 }
 
 PyDoc_STRVAR(read_doc,
@@ -851,7 +851,7 @@ set_part(Steps *steps, int part, PyObject *new)
 {
     PyObject *old = steps->parts[part];
     steps->parts[part] = new;
-    Py_XDECREF(old);
+    Py_XDECREF((PyObject *)old);
 }
 
 static PyObject *
