@@ -42,7 +42,9 @@ def test_a_poll_raises_the_error_that_ended_the_loop(
         def fails(*_: object) -> None:  # as when somebody has closed its descriptor
             raise OSError(9, "Bad file descriptor")
 
+        loop = consumer._net._io_thread
         consumer._net._selector.select = fails
         consumer._net.wakeup()
         thread.join(LIMIT)
+        loop.join(LIMIT)  # its error is this test's, not that of the next one
         assert [type(one) for one in raised] == [OSError]
