@@ -219,22 +219,25 @@ def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer]
     return function
 
 
+def handle(record: Any, context: Context) -> None:  # noqa: ANN401 - upstream's
+    """Handle a record as a thread does."""
+    assert_type(context.attempt, int)
+    if record.key is None:
+        raise Reject("keyless")  # noqa: EM101 - an example
+    if record.value is None:
+        raise Pause(for_=300, scope="partition", reason="a sick partition")
+    raise RetryLater(2.5)
+
+
+async def handle_async(_record: object, context: Context) -> None:
+    """Handle a record as a coroutine does."""
+    assert_type(context.deadline, float | None)
+    assert_type(context.revoked.is_set(), bool)
+    await context.revoked
+
+
 def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstream's
-    """Use a worker and a pump as their users do."""
-
-    def handle(record: Any, context: Context) -> None:  # noqa: ANN401 - upstream's
-        assert_type(context.attempt, int)
-        if record.key is None:
-            raise Reject("keyless")  # noqa: EM101 - an example
-        if record.value is None:
-            raise Pause(for_=300, scope="partition", reason="a sick partition")
-        raise RetryLater(2.5)
-
-    async def handle_async(_record: object, context: Context) -> None:
-        assert_type(context.deadline, float | None)
-        assert_type(context.revoked.is_set(), bool)
-        await context.revoked
-
+    """Use a worker as its users do."""
     worker = Worker(
         consumer,
         handle,
@@ -274,6 +277,11 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
+    use(serve)
+
+
+def take_batches(consumer: SafeConsumer) -> None:
+    """Use a pump as its users do."""
     with Pump(consumer, order="partition", on_exhausted="skip") as pump:
         for batch in pump:
             assert_type(batch, Batch)
@@ -283,7 +291,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
     use(RecordFailedError, WorkerSettingError)
-    use(HandlersFailError, ProcessDiedError, UnansweredBatchError, serve)
+    use(HandlersFailError, ProcessDiedError, UnansweredBatchError)
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 
