@@ -1028,9 +1028,7 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "close")
         self._safe_iteration.refuse_if_in_child()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        if self._safe_ledger.busy == self._subscription.in_hand:
-            # A loop that closes works on nothing that its last poll returned.
-            self._safe_ledger.busy = frozenset
+        self._subscription.is_closing = True
         if self._safe_control is not None:
             # The other half of the time is for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)

@@ -84,6 +84,7 @@ class LedgerSubscription(SubscriptionState):
         refusal: makes the exception of every commit that is not of the worker or pump
             that has the consumer; None: none has it.
         poller: the thread on which that worker or pump polls now; None: it does not.
+        is_closing: whether its consumer is being closed: nobody works on its records.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -99,6 +100,7 @@ class LedgerSubscription(SubscriptionState):
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
         self.poller: int | None = None
+        self.is_closing = False
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None
         self._is_whole = True
@@ -206,10 +208,10 @@ class LedgerSubscription(SubscriptionState):
         Return the partitions of which the program has records, as far as is seen here.
 
         It has those that the last poll, or the last step of an iteration, returned,
-        until the next one begins. Any thread.
+        until the next one begins: a loop that closes works on none of them. Any thread.
         """
         with self._lock:
-            return self.undelivered.in_hand()
+            return frozenset() if self.is_closing else self.undelivered.in_hand()
 
     # ------------------------------------------------------------ upstream's own pause
 

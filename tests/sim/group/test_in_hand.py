@@ -474,3 +474,21 @@ def test_busy_is_not_asked_any_more_once_close_has_returned(lab: Lab) -> None:
     assert closed < asked[-1] + 20
     lab.sleep(60)
     assert [one for one in asked if one > closed] == []
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("has_pumped", [False, True], ids=["a loop", "after a pump"])
+@simulated(seeds=1)
+def test_a_loop_that_closes_has_nothing_in_hand(lab: Lab, *, has_pumped: bool) -> None:
+    """Also behind a pump that left a batch, which its owner has done since."""
+    Operator(lab)
+    consumer = consumer_with_records(lab)
+    if has_pumped:
+        with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:
+            batch = next(iter(pump))
+        batch.done()
+    while not consumer.poll(200):
+        pass
+    assert in_hand(consumer) == {0}
+    consumer.close()
+    assert in_hand(consumer) == set()
