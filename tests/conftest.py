@@ -10,9 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +29,7 @@ pytest.register_assert_rewrite("tests.sim.reading")
 # threads use it in turns (SystemError: AST constructor recursion depth mismatch), and
 # pytest lets that out of the call that logs: a client's thread dies of a warning.
 if sys.version_info < (3, 13):
-    traceback._extract_caret_anchors_from_line_segment = lambda _: None  # type: ignore[attr-defined]
+    traceback._extract_caret_anchors_from_line_segment = lambda _: None
 
 os.environ["PYTHONHASHSEED"] = "0"  # of xdist's workers: sets of texts have one order
 
@@ -40,7 +38,7 @@ chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-p
 KIND = pytest.StashKey[choice.Kind]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     """Add the options of the whole suite, those of its parts included."""
     group = parser.getgroup("kafka")
     group.addoption(
@@ -58,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Choose the broker; it is started by the first test that uses it."""
     markers.register(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -73,29 +71,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(results, "safeconsumer-results")
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config):
     """Tell which broker was chosen."""
     kind = config.stash[KIND]
     version = f", Apache Kafka {KAFKA_VERSION}" * (kind is choice.Kind.JAVA)
     return f"kafka broker: {kind}{version}"
 
 
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(config, items):
     """Skip what does not fit the broker."""
     markers.apply(items, config.stash[KIND])
     spark_options.pytest_collection_modifyitems(config, items)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Take modules and tests out of each later collection: a test that asks for one waits."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
+def kafka_broker(pytestconfig):
     """Lend the broker that was chosen, for the whole session."""
     kind = pytestconfig.stash[KIND]
     lent = shared.lent_to(pytestconfig, kind)

@@ -15,7 +15,6 @@ import importlib
 import json
 import os
 import sys
-from typing import Any
 
 from attrs import evolve
 
@@ -27,7 +26,7 @@ from tests.bench.stage import BRIEF, Sizes, Stage
 from tests.harness.brokers import choice
 
 
-def main() -> int:
+def main():
     """Measure and print; the status is 1 if a regression was found."""
     options = parsed(None)
     # Arms that compile our modules anew have 1 MB more, and start later.
@@ -56,7 +55,7 @@ def main() -> int:
     return 0 if all(one["passed"] for one in result["figures"]) else 1
 
 
-def _broker(bootstrap: str | None, kind: str) -> Any:  # noqa: ANN401 - any kind
+def _broker(bootstrap, kind):
     if bootstrap is not None:
         return contextlib.nullcontext(ExistingCluster(bootstrap))
     return choice.start(choice.choose(kind))

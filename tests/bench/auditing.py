@@ -5,17 +5,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench.figures import Figure, Row
-from tests.bench.stage import Stage
+from tests.bench.figures import Figure
 
 _PARTITIONS = 8
 _COMMIT_EVERY = 10  # polls
 
 
-def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
+def write(folder, rows, run, members=2):
     """Write clean journals: members that own four partitions each, poll, and commit."""
     each = _PARTITIONS // members
     for number in range(members):
@@ -24,12 +22,10 @@ def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
             _write_one(file.write, f"m{number}", names, rows // members, run)
 
 
-def _write_one(
-    emit: Callable[[str], object], member: str, names: list[str], rows: int, run: int
-) -> None:
+def _write_one(emit, member, names, rows, run):
     count, at, next_ = 0, 1000.0, dict.fromkeys(names, 0)
 
-    def line(event: str, **fields: object) -> None:
+    def line(event, **fields):
         nonlocal count, at
         count, at = count + 1, at + 0.001
         entry = {"n": count, "at": round(at, 6), "e": event, **fields}
@@ -51,12 +47,10 @@ def _write_one(
             line("return", **said)
 
 
-def judged(
-    row: str, length: int, rows: int, limit: float | None
-) -> Callable[[Stage], Iterator[Figure]]:
+def judged(row, length, rows, limit):
     """Judge so many rows, and ten times as many, so long to a run."""
 
-    def figures(stage: Stage) -> Iterator[Figure]:
+    def figures(stage):
         few = rows // stage.sizes.scale
         seconds, memory = _judged(few, length)
         more_seconds, more_memory = _judged(10 * few, length)
@@ -73,7 +67,7 @@ def judged(
     return figures
 
 
-def _judged(rows: int, run: int) -> tuple[float, float]:
+def _judged(rows, run):
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         write(folder, rows, run)
@@ -97,7 +91,7 @@ def _judged(rows: int, run: int) -> tuple[float, float]:
         return time.monotonic() - began, float(done.stderr)
 
 
-ROWS: dict[str, Row] = {
+ROWS = {
     "polled": judged("polled", 500, 10_000_000, 1_400_000.0),
     "iterated": judged("iterated", 1, 200_000, None),
 }

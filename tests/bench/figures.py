@@ -7,9 +7,9 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import asdict, field, frozen
 
@@ -44,13 +44,13 @@ class Figure:
     note: str = field(default="", kw_only=True)
 
     @property
-    def target(self) -> str | None:
+    def target(self):
         ends = ((">=", self.at_least), ("<=", self.at_most))
         said = [f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None]
         return ", ".join(said) or None
 
     @property
-    def passed(self) -> bool | None:
+    def passed(self):
         """Whether the target is reached; None if there is none."""
         if self.target is None:
             return None
@@ -62,17 +62,8 @@ Row = Callable[["Stage"], Iterable[Figure]]
 
 
 def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
-    row: str,
-    name: str,
-    taken: Values,
-    over: str,
-    under: str,
-    *,
-    at_most: float | None = None,
-    at_least: float | None = None,
-    scale: float = 1.0,
-    note: str = "",
-) -> Figure:
+    row, name, taken, over, under, *, at_most=None, at_least=None, scale=1.0, note=""
+):
     """
     Return the median of the ratios of values of two arms that were measured side by side.
 
@@ -96,14 +87,8 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
 
 
 def median(  # noqa: PLR0913 - as a figure has fields
-    row: str,
-    name: str,
-    values: Sequence[float],
-    unit: str,
-    *,
-    at_most: float | None = None,
-    note: str = "",
-) -> Figure:
+    row, name, values, unit, *, at_most=None, note=""
+):
     """Return the median of these values."""
     middle = statistics.median(values)
     return Figure(
@@ -111,13 +96,7 @@ def median(  # noqa: PLR0913 - as a figure has fields
     )
 
 
-def percentiles(
-    row: str,
-    name: str,
-    values: Sequence[float],
-    targets: Mapping[int, float | None],
-    note: str = "",
-) -> Iterator[Figure]:
+def percentiles(row, name, values, targets, note=""):
     """Yield percentiles of milliseconds: by the percentile, what it should be at most."""
     for percent, at_most in targets.items():
         yield Figure(
@@ -131,7 +110,7 @@ def percentiles(
         )
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
+def percentile(values, percent):
     """Return the smallest value that at least so many percent do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
@@ -141,12 +120,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
 # ---------------------------------------------------------------- the report
 
 
-def measured(
-    stage: "Stage", rows: Mapping[str, Row], only: Collection[str] = ()
-) -> dict[str, Any]:
+def measured(stage, rows, only=()):
     """Measure these rows, of all or only some; return the report as JSON values."""
     start = time.monotonic()
-    figures: list[Figure] = []
+    figures = []
     for name, row in rows.items():
         if not only or name in only:
             figures.extend(row(stage))
@@ -169,19 +146,19 @@ def measured(
     }
 
 
-def tell(text: str) -> None:
+def tell(text):
     """Say something to the person who waits."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def _installed() -> Iterator[tuple[str, str]]:
+def _installed():
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
 
 
-def _table(figures: Iterable[Figure]) -> str:
+def _table(figures):
     judged = {True: "ok", False: "MISSED", None: ""}
     rows = [("row", "figure", "target", "measured", "")]
     for one in figures:

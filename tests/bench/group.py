@@ -3,16 +3,13 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.report_wire import Report
-from tests.bench.figures import Figure, Row, median, percentiles
-from tests.bench.stage import Stage
+from tests.bench.figures import Figure, median, percentiles
 from tests.harness.group.team import Team
 from tests.harness.processes import Process, module
 from tests.harness.waiting import wait_for
@@ -23,7 +20,7 @@ _MEMBERS = 1_000
 
 
 @contextmanager
-def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noqa: ANN401 - JSON values
+def member(team, **options):
     """Run a member process; yield what it says, growing."""
     settings = team.settings
     given = {
@@ -46,18 +43,18 @@ def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noq
         yield process.said
 
 
-def _until(condition: Callable[[], object]) -> None:
+def _until(condition):
     wait_for(condition, "what a member says", 60.0, pause=0.001)
 
 
-def _events(said: list[dict[str, Any]], name: str) -> list[float]:
+def _events(said, name):
     return [one["at"] for one in tuple(said) if one.get("event") == name]
 
 
 # ---------------------------------------------------------------- rows
 
 
-def obeying(stage: Stage) -> Iterator[Figure]:
+def obeying(stage):
     """From the broker's acknowledgement to the moment after which nothing is delivered."""
     note = "acknowledged to obeyed: the last record is not later"
     for busy, limit in ((False, 5.0), (True, 15.0)):
@@ -69,7 +66,7 @@ def obeying(stage: Stage) -> Iterator[Figure]:
         yield Figure("obeying", f"{name}, last record, latest", latest, "ms", note=note)
 
 
-def _delays(stage: Stage, *, busy: bool) -> tuple[list[float], list[float]]:
+def _delays(stage, *, busy):
     delays, lasts = [], []
     with Team(stage.broker, partitions=4, records=1) as team:
         over = threading.Event()
@@ -101,13 +98,13 @@ def _delays(stage: Stage, *, busy: bool) -> tuple[list[float], list[float]]:
     return delays, lasts
 
 
-def _feed(team: Team, over: threading.Event) -> None:
+def _feed(team, over):
     while not over.wait(0.01):
         for _ in range(10):
             team.producer.send(team.topic, b"x")
 
 
-def starting(stage: Stage) -> Iterator[Figure]:
+def starting(stage):
     """From the constructor to the first record, with many holds on the topic."""
     count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
@@ -129,7 +126,7 @@ def starting(stage: Stage) -> Iterator[Figure]:
         ]
         for one in futures:
             one.get(60)
-        rounds: dict[str, list[float]] = {"with": [], "without": []}
+        rounds = {"with": [], "without": []}
         for _ in range(2 + stage.sizes.rounds):
             rounds["with"].append(_first_record(team))
             rounds["without"].append(_first_record(team, control=None))
@@ -140,15 +137,15 @@ def starting(stage: Stage) -> Iterator[Figure]:
     yield median("starting", "the same without control=", without, "s", note=note)
 
 
-def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
+def _first_record(team, **options):
     with member(team, **options) as said:
         _until(lambda: any("first" in one for one in said))
-        first: float = next(one["first"] for one in said if "first" in one)
+        first = next(one["first"] for one in said if "first" in one)
     time.sleep(2.5)  # until the group has forgotten a member that was killed
     return first
 
 
-def reporting(stage: Stage) -> Iterator[Figure]:
+def reporting(stage):
     """Read what a thousand members report."""
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
@@ -186,7 +183,7 @@ def reporting(stage: Stage) -> Iterator[Figure]:
     yield median("reporting", name, seconds, "s", at_most=2.0, note=note)
 
 
-ROWS: dict[str, Row] = {
+ROWS = {
     "obeying": obeying,
     "starting": starting,
     "reporting": reporting,

@@ -1,15 +1,13 @@
 """Judges figures of two states that were measured side by side, by what is chance."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-from tests.bench.figures import Figure, Values, ratio
+from tests.bench.figures import ratio
 
 _ALLOWED = 0.02
 
 
-def judged(row: str, name: str, values: Values, rounds: int) -> Figure:
+def judged(row, name, values, rounds):
     """
     Compare what ``now`` took with what ``before`` took, of which less is better.
 
@@ -28,7 +26,7 @@ def judged(row: str, name: str, values: Values, rounds: int) -> Figure:
     return ratio(row, name, values, "now", "before", at_most=at_most, note=note)
 
 
-def sentences(figures: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def sentences(figures):
     """Yield what each figure of a report says, as a sentence."""
     for one in figures:
         more, allowed = one["measured"] - 1, one["at_most"] - 1

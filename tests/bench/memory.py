@@ -7,7 +7,7 @@ from pathlib import Path
 _STATUS = Path("/proc/self/status")
 
 
-def peak_mb() -> float:
+def peak_mb():
     """
     Return the most it ever had resident, in MB.
 
@@ -17,12 +17,12 @@ def peak_mb() -> float:
     return _marked("VmHWM")
 
 
-def resident_mb() -> float:
+def resident_mb():
     """Return how much this process has resident now, in MB; its peak where no /proc is."""
     return _marked("VmRSS")
 
 
-def _marked(name: str) -> float:
+def _marked(name):
     told = _STATUS.read_text() if _STATUS.exists() else ""
     mark = re.search(rf"^{name}:\s+(\d+) kB", told, re.MULTILINE)
     used = mark[1] if mark else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.harness.brokers import choice
 
 # The rows of each, as its module has them; said here, as some need an extra.
-ROWS: dict[str, tuple[str, ...]] = {
+ROWS = {
     "overhead": (
         *("poll", "iteration", "compiled", "many-holds", "ten-thousand", "import"),
     ),
@@ -27,7 +27,7 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 
 
-def parsed(arguments: list[str] | None) -> argparse.Namespace:
+def parsed(arguments):
     """Return the options."""
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -43,7 +43,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser():
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("benchmark", choices=list(ROWS))
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")

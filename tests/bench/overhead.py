@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from safeconsumer.testing import EmbeddedBroker
-from tests.bench.figures import Figure, Row, median, ratio
+from tests.bench.figures import median, ratio
 from tests.bench.stage import Stage
-from tests.bench.workers import Taken, in_turns, lapped
+from tests.bench.workers import in_turns, lapped
 
 FULL, QUIET = 8, 20
 _LIMIT = 1.02
@@ -39,7 +39,7 @@ Imports = Mapping[str, tuple[str, Mapping[str, str]]]
 # ---------------------------------------------------------------- CPU per record
 
 
-def read(stage: Stage, kinds: Kinds, max_records: int | None) -> Taken:
+def read(stage, kinds, max_records):
     """Let arms read the same records, in laps."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
@@ -49,15 +49,8 @@ def read(stage: Stage, kinds: Kinds, max_records: int | None) -> Taken:
 
 
 def _per_record(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
-    stage: Stage,
-    row: str,
-    name: str,
-    taken: Taken,
-    over: str,
-    under: str,
-    limit: float | None,
-    note: str = "",
-) -> Figure:
+    stage, row, name, taken, over, under, limit, note=""
+):
     cpu = taken["cpu"]
     note += f"ratio of the fastest runs {min(cpu[over]) / min(cpu[under]):.3f}; "
     note += "raw values in microseconds per record"
@@ -65,9 +58,7 @@ def _per_record(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
     return ratio(row, name, cpu, over, under, at_most=limit, scale=scale, note=note)
 
 
-def compared(
-    stage: Stage, row: str, modes: Mapping[str, int | None]
-) -> Iterator[Figure]:
+def compared(stage, row, modes):
     """Read as a group member, without holds and with 20 on partitions without records."""
     topic = stage.topic(FULL, empty=QUIET, records=stage.sizes.records)
     every = {"partitions": FULL + QUIET, "is_member": True}
@@ -89,7 +80,7 @@ def compared(
     stage.drop(topic)
 
 
-def compiled(stage: Stage) -> Iterator[Figure]:
+def compiled(stage):
     """With the compiled decoder against the stock client, which decodes in Python."""
     topic = stage.topic(FULL, records=stage.sizes.records)
     every = {"partitions": FULL, "is_member": True}
@@ -104,7 +95,7 @@ def compiled(stage: Stage) -> Iterator[Figure]:
     stage.drop(topic)
 
 
-def many_holds(stage: Stage) -> Iterator[Figure]:
+def many_holds(stage):
     """Place holds on partitions of subscribed topics that do not exist yet."""
     count, row = stage.sizes.strangers, "many-holds"
     topic = stage.topic(FULL, records=stage.sizes.records)
@@ -126,7 +117,7 @@ def many_holds(stage: Stage) -> Iterator[Figure]:
 # ---------------------------------------------------------------- ten thousand
 
 
-def ten_thousand(stage: Stage) -> Iterator[Figure]:
+def ten_thousand(stage):
     """
     ``pause`` and ``resume`` of one partition, and the ``poll`` after each.
 
@@ -160,13 +151,8 @@ def ten_thousand(stage: Stage) -> Iterator[Figure]:
 
 
 def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
-    row: str,
-    name: str,
-    taken: Mapping[str, list[float]],
-    over: str,
-    under: str,
-    limit: float | None,
-) -> Figure:
+    row, name, taken, over, under, limit
+):
     note = "raw values in milliseconds"
     return ratio(row, name, taken, over, under, at_most=limit, scale=1e3, note=note)
 
@@ -182,9 +168,9 @@ _SCRIPT = (
 )
 
 
-def timed(stage: Stage, imports: Imports) -> Taken:
+def timed(stage, imports):
     """Import in fresh interpreters, in turns; compiled files are there already."""
-    taken: Taken = defaultdict(lambda: defaultdict(list))
+    taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):
             statement, env = imports[name]
@@ -203,7 +189,7 @@ def timed(stage: Stage, imports: Imports) -> Taken:
     return taken
 
 
-def imports(stage: Stage) -> Iterator[Figure]:
+def imports(stage):
     """Import the class, and kafka-python's."""
     taken = timed(stage, {one: (one, {}) for one in (_STOCK, SAFE)})
     # An import waits for nothing: what wall has on top is what else runs here.
@@ -212,7 +198,7 @@ def imports(stage: Stage) -> Iterator[Figure]:
         yield _milliseconds("import", what, taken[name], SAFE, _STOCK, limit)
 
 
-ROWS: dict[str, Row] = {
+ROWS = {
     "poll": lambda stage: compared(stage, "poll", _BY_POLL),
     "iteration": lambda stage: compared(stage, "iteration", _BY_ITERATION),
     "compiled": compiled,

@@ -4,29 +4,23 @@ Compares this state with the last landed one: CPU, time and memory, row by row.
 Both are processes that take turns on the same records, three rounds of fresh ones.
 """
 
-from collections.abc import Iterator, Mapping
-
 from tests.bench import overhead, throughput, worker
-from tests.bench.figures import Figure, Row
 from tests.bench.judging import judged
-from tests.bench.stage import Case, Stage
-from tests.bench.throughput import LZ4, SMALL, Mode
-from tests.bench.workers import Taken, lapped
+from tests.bench.throughput import LZ4, SMALL
+from tests.bench.workers import lapped
 
 ROUNDS = 3
 _LAPS = 5
 _DECODER = "safe-compiled"
 
 
-def _figures(
-    stage: Stage, row: str, taken: Taken, names: Mapping[str, str]
-) -> Iterator[Figure]:
+def _figures(stage, row, taken, names):
     for what, name in names.items():
         yield judged(row, name, taken[what], stage.sizes.rounds)
 
 
-def _reading(row: str, case: Case, mode: Mode) -> Row:
-    def figures(stage: Stage) -> Iterator[Figure]:
+def _reading(row, case, mode):
+    def figures(stage):
         arms = {
             name: {"client": _DECODER, "env": env} for name, env in stage.states.items()
         }
@@ -41,7 +35,7 @@ def _reading(row: str, case: Case, mode: Mode) -> Row:
     return figures
 
 
-def holds(stage: Stage) -> Iterator[Figure]:
+def holds(stage):
     """Read with 20 holds on partitions without records, decoded in Python."""
     full, quiet = overhead.FULL, overhead.QUIET
     topic = stage.topic(full, empty=quiet, records=stage.sizes.records)
@@ -57,14 +51,14 @@ def holds(stage: Stage) -> Iterator[Figure]:
     stage.drop(topic)
 
 
-def imports(stage: Stage) -> Iterator[Figure]:
+def imports(stage):
     """Import the class."""
     statements = {name: (overhead.SAFE, env) for name, env in stage.states.items()}
     taken = overhead.timed(stage, statements)
     yield from _figures(stage, "import", taken, {"CPU": "CPU of importing the class"})
 
 
-def no_op(stage: Stage) -> Iterator[Figure]:
+def no_op(stage):
     """Let a worker handle records with a handler that does nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(worker.SPREAD, count, keys=worker.KEYS)
@@ -78,7 +72,7 @@ def no_op(stage: Stage) -> Iterator[Figure]:
     stage.drop(topic)
 
 
-def resident(stage: Stage) -> Iterator[Figure]:
+def resident(stage):
     """Be a member to which nothing comes."""
     topic = stage.topic(overhead.FULL)
     how = {"partitions": overhead.FULL, "is_member": True}
@@ -92,7 +86,7 @@ def resident(stage: Stage) -> Iterator[Figure]:
     yield from _figures(stage, "resident", taken, {"resident": "idle memory"})
 
 
-ROWS: dict[str, Row] = {
+ROWS = {
     "5000": _reading("5000", SMALL, throughput.MODES[0]),
     "500": _reading("500", SMALL, throughput.MODES[1]),
     "iteration": _reading("iteration", SMALL, throughput.MODES[2]),

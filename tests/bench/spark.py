@@ -12,18 +12,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
-from tests.bench.figures import Figure, Row, median, ratio
-from tests.bench.stage import Case, Stage
+from tests.bench.figures import Figure, median, ratio
+from tests.bench.stage import Case
 from tests.harness.spark import connector
 from tests.harness.spark.fixtures import SETTINGS
 from tests.harness.spark.lake import progress
@@ -50,14 +48,14 @@ class Read:
 class Bench:
     """A session and its arms."""
 
-    def __init__(self, session: Any, stage: Stage) -> None:  # noqa: ANN401 - pyspark's
+    def __init__(self, session, stage):
         self._session = session
         self._stage = stage
         self.rounds = stage.sizes.rounds
         self.records = 20 * stage.sizes.records
 
     @contextmanager
-    def topic(self, records: int, size: int, codec: str = "none") -> Iterator[str]:
+    def topic(self, records, size, codec="none"):
         """Lend a topic with so many records."""
         case = Case(partitions=_PARTITIONS, size=size, codec=codec)
         name = self._stage.filled(case, records)
@@ -67,9 +65,7 @@ class Bench:
             self._stage.drop(name)
 
     @contextmanager
-    def long_topic(
-        self, size: int, codec: str = "none", **options: str
-    ) -> Iterator[tuple[str, int]]:
+    def long_topic(self, size, codec="none", **options):
         """Lend a topic that the official source reads for long enough, and its records."""
         records = self.records * _SIZE // size
         while True:
@@ -82,7 +78,7 @@ class Bench:
             # What a short query takes says little of a long one.
             records = int(records * min(10, 1.2 * _SECONDS / seen.wall))
 
-    def read(self, source: str, topic: str, **options: str) -> Read:
+    def read(self, source, topic, **options):
         cpu, start = self._cpu(), time.monotonic()
         with tempfile.TemporaryDirectory() as checkpoint:
             query = (
@@ -109,9 +105,9 @@ class Bench:
             triggers=tuple(one["durationMs"]["triggerExecution"] for one in done),
         )
 
-    def interleaved(self, *arms: Callable[[], Read]) -> list[list[Read]]:
+    def interleaved(self, *arms):
         arms[0]()  # dropped: it loads classes
-        taken: list[list[Read]] = [[] for _ in arms]
+        taken = [[] for _ in arms]
         for number in range(self.rounds):
             # There and back: who comes second finds the caches of who came first.
             order = range(len(arms))
@@ -119,14 +115,14 @@ class Bench:
                 taken[at].append(arms[at]())
         return taken
 
-    def _cpu(self) -> float:
+    def _cpu(self):
         pid = self._session.sparkContext._gateway.proc.pid
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
-def throughput(bench: Bench, row: str, size: int, codec: str) -> Iterator[Figure]:
+def throughput(bench, row, size, codec):
     """Compare with the official source, tuned alike."""
     with bench.long_topic(size, codec) as (topic, records):
         tuned, ours = bench.interleaved(
@@ -147,11 +143,11 @@ def throughput(bench: Bench, row: str, size: int, codec: str) -> Iterator[Figure
     yield _shortest(row, *tuned, *ours)
 
 
-def _inside(one: Read) -> float:
+def _inside(one):
     return one.rows / one.inside
 
 
-def defaults(bench: Bench) -> Iterator[Figure]:
+def defaults(bench):
     """Compare with the official source as it is when nothing is set."""
     with bench.topic(bench.records, _SIZE) as topic:
         default, ours = bench.interleaved(
@@ -163,12 +159,12 @@ def defaults(bench: Bench) -> Iterator[Figure]:
     yield _ratio("defaults", name, arms, _inside, at_least=2)
 
 
-def _shortest(row: str, *reads: Read) -> Figure:
+def _shortest(row, *reads):
     shortest = min(one.wall for one in reads)
     return Figure(row, "the shortest query", shortest, "s", at_least=_LEAST_SECONDS)
 
 
-def small_batches(bench: Bench) -> Iterator[Figure]:
+def small_batches(bench):
     """Compare the time of a trigger with 1,000 rows of each of 8 partitions."""
     limit = {"maxOffsetsPerTrigger": str(_PARTITIONS * _SMALL)}
     with bench.long_topic(_SIZE, **limit) as (topic, records):
@@ -188,21 +184,15 @@ def small_batches(bench: Bench) -> Iterator[Figure]:
 
 
 def _ratio(  # noqa: PLR0913 - two arms, a measure, a target
-    row: str,
-    name: str,
-    arms: Mapping[str, list[Read]],
-    of: Callable[[Read], float],
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-) -> Figure:
+    row, name, arms, of, *, at_least=None, at_most=None
+):
     values = {arm: [of(one) for one in reads] for arm, reads in arms.items()}
     over, under = values
     return ratio(row, name, values, over, under, at_least=at_least, at_most=at_most)
 
 
 @cache
-def _session() -> Any:  # noqa: ANN401 - pyspark's
+def _session():
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only this benchmark needs it
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -219,12 +209,12 @@ def _session() -> Any:  # noqa: ANN401 - pyspark's
     return session
 
 
-def _row(of: Callable[..., Iterator[Figure]], *more: object) -> Row:
+def _row(of, *more):
     return lambda stage: of(Bench(_session(), stage), *more)
 
 
 # Its targets are a few hundredths from 1.
-ROWS: dict[str, Row] = {
+ROWS = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),
     "read-1000": _row(throughput, "read-1000", 1000, "none"),

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.processes import ROOT
@@ -26,14 +25,14 @@ _CLIENTS = {
 _WHAT = ("records/s", "CPU per record")
 
 
-def write(result: dict[str, Any]) -> None:
+def write(result):
     """Keep what the table needs of a report of ``throughput``; write it into the pages."""
     DATA.write_text(json.dumps(kept(result), indent=1) + "\n", "utf-8")
     for page in PAGES:
         page.write_text(written(page.read_text("utf-8")), "utf-8")
 
 
-def kept(result: dict[str, Any]) -> dict[str, Any]:
+def kept(result):
     """Return, of a report, what the table is made of."""
     versions = [
         f"{name} {result['versions'][name]}"
@@ -60,7 +59,7 @@ def kept(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def written(page: str) -> str:
+def written(page):
     """Return a page with the table of the data; what was not measured is a dash."""
     data = json.loads(DATA.read_text("utf-8"))
     lines = [
@@ -78,11 +77,11 @@ def written(page: str) -> str:
     )
 
 
-def _cell(ratios: dict[str, float]) -> str:
+def _cell(ratios):
     return "; ".join(f"{ratios[what]:.2f}" if what in ratios else "-" for what in _WHAT)
 
 
-def put(page: str, name: str, text: str, by: str) -> str:
+def put(page, name, text, by):
     """Return the page with this text between the marks of that name."""
     first, last = f"<!-- {name}: by python -m {by} --write -->", f"<!-- {name} -->"
     before, found, rest = page.partition(first)

@@ -3,13 +3,13 @@
 import itertools
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 if TYPE_CHECKING:
-    import confluent_kafka
+    pass
 
 _PRODUCE_TIMEOUT = 120.0
 _VALUES = 500
@@ -52,11 +52,11 @@ class Case:
     codec: str = "none"  # the producer's `compression.type`
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.partitions} x {self.size} B, {self.codec}"
 
 
-def send(producer: "confluent_kafka.Producer", topic: str, **record: Any) -> None:  # noqa: ANN401 - a record's parts
+def send(producer, topic, **record):
     """Hand a record over; wait for room where the producer's queue is full."""
     while True:
         try:
@@ -74,26 +74,24 @@ class Stage:
     # By arm: the environment of its process, where states of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
 
-    def arm(self, kind: str, client: str, **settings: object) -> dict[str, object]:
+    def arm(self, kind, client, **settings):
         """Return the settings of an arm on this broker."""
         config = dict(self.broker.client_config)
         return {"kind": kind, "client": client, "config": config, **settings}
 
-    def reader(self, client: str, topic: str, **settings: object) -> dict[str, object]:
+    def reader(self, client, topic, **settings):
         """Return the settings of an arm that reads a topic with one of the clients."""
         where = {"bootstrap": self.broker.bootstrap, "topic": topic}
         return self.arm("reader", client, **where, **settings)
 
-    def topic(
-        self, full: int, empty: int = 0, records: int = 0, size: int = 100
-    ) -> str:
+    def topic(self, full, empty=0, records=0, size=100):
         """Make a topic with records in its first ``full`` partitions; return its name."""
         name = f"bench-{os.getpid()}-{next(_numbers)}"
         self.broker.create_topic(name, full + empty)
         self._write(name, full, records, [os.urandom(size)])
         return name
 
-    def filled(self, case: Case, records: int, keys: int | None = None) -> str:
+    def filled(self, case, records, keys=None):
         """
         Make a topic with records as an application's, evenly; return its name.
 
@@ -106,14 +104,8 @@ class Stage:
         return name
 
     def _write(  # noqa: PLR0913, PLR0917 - as many as records have properties
-        self,
-        topic: str,
-        partitions: int,
-        records: int,
-        values: Sequence[bytes],
-        keys: int | None = None,
-        codec: str = "none",
-    ) -> None:
+        self, topic, partitions, records, values, keys=None, codec="none"
+    ):
         import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
         producer = confluent_kafka.Producer(
@@ -138,13 +130,13 @@ class Stage:
             message = f"{topic}: not all of {records} records were produced in time"
             raise TimeoutError(message)
 
-    def drop(self, topic: str) -> None:
+    def drop(self, topic):
         """Delete a topic of a real broker; an embedded one ends with the measurement."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)
 
 
-def _words(size: int) -> list[bytes]:
+def _words(size):
     chance = random.Random(size)  # noqa: S311 - the same records in each run
     words = [chance.randbytes(4).hex()[: chance.randint(3, 8)] for _ in range(_WORDS)]
     return [

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.figures import tell
@@ -20,7 +19,7 @@ Environment = dict[str, str]
 """What is special about the environment of a process."""
 
 
-def landed(checkout: Path = ROOT) -> str:
+def landed(checkout=ROOT):
     """
     Return the last landed state, as a commit.
 
@@ -42,7 +41,7 @@ def landed(checkout: Path = ROOT) -> str:
 
 
 @contextlib.contextmanager
-def built(against: str | None) -> Iterator[dict[str, Environment]]:
+def built(against):
     """
     Build a commit and the working tree; yield the environments of their arms.
 
@@ -63,13 +62,13 @@ def built(against: str | None) -> Iterator[dict[str, Environment]]:
         yield {"before": before, "now": now, "now again": now}
 
 
-def environment(folder: Path) -> Environment:
+def environment(folder):
     """Let processes take the package from this folder, and everything else from here."""
     # Without the second one, Python would look into the current folder first.
     return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
 
 
-def _installed(source: Path, folder: Path) -> Path:
+def _installed(source, folder):
     """Do what pip does: build a wheel, with compiled code, and unpack it."""
     wheels = folder.with_suffix(".dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
@@ -81,11 +80,11 @@ def _installed(source: Path, folder: Path) -> Path:
     return folder
 
 
-def _git(checkout: Path, *arguments: str, check: bool = True) -> str:
+def _git(checkout, *arguments, check=True):
     return _output(["git", *arguments], checkout, check=check)
 
 
-def _output(command: list[str | Path], folder: Path, *, check: bool = True) -> str:
+def _output(command, folder, *, check=True):
     done = subprocess.run(  # noqa: S603 - git, or our own build
         command, cwd=folder, capture_output=True, text=True, check=False
     )

@@ -1,13 +1,13 @@
 """Records per second, CPU per record and peak memory of all clients, side by side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
 
-from tests.bench.figures import Figure, Row, median, ratio
-from tests.bench.stage import Case, Stage
-from tests.bench.workers import Taken, lapped
+from tests.bench.figures import median, ratio
+from tests.bench.stage import Case
+from tests.bench.workers import lapped
 
 Arms = Mapping[str, Mapping[str, Any]]
 """By name: the client, and what is special about its process."""
@@ -41,7 +41,7 @@ class Mode:
     name: str  # as kafka-python calls it
     max_records: int | None  # at most so many in one call; None for one by one
 
-    def clients(self) -> Iterator[str]:
+    def clients(self):
         """Yield the clients that can read so; confluent's ``poll`` gives one at a time."""
         single = self.max_records is None
         other = "confluent consume" if single else "confluent poll"
@@ -71,7 +71,7 @@ _SPEED_TARGETS = {
 }
 
 
-def read(stage: Stage, case: Case, mode: Mode, arms: Arms, laps: int = _LAPS) -> Taken:
+def read(stage, case, mode, arms, laps=_LAPS):
     """Let arms read the same records; return us per record, and the peak in MB."""
     records = max(2_400, _BYTES // stage.sizes.scale // (case.size + 20))
     topic = stage.filled(case, records)
@@ -88,7 +88,7 @@ def read(stage: Stage, case: Case, mode: Mode, arms: Arms, laps: int = _LAPS) ->
     return taken
 
 
-def compared(stage: Stage, case: Case, mode: Mode) -> Iterator[Figure]:
+def compared(stage, case, mode):
     """Yield what each client takes, and the ratios of ours to each other one."""
     kinds = list(mode.clients())
     taken = read(stage, case, mode, {one: {"client": one} for one in kinds})
@@ -107,8 +107,8 @@ def compared(stage: Stage, case: Case, mode: Mode) -> Iterator[Figure]:
             yield ratio(row, f"{SPEED} / {one}", speed, _OURS, one, at_least=least)
 
 
-ROWS: dict[str, Row] = {
-    f"{case.name}, {mode.name}": lambda stage, case=case, mode=mode: compared(  # type: ignore[misc]  # bound here
+ROWS = {
+    f"{case.name}, {mode.name}": lambda stage, case=case, mode=mode: compared(
         stage, case, mode
     )
     for case in CASES

@@ -8,13 +8,12 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import confluent_kafka
 
-from tests.bench.figures import Figure, Row, median, percentile, ratio
-from tests.bench.stage import Stage, send
-from tests.bench.workers import Arm, Taken, arms, in_turns
+from tests.bench.figures import median, percentile, ratio
+from tests.bench.stage import send
+from tests.bench.workers import arms, in_turns
 
 _STOCK, _OURS = "kafka-python", "safe-auto"
 _CLIENTS = (_STOCK, _OURS, "aiokafka", "confluent-kafka")
@@ -26,7 +25,7 @@ _RECORDS = 2_500
 _BACKLOG = 200_000
 
 # By what is compared: a name, how raw values are scaled, and by client at most what.
-_RATIOS: dict[str, tuple[str, float, dict[str, float]]] = {
+_RATIOS = {
     "p50": (
         "produced to returned, p50",
         1e3,
@@ -38,7 +37,7 @@ _RATIOS: dict[str, tuple[str, float, dict[str, float]]] = {
 }
 
 
-def measured(stage: Stage) -> Iterator[Figure]:
+def measured(stage):
     """Measure everything."""
     if not stage.broker.is_real:
         message = (
@@ -47,13 +46,13 @@ def measured(stage: Stage) -> Iterator[Figure]:
             "record comes"
         )
         raise SystemExit(message)
-    taken: Taken = defaultdict(lambda: defaultdict(list))
+    taken = defaultdict(lambda: defaultdict(list))
     for number in range(stage.sizes.rounds):
         _round(stage, number, taken)
     yield from _figures(taken)
 
 
-def _round(stage: Stage, number: int, taken: Taken) -> None:
+def _round(stage, number, taken):
     topics = {client: stage.topic(_PARTITIONS) for client in _CLIENTS}
     every = {"partitions": _PARTITIONS, "is_member": True}
     kinds = {one: stage.reader(one, topic, **every) for one, topic in topics.items()}
@@ -82,18 +81,18 @@ def _round(stage: Stage, number: int, taken: Taken) -> None:
         stage.drop(topic)
 
 
-def _records(stage: Stage) -> int:
+def _records(stage):
     return max(50, _RECORDS // stage.sizes.scale)
 
 
-def _followed(stage: Stage, arm: Arm, topic: str) -> dict[str, list[float]]:
+def _followed(stage, arm, topic):
     arm.begin("follow", records=_records(stage))
     # It does not matter whether the arm polls by then: what waits is its first records.
     _produce(stage, topic, _records(stage), rate=_RATE)
     return arm.answer(60.0)
 
 
-def _produce(stage: Stage, topic: str, records: int, rate: float | None) -> None:
+def _produce(stage, topic, records, rate):
     # The time stands in the value: clocks of processes on one machine are one clock.
     settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1}
     settings["linger.ms"] = 20 if rate is None else 0
@@ -112,7 +111,7 @@ def _produce(stage: Stage, topic: str, records: int, rate: float | None) -> None
         raise TimeoutError(message)
 
 
-def _figures(taken: Taken) -> Iterator[Figure]:
+def _figures(taken):
     for what, (name, scale, limits) in _RATIOS.items():
         for client in _CLIENTS:
             if client != _OURS:
@@ -133,4 +132,4 @@ def _figures(taken: Taken) -> Iterator[Figure]:
     yield ratio("memory", name, taken["peak"], _OURS, _STOCK, at_most=1.2)
 
 
-ROWS: dict[str, Row] = {"trickle": measured}
+ROWS = {"trickle": measured}

@@ -1,10 +1,8 @@
 """What a worker costs over a plain poll loop on the same consumer, in the same run."""
 
-from collections.abc import Iterator, Mapping
-
-from tests.bench.figures import Figure, Row, median, ratio
-from tests.bench.stage import Case, Stage
-from tests.bench.workers import Taken, lapped
+from tests.bench.figures import Figure, median, ratio
+from tests.bench.stage import Case
+from tests.bench.workers import lapped
 
 _MIB = 1024 * 1024
 _RATIOS = {
@@ -20,19 +18,14 @@ SPREAD = Case(partitions=16)
 KEYS = 97
 
 
-def run(
-    stage: Stage,
-    arms: Mapping[str, Mapping[str, object]],
-    rounds: int | None = None,
-    laps: int = 1,
-) -> Taken:
+def run(stage, arms, rounds=None, laps=1):
     """Let workers, and loops, handle the same records."""
     kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
     rounds = rounds or stage.sizes.rounds
     return lapped(kinds, "run", rounds=rounds, laps=laps, warms_up=False)
 
 
-def no_op(stage: Stage) -> Iterator[Figure]:
+def no_op(stage):
     """CPU per record with a handler that does nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(SPREAD, count, keys=KEYS)
@@ -52,7 +45,7 @@ def no_op(stage: Stage) -> Iterator[Figure]:
         yield median("no-op", what, surplus, "us", at_most=limit)
 
 
-def waiting(stage: Stage) -> Iterator[Figure]:
+def waiting(stage):
     """Handle records that take 1 ms of waiting, eight at a time, against one."""
     count = min(stage.sizes.records, 10_000)
     topic = stage.filled(Case(partitions=4, size=1000), count)
@@ -67,7 +60,7 @@ def waiting(stage: Stage) -> Iterator[Figure]:
     yield ratio("waiting", name, speeds, "eight", "one", at_least=6.5)
 
 
-def memory(stage: Stage) -> Iterator[Figure]:
+def memory(stage):
     """Peak memory with 100 ms handlers, a long backlog and a limit of 16 MiB."""
     count = stage.sizes.records * 4
     topic = stage.filled(Case(partitions=4, size=1000), count)
@@ -84,7 +77,7 @@ def memory(stage: Stage) -> Iterator[Figure]:
     yield Figure("memory", name, more, "MB", at_most=32.0, rounds=peak)
 
 
-ROWS: dict[str, Row] = {
+ROWS = {
     "no-op": no_op,
     "waiting": waiting,
     "memory": memory,

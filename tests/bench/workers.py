@@ -8,8 +8,6 @@ machine meets all arms, and what one leaves in memory meets none of the others.
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tests.harness.processes import Process, module
 from tests.harness.waiting import NotReachedError
@@ -28,30 +26,28 @@ class ArmError(Exception):
 class Arm:
     """One process of ``python -m tests.bench.arms``; ends with the block."""
 
-    def __init__(
-        self, kind: str, env: Mapping[str, str] | None = None, **settings: object
-    ) -> None:
+    def __init__(self, kind, env=None, **settings):
         self._name = f"{kind} of {settings.get('client', 'no client')}"
         self._process = Process(module("tests.bench.arms"), read=json.loads, env=env)
         self._say({"arm": kind, "with": settings})
 
-    def wait_started(self) -> dict[str, Any]:
+    def wait_started(self):
         """Return what the arm says of its start, once it is ready."""
         return self.answer(_START_TIMEOUT)
 
-    def call(self, step: str, timeout: float = 240.0, **args: object) -> dict[str, Any]:
+    def call(self, step, timeout=240.0, **args):
         """Let the arm do one step and return what it measured."""
         self.begin(step, **args)
         return self.answer(timeout)
 
-    def begin(self, step: str, **args: object) -> None:
+    def begin(self, step, **args):
         """Let the arm begin one step; :meth:`answer` waits for it."""
         self._say({"step": step, "with": args})
 
-    def answer(self, timeout: float) -> dict[str, Any]:
+    def answer(self, timeout):
         """Wait so many seconds for the step that was begun; it must not have failed."""
         try:
-            said: dict[str, Any] | None = self._process.take(timeout)
+            said = self._process.take(timeout)
         except NotReachedError:
             message = f"arm {self._name} did not answer in {timeout:g} s"
             raise ArmError(message) from None
@@ -61,16 +57,16 @@ class Arm:
             raise ArmError(message)
         return answer
 
-    def close(self) -> None:
+    def close(self):
         """End the process; by force if it does not end by itself."""
         self._process.end()
 
-    def _say(self, request: Mapping[str, object]) -> None:
+    def _say(self, request):
         self._process.tell(json.dumps(request))
 
 
 @contextlib.contextmanager
-def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
+def arms(kinds):
     """Start several arms at the same time; they are ready when the block begins."""
     with contextlib.ExitStack() as stack:
         started = {}
@@ -82,27 +78,19 @@ def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
         yield started
 
 
-def in_turns(names: list[str], lap: int) -> list[str]:
+def in_turns(names, lap):
     """Return the names in another order each lap, so that none is always the first."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]
 
 
-def lapped(
-    kinds: Mapping[str, Mapping[str, Any]],
-    step: str,
-    *,
-    rounds: int,
-    laps: int,
-    warms_up: bool = True,
-    **args: object,
-) -> Taken:
+def lapped(kinds, step, *, rounds, laps, warms_up=True, **args):
     """
     Let arms do a step in turns, lap by lap, in fresh processes each round.
 
     ``warms_up`` is whether each does it once more before, and that is not counted.
     """
-    taken: Taken = defaultdict(lambda: defaultdict(list))
+    taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):
         with arms(kinds) as started:
             names = list(started)

@@ -13,18 +13,17 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.faults import table
 from tests.faults.copies import Copy, Result
-from tests.faults.table import Fault, UnplantableError
+from tests.faults.table import UnplantableError
 
 COPIES = 2
 
 
-def main() -> int:
+def main():
     """Play the faults; return the exit status."""
     options = _options()
     faults = table.faults(options.rooms)
@@ -45,7 +44,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _unplantable(copy: Copy, faults: Sequence[Fault]) -> list[str]:
+def _unplantable(copy, faults):
     """Return the rows that do not fit the code."""
     found = []
     for fault in faults:
@@ -56,7 +55,7 @@ def _unplantable(copy: Copy, faults: Sequence[Fault]) -> list[str]:
     return found
 
 
-def _failing(copy: Copy, faults: Sequence[Fault]) -> list[str]:
+def _failing(copy, faults):
     """Return the tests that fail without a fault: these would kill every fault."""
     named = dict.fromkeys(test for fault in faults for test in fault.tests)
     if not named:
@@ -69,15 +68,13 @@ def _failing(copy: Copy, faults: Sequence[Fault]) -> list[str]:
     ]
 
 
-def _played(
-    copies: Sequence[Copy], faults: Sequence[Fault], options: argparse.Namespace
-) -> list[str]:
+def _played(copies, faults, options):
     """Play the faults, each in a free copy; return what is to be looked at."""
-    free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
 
-    def play(fault: Fault) -> tuple[str, bool]:
+    def play(fault):
         copy = free.get()
         try:
             return _outcome(copy, fault, options)
@@ -100,7 +97,7 @@ def _played(
     return bad
 
 
-def _outcome(copy: Copy, fault: Fault, options: argparse.Namespace) -> tuple[str, bool]:
+def _outcome(copy, fault, options):
     """Play a fault; return what became of it, and whether that is as it should be."""
     began = time.monotonic()
     original = copy.read(fault.file)
@@ -117,7 +114,7 @@ def _outcome(copy: Copy, fault: Fault, options: argparse.Namespace) -> tuple[str
     return f"{text} ({time.monotonic() - began:.0f} s)", is_good
 
 
-def _judged(fault: Fault, results: Sequence[Result]) -> tuple[str, bool]:
+def _judged(fault, results):
     killers = ", ".join(dict.fromkeys(test for one in results for test in one.failed))
     if killers and fault.equivalent:
         return f"called EQUIVALENT, but killed by {killers}", False
@@ -132,7 +129,7 @@ def _judged(fault: Fault, results: Sequence[Result]) -> tuple[str, bool]:
     return "SURVIVES", False
 
 
-def _results(copy: Copy, fault: Fault, options: argparse.Namespace) -> Iterator[Result]:
+def _results(copy, fault, options):
     """Run the fault's own tests, then its room's if need be."""
     first = () if options.all else ("-x",)
     result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
@@ -141,7 +138,7 @@ def _results(copy: Copy, fault: Fault, options: argparse.Namespace) -> Iterator[
         yield copy.run(fault.room, options.limit, *first)
 
 
-def _options() -> argparse.Namespace:
+def _options():
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     rooms = ", ".join(table.ROOMS)
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"{rooms}; else all")
@@ -161,7 +158,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _say(*lines: str) -> None:
+def _say(*lines):
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 

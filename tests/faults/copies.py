@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -39,9 +38,9 @@ class Result:
 class Copy:
     """A copy of the checkout; used by one thread, but for :meth:`end`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder, self._temporary = folder / "checkout", folder / "tmp"
-        self._process: subprocess.Popen[str] | None = None
+        self._process = None
         self._lock = threading.Lock()
         self._is_ended = False
         self._planted = 0
@@ -51,11 +50,11 @@ class Copy:
         for name in COPIED:
             _copy(ROOT / name, self._folder / name)
 
-    def read(self, file: str) -> str:
+    def read(self, file):
         """Return a file of the package."""
         return (self._folder / "safeconsumer" / file).read_text(encoding="utf-8")
 
-    def write(self, file: str, text: str) -> None:
+    def write(self, file, text):
         """Replace a file of the package."""
         path = self._folder / "safeconsumer" / file
         path.write_text(text, encoding="utf-8")
@@ -63,7 +62,7 @@ class Copy:
         self._planted += 1
         os.utime(path, (self._planted, self._planted))
 
-    def run(self, tests: Sequence[str], limit: float, *options: str) -> Result:
+    def run(self, tests, limit, *options):
         """Run tests, for so many seconds at most; what they started ends with them."""
         process = self._start([*tests, *options])
         try:
@@ -76,14 +75,14 @@ class Copy:
         is_told = process.returncode == 0 or (process.returncode == 1 and failed)
         return Result(failed, "" if is_told else output[-2000:] or "pytest was killed")
 
-    def end(self) -> None:
+    def end(self):
         """End what runs, and let nothing more begin."""
         with self._lock:
             self._is_ended = True
             if self._process is not None and self._process.returncode is None:
                 _kill(self._process)
 
-    def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
+    def _start(self, arguments):
         environment = {
             **os.environ,
             "PYTHONPATH": str(self._folder),
@@ -109,7 +108,7 @@ class Copy:
             return self._process
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source, target):
     if source.is_dir():
         ignored = shutil.ignore_patterns("__pycache__", ".hypothesis", "generated")
         shutil.copytree(source, target, ignore=ignored)
@@ -117,7 +116,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process):
     """Kill the process and its children; a group without processes is none."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

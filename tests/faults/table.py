@@ -2,9 +2,7 @@
 
 import ast
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from attrs import field, frozen
 
@@ -45,10 +43,10 @@ class Fault:
     equivalent: str = ""
     hangs: bool = False
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.id} {self.file} {self.function}"
 
-    def planted(self, text: str) -> str:
+    def planted(self, text):
         """
         Return the file's text with the fault in it.
 
@@ -73,18 +71,18 @@ class Fault:
         return "".join([*lines[:begin], changed, *lines[end:]])
 
 
-def faults(rooms: list[str]) -> list[Fault]:
+def faults(rooms):
     """Return the planted faults of these rooms."""
     return [fault for room in rooms for fault in _of_room(FOLDER / f"{room}.toml")]
 
 
-def _of_room(path: Path) -> Iterator[Fault]:
+def _of_room(path):
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     for row in table["fault"]:
         yield Fault(room=table["tests"], **row)
 
 
-def _functions(tree: Any, prefix: str = "") -> Iterator[tuple[str, _Function]]:  # noqa: ANN401 - any node
+def _functions(tree, prefix=""):
     """Return the functions with their qualified names."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | _Function):

@@ -28,7 +28,7 @@ settings.register_profile(
 )
 
 
-def make_repeatable() -> None:
+def make_repeatable():
     """
     Draw the same from now on, whichever tests share the process.
 
@@ -38,4 +38,4 @@ def make_repeatable() -> None:
     settings.load_profile("repeatable")
     # Hypothesis has no setting for it. A name that moves is an AttributeError here.
     providers.HypothesisProvider._local_constants  # noqa: B018
-    providers.HypothesisProvider._local_constants = providers.Constants()  # type: ignore[assignment]
+    providers.HypothesisProvider._local_constants = providers.Constants()

@@ -12,7 +12,7 @@ from tests.harness.brokers.jars import cache_folder
 _TIMEOUT = 300.0
 
 
-def python_of(requirement: str) -> Path:
+def python_of(requirement):
     """Return the interpreter that has these packages; the first call installs them."""
     folder = _folder(requirement)
     if not folder.is_dir():
@@ -20,20 +20,20 @@ def python_of(requirement: str) -> Path:
     return folder / "bin" / "python"
 
 
-def packages_of(requirement: str) -> Path:
+def packages_of(requirement):
     """Return the folder of these packages, for another interpreter's path."""
     (found,) = python_of(requirement).parents[1].glob("lib/python*/site-packages")
     return found
 
 
-def _folder(requirement: str) -> Path:
+def _folder(requirement):
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     digest = hashlib.sha256(f"{requirement} {version}".encode()).hexdigest()[:12]
     name, _, _ = requirement.split(maxsplit=1)[0].partition("==")
     return cache_folder() / "clients" / f"{name}-{digest}"
 
 
-def _make(folder: Path, requirement: str) -> None:
+def _make(folder, requirement):
     # Under its final name only once it is complete: its scripts are not used, so that
     # it may move.
     folder.parent.mkdir(parents=True, exist_ok=True)

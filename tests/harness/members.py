@@ -1,10 +1,6 @@
 """Consumers that poll in the background while a test does something else."""
 
 import threading
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
-
-from kafka import TopicPartition
 
 from tests.harness.waiting import LIMIT
 
@@ -16,32 +12,30 @@ class Polled:
     What they get is thrown away.
     """
 
-    def __init__(self, *consumers: Any) -> None:  # noqa: ANN401 - stock or ours
+    def __init__(self, *consumers):
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._poll, args=(one,), daemon=True)
             for one in consumers
         ]
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         for one in self._threads:
             one.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._over.set()
         for one in self._threads:
             one.join(LIMIT)
             assert not one.is_alive(), "its poll hangs"
 
-    def _poll(self, consumer: Any) -> None:  # noqa: ANN401 - stock or ours
+    def _poll(self, consumer):
         while not self._over.is_set():
             consumer.poll(50)
 
 
-def is_shared_out(
-    consumers: Sequence[Any], partitions: Iterable[TopicPartition]
-) -> bool:
+def is_shared_out(consumers, partitions):
     """Tell whether each partition has exactly one owner, and each consumer owns some."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
@@ -49,7 +43,7 @@ def is_shared_out(
     )
 
 
-def has_positions(consumer: Any) -> bool:  # noqa: ANN401 - stock or ours
+def has_positions(consumer):
     """
     Tell whether it knows where to read each partition that it owns.
 

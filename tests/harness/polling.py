@@ -6,21 +6,10 @@ Several consumers at once, each in a thread of its own, are polled by
 :class:`tests.harness.members.Polled`.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from kafka import TopicPartition
-
 from tests.harness.waiting import LIMIT, looks
 
 
-def poll_until(
-    consumer: Any,  # noqa: ANN401 - stock or ours
-    condition: Callable[[], object],
-    *,
-    got: dict[TopicPartition, list[int]] | None = None,
-    limit: float = LIMIT,
-) -> dict[TopicPartition, list[int]]:
+def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     """
     Poll until the condition holds, and return the offsets that came, by partition.
 
@@ -32,24 +21,17 @@ def poll_until(
     return got
 
 
-def collect(
-    got: dict[TopicPartition, list[int]],
-    polled: dict[TopicPartition, Iterable[Any]],
-) -> None:
+def collect(got, polled):
     """Add the offsets of what a ``poll`` returned."""
     for tp, records in polled.items():
         got.setdefault(tp, []).extend(record.offset for record in records)
 
 
-def read(
-    consumer: Any,  # noqa: ANN401 - stock or ours
-    count: int,
-    limit: float = 20.0,
-) -> list[Any]:
+def read(consumer, count, limit=20.0):
     """Poll until at least so many records have come, and return them."""
-    records: list[Any] = []
+    records = []
 
-    def are_there() -> bool:
+    def are_there():
         return len(records) >= count
 
     what = f"{count} records"

@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
 
 from tests.harness.brokers.java import tied_to_us
 from tests.harness.waiting import NotReachedError
@@ -18,7 +16,7 @@ END_LIMIT = 20.0
 """Seconds that a program gets to end when it is asked to."""
 
 
-def module(name: str, *arguments: str) -> list[str]:
+def module(name, *arguments):
     """Return the command that runs a module of this suite."""
     return [sys.executable, "-m", name, *arguments]
 
@@ -34,15 +32,8 @@ class Process:
         said: what it said, in order, without what :meth:`take` took.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        read: Callable[[str], Any] = str.rstrip,
-        log: Path | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        self.said: list[Any] = []
+    def __init__(self, command, *, read=str.rstrip, log=None, env=None):
+        self.said = []
         self._read = read
         self._has_said_all = False
         self._news = threading.Condition()
@@ -60,13 +51,13 @@ class Process:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.kill()
 
-    def _listen(self) -> None:
+    def _listen(self):
         try:
             for line in self._popen.stdout or ():
                 kept = self._read(line)
@@ -80,7 +71,7 @@ class Process:
 
     # ------------------------------------------------------------ talking
 
-    def tell(self, line: str) -> None:
+    def tell(self, line):
         """Write a line to its stdin; nothing if it has ended."""
         stdin = self._popen.stdin
         if stdin is None or stdin.closed:
@@ -89,7 +80,7 @@ class Process:
             stdin.write(f"{line}\n")
             stdin.flush()
 
-    def take(self, limit: float) -> Any:  # noqa: ANN401 - what ``read`` makes of a line
+    def take(self, limit):
         """Wait for the oldest line that is not taken yet; None if it says no more."""
         with self._news:
             if not self._news.wait_for(lambda: self.said or self._has_said_all, limit):
@@ -97,42 +88,42 @@ class Process:
                 raise NotReachedError(message)
             return self.said.pop(0) if self.said else None
 
-    def last(self, key: str) -> Any:  # noqa: ANN401 - a JSON value
+    def last(self, key):
         """Return the newest value of a key in what it said; None if it never said it."""
         return next((one[key] for one in reversed(self.said) if key in one), None)
 
     # ------------------------------------------------------------ its life
 
     @property
-    def is_over(self) -> bool:
+    def is_over(self):
         return self._popen.poll() is not None
 
-    def send_signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number):
         self._popen.send_signal(number)
 
-    def freeze(self) -> None:
+    def freeze(self):
         self.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def thaw(self):
         self.send_signal(signal.SIGCONT)
 
-    def kill(self) -> None:
+    def kill(self):
         """End it at once, as a crash would; a second call does nothing."""
         self._popen.kill()
         self._clear_up()
 
-    def begin_to_end(self) -> None:
+    def begin_to_end(self):
         """Close its stdin: our own programs end then."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
 
-    def end(self, limit: float = END_LIMIT) -> bool:
+    def end(self, limit=END_LIMIT):
         """Close its stdin and wait for its end; False if it had to be killed."""
         self.begin_to_end()
         return self.wait(limit)
 
-    def wait(self, limit: float = END_LIMIT) -> bool:
+    def wait(self, limit=END_LIMIT):
         """Wait for its end, which was asked for; False if it had to be killed."""
         try:
             self._popen.wait(limit)
@@ -142,7 +133,7 @@ class Process:
         self._clear_up()
         return True
 
-    def _clear_up(self) -> None:
+    def _clear_up(self):
         self._popen.wait(END_LIMIT)
         self._listener.join(END_LIMIT)
         self.begin_to_end()
@@ -151,10 +142,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def begun(
-    command: Sequence[str],
-    **how: Any,  # noqa: ANN401 - of Popen
-) -> Iterator["subprocess.Popen[Any]"]:
+def begun(command, **how):
     """
     Run a program that the block asks to end, and wait for that.
 
@@ -174,9 +162,7 @@ def begun(
 
 
 @contextlib.contextmanager
-def logged(
-    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
-) -> Iterator["subprocess.Popen[bytes]"]:
+def logged(command, log, env=None):
     """Run a program that says all into a file; kill it, and what it started, at the end."""
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - our own command line

@@ -1,16 +1,9 @@
 """Writes records and returns once the broker has acknowledged them all."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
 from tests.harness.waiting import LIMIT
 
 
-def write(
-    producer: Any,  # noqa: ANN401 - kafka-python is untyped
-    records: Iterable[Mapping[str, Any]],
-    limit: float = LIMIT,
-) -> list[Any]:
+def write(producer, records, limit=LIMIT):
     """
     Write records, each as the arguments of ``send``; return their metadata, in order.
 
@@ -27,18 +20,13 @@ def write(
     return [one.get(limit) for one in sent]
 
 
-def numbered(topic: str, *counts: int) -> Iterator[dict[str, Any]]:
+def numbered(topic, *counts):
     """Yield records for each partition, so many; their values count from 0."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}
 
 
-def produce(
-    producer: Any,  # noqa: ANN401 - kafka-python is untyped
-    topic: str,
-    *counts: int,
-    limit: float = LIMIT,
-) -> None:
+def produce(producer, topic, *counts, limit=LIMIT):
     """Write :func:`numbered` records: so many to partition 0, so many to partition 1, …."""
     write(producer, numbered(topic, *counts), limit)

@@ -2,16 +2,13 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
 from safeconsumer.testing.cases.limits import SIGNAL, SignalChecks, TimeLimitError
 
 
 @contextmanager
-def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: ANN401 - any shape of handler
+def handled_by(handler, number=SIGNAL):
     before = signal.signal(number, handler)
     try:
         yield
@@ -19,7 +16,7 @@ def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: A
         signal.signal(number, before)
 
 
-def send() -> None:
+def send():
     """Have the handler run before this returns."""
     signal.raise_signal(SIGNAL)
 
@@ -39,9 +36,7 @@ class Places:
         seen: how many places it had until then.
     """
 
-    def __init__(
-        self, inside: tuple[str, ...], is_here: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, inside, is_here=lambda: True):
         self._inside = inside
         self._is_here = is_here
         self._wanted = 0
@@ -49,9 +44,7 @@ class Places:
         self.place = ""
         self.seen = 0
 
-    def reach(
-        self, count: int, call: Callable[[], object], come: Callable[[], object]
-    ) -> bool:
+    def reach(self, count, call, come):
         """Call something, and another in a handler at its n-th place, if it has it."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
@@ -62,7 +55,7 @@ class Places:
                 sys.setprofile(None)
         return bool(self.place)
 
-    def _look(self, frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401 - as setprofile has it
+    def _look(self, frame, event, what):
         if not self._checks.is_one(frame, event, what) or not self._is_place(frame):
             return
         if not self._is_here():
@@ -74,7 +67,7 @@ class Places:
             self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno} ({event})"
             send()
 
-    def _is_place(self, frame: FrameType) -> bool:
+    def _is_place(self, frame):
         code = frame.f_code
         if code.co_filename.startswith(self._inside):
             return True
@@ -89,16 +82,11 @@ class Places:
 class Interrupts(Places):
     """Raises out of a signal handler, at any place of a call."""
 
-    def __init__(
-        self,
-        inside: tuple[str, ...],
-        is_here: Callable[[], bool] = lambda: True,
-        kind: type[BaseException] = TimeLimitError,
-    ) -> None:
+    def __init__(self, inside, is_here=lambda: True, kind=TimeLimitError):
         super().__init__(inside, is_here)
         self._kind = kind
 
-    def at(self, count: int, call: Callable[[], object]) -> bool:
+    def at(self, count, call):
         """
         Call something and raise at its n-th place, from 0; return whether it has one.
 
@@ -112,5 +100,5 @@ class Interrupts(Places):
         assert bool(self.place) is (raised is not None), f"swallowed at {self.place}"
         return raised is not None
 
-    def _raise(self) -> None:
+    def _raise(self):
         raise self._kind(self.place)

@@ -5,8 +5,6 @@ from functools import partial
 
 from attrs import evolve, frozen
 
-from safeconsumer.testing.cases.catalogue import Case
-from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import (
     AbsentError,
     DiffersError,
@@ -47,7 +45,7 @@ class Outcome:
     starved: bool = False
 
 
-def tried(one: Case, lab: Lab, client: str) -> Outcome:
+def tried(one, lab, client):
     """
     Try one case, and close what it left open.
 
@@ -62,7 +60,7 @@ def tried(one: Case, lab: Lab, client: str) -> Outcome:
     return evolve(found, seen="; ".join(filter(None, [found.seen, *missed])))
 
 
-def _judged(one: Case, lab: Lab, client: str) -> Outcome:
+def _judged(one, lab, client):
     outcome = partial(Outcome, case=one.name, client=client)
     try:
         one.run(lab)

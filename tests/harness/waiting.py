@@ -1,7 +1,6 @@
 """Waits, with a bound, until something is so, and says what it saw last if it never is."""
 
 import time
-from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 LIMIT = 30.0
@@ -21,13 +20,7 @@ class NotReachedError(Exception):
     """
 
 
-def looks(
-    condition: Callable[[], object],
-    what: str,
-    limit: float = LIMIT,
-    *,
-    seen: Callable[[], object] | None = None,
-) -> Iterator[None]:
+def looks(condition, what, limit=LIMIT, *, seen=None):
     """Yield between two looks at a condition, until it holds: the bound of a loop."""
     deadline = time.monotonic() + limit
     while not condition():
@@ -38,22 +31,13 @@ def looks(
         yield
 
 
-def wait_for(
-    condition: Callable[[], object],
-    what: str,
-    limit: float = LIMIT,
-    *,
-    seen: Callable[[], object] | None = None,
-    pause: float = PAUSE,
-) -> None:
+def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
     """Return once a condition holds that other threads or processes bring about."""
     for _ in looks(condition, what, limit, seen=seen):
         time.sleep(pause)
 
 
-def retried(
-    call: Callable[[], T], *refusals: type[Exception], limit: float = LIMIT
-) -> T:
+def retried(call, *refusals, limit=LIMIT):
     """Call until none of these errors is raised; return what the call returned."""
     deadline = time.monotonic() + limit
     while True:

@@ -5,12 +5,11 @@ Prints every finding; exit status 1 if there are any.
 """
 
 import sys
-from collections.abc import Iterator
 
 from tests.lint import contributing, examples, figures, names, prose
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield what every part finds."""
     for part in (prose, names, examples, figures, contributing):
         yield from part.findings()

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 
 from safeconsumer.cli.commands import WHERE
 from tests.harness.docs.pages import ROOT
@@ -10,7 +9,7 @@ from tests.harness.docs.pages import ROOT
 _ROW = re.compile(r"^\| `safeconsumer/cli` \| `pytest ([^`]+)`", re.MULTILINE)
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield each command that the folders of the row do not call."""
     row = _ROW.search((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
     if row is None:
@@ -19,7 +18,7 @@ def findings() -> Iterator[str]:
         yield from faults(row[1])
 
 
-def faults(folders: str) -> Iterator[str]:
+def faults(folders):
     """Yield the commands that are in no string of these folders' tests."""
     text = "\n".join(
         file.read_text("utf-8")

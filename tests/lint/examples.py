@@ -4,13 +4,12 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Iterator
 
 import click
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.bench.options import parsed
-from tests.harness.docs.pages import PAGES, ROOT, Block, blocks, inline
+from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
 _README_LINES = 150
@@ -23,7 +22,7 @@ _EXTRAS = {
 }
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield what is wrong with the blocks of README and the site's pages."""
     if len((ROOT / "README.md").read_text("utf-8").splitlines()) > _README_LINES:
         yield f"README.md: more than {_README_LINES} lines; put more behind links"
@@ -35,7 +34,7 @@ def findings() -> Iterator[str]:
         yield from (f"{name}: {fault}" for fault in inline_faults(text))
 
 
-def faults(block: Block) -> Iterator[str]:
+def faults(block):
     """Yield what is wrong with a block."""
     if block.run_by is not None:
         file = block.run_by.split(",")[0]
@@ -52,14 +51,14 @@ def faults(block: Block) -> Iterator[str]:
                 yield f"{line}: {error.format_message()}"
 
 
-def inline_faults(text: str) -> Iterator[str]:
+def inline_faults(text):
     """Yield what is wrong with the commands in a page's prose."""
     for command, line in inline(text):
         if fault := _inline_fault(command, line):
             yield f"`{command}`: {fault}"
 
 
-def _inline_fault(command: str, line: str) -> str | None:
+def _inline_fault(command, line):
     for begin, extra in _EXTRAS.items():
         is_named = f"extra `{extra}`" in line or f".[{extra}]" in line
         if command.startswith(begin) and not is_named:
@@ -76,8 +75,8 @@ def _inline_fault(command: str, line: str) -> str | None:
     return None
 
 
-def _parse(words: list[str]) -> None:
-    command: click.Command = safeconsumer
+def _parse(words):
+    command = safeconsumer
     context = click.Context(safeconsumer, info_name="safeconsumer")
     while isinstance(command, click.Group):
         if words[0].startswith("-"):

@@ -3,9 +3,7 @@
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 from safeconsumer._kafka.installed import SUPPORTED
 from safeconsumer.demo.situations import SITUATIONS
@@ -19,7 +17,7 @@ from tests.harness.spark.connector import newest
 _COUNTS = {4: "four", 5: "five", 6: "six"}
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield every figure that is not what its source says."""
     yield from _pythons()
     yield from _kafkas()
@@ -29,11 +27,11 @@ def findings() -> Iterator[str]:
     yield from _benchmarks()
 
 
-def _read(name: str) -> str:
+def _read(name):
     return (ROOT / name).read_text("utf-8")
 
 
-def _pythons() -> Iterator[str]:
+def _pythons():
     project = tomllib.loads(_read("pyproject.toml"))["project"]
     classified = re.findall(
         r":: (3\.\d+)$", "\n".join(project["classifiers"]), re.MULTILINE
@@ -52,7 +50,7 @@ def _pythons() -> Iterator[str]:
             yield f"{file}: lacks {text!r}"
 
 
-def _kafkas() -> Iterator[str]:
+def _kafkas():
     for page in PAGES:
         text = page.read_text("utf-8")
         for image in re.findall(r"apache/kafka:([\d.]+)", text):
@@ -68,18 +66,18 @@ def _kafkas() -> Iterator[str]:
             yield f"{file}: lacks Kafka {USUAL_VERSION} among the brokers"
 
 
-def _sparks() -> Iterator[str]:
+def _sparks():
     for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
         for pinned in re.findall(r"pyspark==([\d.]+\d)", page.read_text("utf-8")):
             if pinned != newest():
                 yield f"{_name(page)}: pyspark {pinned}, the newest tested is {newest()}"
 
 
-def _name(page: Path) -> str:
+def _name(page):
     return str(page.relative_to(ROOT))
 
 
-def _demo() -> Iterator[str]:
+def _demo():
     readme, count = _read("README.md"), len(SITUATIONS)
     counted = sum(one.is_counted for one in SITUATIONS)
     rows = re.findall(
@@ -105,7 +103,7 @@ def _demo() -> Iterator[str]:
             yield f"README.md: the demo has no situation {name}"
 
 
-def _cases() -> Iterator[str]:
+def _cases():
     for name, case in CASES.items():
         text = " ".join((case.run.__doc__ or "").split())
         said = "kafka-python 3.0 passes" in text
@@ -116,7 +114,7 @@ def _cases() -> Iterator[str]:
     yield from (f"conformance: there is no case {one}" for one in STOCK.keys() - CASES)
 
 
-def _benchmarks() -> Iterator[str]:
+def _benchmarks():
     for run in re.findall(
         r"^\| `([^`]+)` \|", _read("design/benchmarks.md"), re.MULTILINE
     ):

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.harness.docs.pages import PAGES, ROOT
@@ -11,7 +10,7 @@ _PACKAGE = ROOT / "safeconsumer"
 _ARCHITECTURE = ROOT / "design" / "architecture.md"
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield what pages, scripts and workflows name that is not there."""
     design = sorted((ROOT / "design").glob("*.md"))
     for page in (*PAGES, ROOT / "CONTRIBUTING.md", *design):
@@ -33,13 +32,13 @@ def findings() -> Iterator[str]:
             yield f"design/architecture.md: no place of {promise}"
 
 
-def links(page: Path, text: str) -> Iterator[str]:
+def links(page, text):
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if "generated/" not in link and not (page.parent / link).exists():
             yield link
 
 
-def lost(text: str) -> Iterator[str]:
+def lost(text):
     """Yield paths of tests and scripts, and modules to run, that are not there."""
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
@@ -56,7 +55,7 @@ def lost(text: str) -> Iterator[str]:
             yield name
 
 
-def _lost_files(page: str) -> Iterator[str]:
+def _lost_files(page):
     """Yield files of the package; a name without a folder is of the one before it."""
     for line in page.splitlines():
         cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()
@@ -67,7 +66,7 @@ def _lost_files(page: str) -> Iterator[str]:
                 yield str(file)
 
 
-def _lost_methods(page: str) -> Iterator[str]:
+def _lost_methods(page):
     """Yield methods that their class lacks, also behind one of the same class."""
     known = _classes()
     code = " ".join(re.findall(r"`([^`\n]+)`", page))
@@ -78,9 +77,9 @@ def _lost_methods(page: str) -> Iterator[str]:
             yield f"{owner}.{name}"
 
 
-def _classes() -> dict[str, set[str]]:
+def _classes():
     """Return the classes of the package, and the names in each."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for file in _PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
@@ -88,7 +87,7 @@ def _classes() -> dict[str, set[str]]:
     return found
 
 
-def _members(node: ast.ClassDef) -> Iterator[str]:
+def _members(node):
     for one in ast.walk(node):
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             yield one.name

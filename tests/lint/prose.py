@@ -9,8 +9,6 @@ class or an attribute is well described without a verb.
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from tests.harness.docs.pages import ROOT
 
@@ -75,7 +73,7 @@ _MAY_BE_VERB = re.compile(r"\w{2,}(?:s|ed)$|\w+n't$")
 _FEWEST_WORDS = 3
 
 
-def findings() -> Iterator[str]:
+def findings():
     """Yield the faults of README, the contract, the site's pages and the package."""
     for file in _files():
         find = docstring_faults if file.suffix == ".py" else faults
@@ -83,14 +81,14 @@ def findings() -> Iterator[str]:
             yield f"{file.relative_to(ROOT)}: {fault}"
 
 
-def _files() -> list[Path]:
+def _files():
     pages = (one for one in (ROOT / "docs").rglob("*.md") if _MADE not in one.parents)
     modules = (ROOT / "safeconsumer").rglob("*.py")
     contract = ROOT / "design" / "contract.md"
     return [ROOT / "README.md", contract, *sorted(pages), *sorted(modules)]
 
 
-def faults(text: str) -> Iterator[str]:
+def faults(text):
     """Yield each fault of a page, with the sentence in which it is."""
     for sentence in sentences(text):
         for phrase, better in PHRASES.items():
@@ -101,7 +99,7 @@ def faults(text: str) -> Iterator[str]:
             yield f"no verb: {sentence}"
 
 
-def docstring_faults(source: str) -> Iterator[str]:
+def docstring_faults(source):
     """Yield each fault in the docstrings of a Python file, with its sentence."""
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
@@ -118,7 +116,7 @@ def docstring_faults(source: str) -> Iterator[str]:
                     yield f"{found[0]!r}, write {better}: {sentence}"
 
 
-def docstrings(source: str) -> Iterator[tuple[str, bool]]:
+def docstrings(source):
     """Yield the docstrings of a Python file, each with whether it is the module's."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(
@@ -129,7 +127,7 @@ def docstrings(source: str) -> Iterator[tuple[str, bool]]:
                 yield text, isinstance(node, ast.Module)
 
 
-def sentences(text: str) -> Iterator[str]:
+def sentences(text):
     """Yield the sentences of running text and of lists, each on one line."""
     bare = _LINK.sub(r"\1", _COMMENT.sub("", _FENCE.sub("", text)))
     for block in re.split(r"\n\s*\n", _blocks(bare)):
@@ -137,7 +135,7 @@ def sentences(text: str) -> Iterator[str]:
         yield from (part for part in _SENTENCE.split(line) if part)
 
 
-def _blocks(text: str) -> str:
+def _blocks(text):
     # An item is a block of its own; tables and headings are none.
     lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
     return "\n".join(
@@ -146,7 +144,7 @@ def _blocks(text: str) -> str:
     )
 
 
-def has_verb(sentence: str) -> bool:
+def has_verb(sentence):
     """Tell whether one of its words may be a verb; True of what is no sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True

@@ -8,8 +8,6 @@ of a simulated process that can be frozen and killed.
 import queue
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import kafka
 from kafka import KafkaConsumer
@@ -21,7 +19,6 @@ from safeconsumer.testing.cases import lab as cases
 from safeconsumer.testing.cases.member import answer, found
 from safeconsumer.testing.cases.outcomes import AbsentError
 from safeconsumer.testing.cases.process import ClientError, Launch
-from tests.sim.lab import Lab
 from tests.sim.world import World
 
 # The adapters know no key for the simulated network.
@@ -38,14 +35,14 @@ _CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka)
 class Simulated(adapter.Adapter):
     """Tries a class whose threads, clocks and waits are the world's."""
 
-    def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
+    def poll_limited(self, timeout, limit):
         """Read once while a signal handler raises on this thread, in the client's code."""
         world = World.current
         assert world is not None
         self._polling = world.task
         return super().poll_limited(timeout, limit)
 
-    def _may_hit(self, frame: FrameType) -> bool:
+    def _may_hit(self, frame):
         # Tasks of other threads run between two places of this one, and what plays
         # threads is no part of the client.
         world = World.current
@@ -56,40 +53,40 @@ class Simulated(adapter.Adapter):
 class Deaf(Simulated):
     """A client whose pauses do nothing: no case about pausing may let it pass."""
 
-    def pause(self, partitions: list[Any], how: str = "named") -> None:
+    def pause(self, partitions, how="named"):
         """Do nothing."""
 
-    def pause_the_rest(self, topic: str) -> None:
+    def pause_the_rest(self, topic):
         """Do nothing."""
 
-    def pause_by_another(self, partitions: list[Any]) -> None:
+    def pause_by_another(self, partitions):
         """Do nothing."""
 
-    def pause_topic_by_another(self, topic: str) -> None:
+    def pause_topic_by_another(self, topic):
         """Do nothing."""
 
-    def pause_topic(self, topic: str) -> None:
+    def pause_topic(self, topic):
         """Do nothing."""
 
-    def pause_pattern(self, pattern: str) -> None:
+    def pause_pattern(self, pattern):
         """Do nothing."""
 
-    def pause_all(self) -> None:
+    def pause_all(self):
         """Do nothing."""
 
 
 class Process:
     """A simulated process with one adapter in it; the same calls as a real one."""
 
-    def __init__(self, lab: Lab, launch: Launch) -> None:
+    def __init__(self, lab, launch):
         self._lab = lab
         self._adapter = found(launch.adapter)(*launch.arguments)
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._requests = queue.SimpleQueue()
+        self._answers = queue.SimpleQueue()
         self._awaited = 0
         self._process, _ = lab.start("case", self._serve)
 
-    def _serve(self) -> None:
+    def _serve(self):
         while True:
             request = self._requests.get()
             if request["call"] == "cpu":
@@ -99,23 +96,23 @@ class Process:
                 self._answers.put(answer(self._adapter, request))
 
     @property
-    def is_alive(self) -> bool:
+    def is_alive(self):
         return not self._process.is_dead
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_at_rest(self):
         """Whether every call that was begun was waited for."""
         return not self._awaited
 
-    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - the adapter's
+    def call(self, name, *args):
         self.begin(name, *args)
         return self.answer(name)
 
-    def begin(self, name: str, *args: object) -> None:
+    def begin(self, name, *args):
         self._awaited += 1
         self._requests.put({"call": name, "with": args})
 
-    def answer(self, _: str) -> Any:  # noqa: ANN401 - the adapter's
+    def answer(self, _):
         """Wait for the call that was begun; a world tells what never ends."""
         found = self._answers.get()
         self._awaited -= 1
@@ -127,17 +124,17 @@ class Process:
             raise error
         return found["result"]
 
-    def has_answered(self) -> bool:
+    def has_answered(self):
         """Whether the call that was begun has ended."""
         return not self._answers.empty()
 
-    def freeze(self) -> None:
+    def freeze(self):
         self._lab.freeze(self._process)
 
-    def thaw(self) -> None:
+    def thaw(self):
         self._lab.thaw(self._process)
 
-    def kill(self) -> None:
+    def kill(self):
         """End it, without a word to the group."""
         self._lab.kill(self._process)
 
@@ -145,7 +142,7 @@ class Process:
 class Broker:
     """The world's cluster, as the cases' lab knows brokers."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab):
         self.is_real = False
         self.group_config = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
         self.client_config = lab.connection
@@ -167,17 +164,11 @@ class CasesLab(cases.Lab):
         adapter: ``module:Class``, what plays the cases' calls with it.
     """
 
-    def __init__(
-        self,
-        lab: Lab,
-        protocol: str,
-        consumer: str = "Ours",
-        adapter: str = f"{__name__}:Simulated",
-    ) -> None:
+    def __init__(self, lab, protocol, consumer="Ours", adapter=f"{__name__}:Simulated"):
         self._lab = lab
         arguments = (f"{__name__}:{consumer}",)
         launch = Launch(adapter=adapter, arguments=arguments)
         super().__init__(Broker(lab), launch, protocol, Path())
 
-    def _process(self) -> Any:  # noqa: ANN401 - it has the calls of a real one
+    def _process(self):
         return self._idle.pop() if self._idle else Process(self._lab, self._launch)

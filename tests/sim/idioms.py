@@ -9,13 +9,13 @@ played in the simulation (``test_idioms.py``) and on Kafka (``tests/broker/parit
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from attrs import Factory, define, field, frozen
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.coordinator.assignors.abstract import ConsumerProtocolAssignment
 
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
@@ -46,20 +46,20 @@ class Program:
     reads_b: ClassVar[bool] = False
     is_ours_only: ClassVar[bool] = False
 
-    def __init__(self, consumer: KafkaConsumer, prefix: str = "") -> None:
+    def __init__(self, consumer, prefix=""):
         self.consumer = consumer
         self.a, self.b = prefix + "a", prefix + "b"
         self.first = TopicPartition(self.a, 0)
         self.is_busy = False
         self.turn = 0
-        self.own: dict[TopicPartition, int] = {}
+        self.own = {}
 
-    def subscribe(self) -> None:
+    def subscribe(self):
         topics = [self.a, self.b] if self.reads_b else [self.a]
         listener = Listener(assigned=self.on_assigned, revoked=self.on_revoked)
         self.consumer.subscribe(topics, listener=listener)
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         """Pause or resume."""
         if self.turn == BUSY:
             self.stop()
@@ -68,26 +68,26 @@ class Program:
             self.go()
             self.is_busy = False
 
-    def stop(self) -> None:
+    def stop(self):
         self.consumer.pause(*self.consumer.assignment())
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.resume(*self.consumer.assignment())
 
-    def on_record(self, tp: TopicPartition) -> None:
+    def on_record(self, tp):
         """Take a record."""
 
-    def on_assigned(self, tps: set[TopicPartition]) -> None:
+    def on_assigned(self, tps):
         """Take partitions."""
 
-    def on_revoked(self, tps: set[TopicPartition]) -> None:
+    def on_revoked(self, tps):
         """Give partitions up."""
 
-    def says_stop(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - for children
+    def says_stop(self, tp):  # noqa: ARG002 - for children
         """Tell whether it wants nothing of a partition now."""
         return self.is_busy
 
-    def is_at_it(self) -> bool:
+    def is_at_it(self):
         """Tell whether it has not done yet what it does in this turn."""
         return False
 
@@ -99,25 +99,25 @@ class Flag(Program):
 class ResumePaused(Program):
     """The same, with ``resume(*paused())``."""
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.resume(*self.consumer.paused())
 
 
 class Saved(Program):
     """It resumes the list that it has paused."""
 
-    def stop(self) -> None:
+    def stop(self):
         self.own = dict.fromkeys(self.consumer.assignment(), 0)
         self.consumer.pause(*self.own)
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.resume(*self.own)
 
 
 class SavedByValue(Saved):
     """The same, of partitions that it has made anew, as out of JSON."""
 
-    def stop(self) -> None:
+    def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
         self.own = dict.fromkeys(made, 0)
         self.consumer.pause(*self.own)
@@ -126,7 +126,7 @@ class SavedByValue(Saved):
 class SavedGuarded(Saved):
     """It resumes what of the list is assigned."""
 
-    def go(self) -> None:
+    def go(self):
         for tp in self.own:
             if tp in self.consumer.assignment():
                 self.consumer.resume(tp)
@@ -135,11 +135,11 @@ class SavedGuarded(Saved):
 class OneByOne(Program):
     """``for tp in assignment(): pause(tp)``, and the same to resume."""
 
-    def stop(self) -> None:
+    def stop(self):
         for tp in self.consumer.assignment():
             self.consumer.pause(tp)
 
-    def go(self) -> None:
+    def go(self):
         for tp in self.consumer.assignment():
             self.consumer.resume(tp)
 
@@ -147,14 +147,14 @@ class OneByOne(Program):
 class TheRest(ResumePaused):
     """It pauses what ``paused()`` does not name."""
 
-    def stop(self) -> None:
+    def stop(self):
         self.consumer.pause(*(self.consumer.assignment() - self.consumer.paused()))
 
 
 class UnlessPaused(Program):
     """Each turn it pauses everything, if nothing is paused; or resumes what is."""
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
         if not self.is_busy:
             self.consumer.resume(*self.consumer.paused())
@@ -165,7 +165,7 @@ class UnlessPaused(Program):
 class Again(Program):
     """It pauses twice: what was paused, for a moment not, and then again."""
 
-    def stop(self) -> None:
+    def stop(self):
         super().stop()
         paused = self.consumer.paused()
         self.consumer.resume(*paused)
@@ -175,7 +175,7 @@ class Again(Program):
 class EachTurn(Program):
     """Each turn it pauses what is not paused yet, or resumes what is."""
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
         paused = self.consumer.paused()
         if self.is_busy:
@@ -187,7 +187,7 @@ class EachTurn(Program):
 class Loop(Program):
     """The loop of KAFKA-13463: each turn it pauses everything."""
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
         if self.is_busy:
             self.stop()
@@ -198,7 +198,7 @@ class Loop(Program):
 class OwnSet(Program):
     """Each turn it pauses what is not in a set of its own, and resumes that set."""
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
         new = self.consumer.assignment() - set(self.own)
         if self.is_busy and new:
@@ -213,7 +213,7 @@ class OwnSet(Program):
 class ListenerPauses(Program):
     """Its listener pauses what is gained while it is busy."""
 
-    def on_assigned(self, tps: set[TopicPartition]) -> None:
+    def on_assigned(self, tps):
         if self.is_busy:
             self.consumer.pause(*tps)
 
@@ -221,11 +221,11 @@ class ListenerPauses(Program):
 class ListenerTidiesUp(Program):
     """Its listener resumes what is revoked, and pauses all that is assigned."""
 
-    def on_revoked(self, tps: set[TopicPartition]) -> None:
+    def on_revoked(self, tps):
         if self.is_busy:
             self.consumer.resume(*(tps & self.consumer.assignment()))
 
-    def on_assigned(self, tps: set[TopicPartition]) -> None:  # noqa: ARG002 - all of it
+    def on_assigned(self, tps):  # noqa: ARG002 - all of it
         if self.is_busy:
             self.stop()
 
@@ -233,7 +233,7 @@ class ListenerTidiesUp(Program):
 class Unsubscribing(Program):
     """It pauses everything, and subscribes anew to be free."""
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.unsubscribe()
         self.subscribe()
 
@@ -243,29 +243,29 @@ class Work(Program):
 
     seconds = 3
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         for tp, until in list(self.own.items()):
             if self.turn >= until:
                 del self.own[tp]
                 self.done(tp)
 
-    def done(self, tp: TopicPartition) -> None:
+    def done(self, tp):
         if tp in self.consumer.assignment():
             self.consumer.resume(tp)
 
-    def on_record(self, tp: TopicPartition) -> None:
+    def on_record(self, tp):
         if self.turn < LATER and tp not in self.own:
             self.consumer.pause(tp)
             self.own[tp] = self.turn + self.seconds
 
-    def says_stop(self, tp: TopicPartition) -> bool:
+    def says_stop(self, tp):
         return tp in self.own
 
 
 class WorkForgets(Work):
     """The same, and it forgets what is revoked."""
 
-    def on_revoked(self, tps: set[TopicPartition]) -> None:
+    def on_revoked(self, tps):
         for tp in tps:
             self.own.pop(tp, None)
 
@@ -273,7 +273,7 @@ class WorkForgets(Work):
 class WorkUnguarded(Work):
     """The same, with no guard but an ``except KeyError``."""
 
-    def done(self, tp: TopicPartition) -> None:
+    def done(self, tp):
         resumed(self.consumer, tp)
 
 
@@ -283,7 +283,7 @@ class Backoff(Work):
     seconds = 8
     has_failed = False
 
-    def on_record(self, tp: TopicPartition) -> None:
+    def on_record(self, tp):
         if not self.has_failed and self.turn >= BUSY and tp == self.first:
             self.has_failed = True
             super().on_record(tp)
@@ -304,16 +304,16 @@ class OneTopic(Program):
 
     reads_b = True
 
-    def mine(self) -> list[TopicPartition]:
+    def mine(self):
         return [tp for tp in self.consumer.assignment() if tp.topic == self.a]
 
-    def stop(self) -> None:
+    def stop(self):
         self.consumer.pause(*self.mine())
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.resume(*self.mine())
 
-    def says_stop(self, tp: TopicPartition) -> bool:
+    def says_stop(self, tp):
         return self.is_busy and tp.topic == self.a
 
 
@@ -322,12 +322,12 @@ class Priority(OneTopic):
 
     count = 0
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         if self.turn >= BUSY:
             self.is_busy = self.count < LATER
             (self.stop if self.is_busy else self.go)()
 
-    def on_record(self, tp: TopicPartition) -> None:
+    def on_record(self, tp):
         self.count += tp.topic == self.b
 
 
@@ -336,16 +336,16 @@ class OtherThread(Program):
 
     thread: threading.Thread | None = None
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         if self.turn in {BUSY, FREE}:
             given = (self.turn == BUSY,)
             self.thread = threading.Thread(target=self.act, args=given)
             self.thread.start()
 
-    def is_at_it(self) -> bool:
+    def is_at_it(self):
         return self.thread is not None and self.thread.is_alive()
 
-    def act(self, is_busy: bool) -> None:  # noqa: FBT001 - a thread's argument
+    def act(self, is_busy):
         """Pause or resume, in the middle of a poll or after it."""
         time.sleep(0.1)
         (self.stop if is_busy else self.go)()
@@ -355,35 +355,35 @@ class OtherThread(Program):
 class Restoring(Program):
     """Its listener pauses what is gained; it resumes each when it is restored."""
 
-    def on_assigned(self, tps: set[TopicPartition]) -> None:
+    def on_assigned(self, tps):
         self.consumer.pause(*tps)
         for number, tp in enumerate(sorted(tps)):
             self.own[tp] = self.turn + 2 + number
 
-    def on_revoked(self, tps: set[TopicPartition]) -> None:
+    def on_revoked(self, tps):
         for tp in tps:
             self.own.pop(tp, None)
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         for tp, until in sorted(self.own.items()):
             if self.turn >= until:
                 del self.own[tp]
                 self.consumer.resume(tp)
 
-    def says_stop(self, tp: TopicPartition) -> bool:
+    def says_stop(self, tp):
         return tp in self.own
 
 
 class TwoAtOnce(Program):
     """A flag and a backoff share it: one partition is resumed while the flag is set."""
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         super().on_turn()
         if self.turn == BUSY + 1 and self.first in self.consumer.assignment():
             self.consumer.resume(self.first)
             self.own[self.first] = 0
 
-    def says_stop(self, tp: TopicPartition) -> bool:
+    def says_stop(self, tp):
         return self.is_busy and tp not in self.own
 
 
@@ -392,15 +392,15 @@ class OwnersQuarantine(Quarantine):
 
     is_ours_only = True
 
-    def on_turn(self) -> None:
+    def on_turn(self):
         Program.on_turn(self)
 
-    def on_record(self, tp: TopicPartition) -> None:
+    def on_record(self, tp):
         if self.turn == 1 and tp == self.first:
             self.consumer.pause(tp, owner="quarantine")
             self.own[tp] = END
 
-    def says_stop(self, tp: TopicPartition) -> bool:
+    def says_stop(self, tp):
         return self.is_busy or tp in self.own
 
 
@@ -408,14 +408,14 @@ class PauseAll(Program):
     is_ours_only = True
     reads_b = True
 
-    def stop(self) -> None:
+    def stop(self):
         self.consumer.pause_all()
 
-    def go(self) -> None:
+    def go(self):
         self.consumer.resume_all()
 
 
-def resumed(consumer: KafkaConsumer, tp: TopicPartition) -> None:
+def resumed(consumer, tp):
     with suppress(KeyError):
         consumer.resume(tp)
 
@@ -457,12 +457,12 @@ class Dictated:
 
     wanted: Collection[TopicPartition] = ()
 
-    def assign(self, _: object, members: Iterable[Any]) -> dict[str, Any]:
+    def assign(self, _, members):
         (member,) = members
-        by_topic: dict[str, list[int]] = {}
+        by_topic = {}
         for tp in self.wanted:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
-        given = ConsumerProtocolAssignment(self.version, [*by_topic.items()], b"")  # type: ignore[attr-defined]  # the assignor's
+        given = ConsumerProtocolAssignment(self.version, [*by_topic.items()], b"")
         return {member.member_id: given}
 
 
@@ -492,7 +492,7 @@ class Verdict:
     stalled: set[TopicPartition] = field(default=Factory(set))
     raised: list[str] = field(default=Factory(list))
 
-    def __str__(self) -> str:
+    def __str__(self):
         letters = {"L": self.leaked, "S": self.stalled, "E": self.raised}
         return "".join(letter for letter, found in letters.items() if found) or "."
 
@@ -506,24 +506,24 @@ class Game:
         verdict: what went wrong so far.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program):
         self.program = program
         self.verdict = Verdict()
-        self._newest: dict[TopicPartition, int] = {}
+        self._newest = {}
 
-    def begin(self, turn: int) -> None:
+    def begin(self, turn):
         """Let the program do what it does before it polls."""
         self.program.turn = turn
         self._guarded(self.program.on_turn)
 
-    def take(self, polled: Mapping[TopicPartition, Sequence[Any]]) -> None:
+    def take(self, polled):
         """Give it what a poll has returned; the values are turns."""
         for tp, batch in polled.items():
             self.verdict.leaked += len(batch) * self.program.says_stop(tp)
             self._newest[tp] = int(batch[-1].value)
             self._guarded(partial(self.program.on_record, tp))
 
-    def end(self) -> str:
+    def end(self):
         """Return the verdict's letters."""
         self.verdict.stalled = {
             tp
@@ -532,7 +532,7 @@ class Game:
         }
         return str(self.verdict)
 
-    def _guarded(self, call: Callable[[], object]) -> None:
+    def _guarded(self, call):
         try:
             call()
         except KeyError as error:  # kafka-python's, for what is not assigned
@@ -579,7 +579,7 @@ of assignor but where a row names one. L: leak, S: stall, E: an error of kafka-p
 ?: what comes first, the next pause or what was gained, is a matter of chance there.
 """
 
-EXCEPTED: dict[str, set[str]] = {
+EXCEPTED = {
     "resumed one by one, or by a loop, while nothing of it was assigned": {
         "SavedGuarded, idle at go",
         "SavedGuarded, lost at go",
@@ -609,7 +609,7 @@ EXCEPTED: dict[str, set[str]] = {
 """The programs that are right on kafka-python and stall here, and why that is known."""
 
 
-def rows() -> dict[str, dict[str, str]]:
+def rows():
     """Return the table's cells, by program, or program and assignor, and situation."""
     found = {}
     for line in TABLE.strip().splitlines():
@@ -626,12 +626,12 @@ PROGRAMS = {
 ASSIGNORS = {"eager": DictatedEagerly, "cooperative": DictatedCooperatively}
 
 
-def expected(program: str, assignor: str, situation: str) -> str:
+def expected(program, assignor, situation):
     table = rows()
     row = table.get(f"{program}-{assignor}") or table[program]
     return row[situation]
 
 
-def played_by_day(number: int, assignor: str) -> bool:
+def played_by_day(number, assignor):
     """Let every second game be of the eager kind by day, and the others of the other."""
     return number % 2 == [*ASSIGNORS].index(assignor)

@@ -5,30 +5,21 @@ It is imported after ``threads.install()``, which ``tests/conftest.py`` calls fi
 """
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._cluster import Cluster
-from tests.sim.network import PORT, Link, Network, register
+from tests.sim.network import PORT, Network, register
 from tests.sim.world import EPOCH, Process, World
 
 register()
 
 GROUP = "g"
-_is_warm: list[bool] = []
+_is_warm = []
 
 
-def play(
-    scenario: Callable[..., Any],
-    seed: int = 0,
-    *,
-    nodes: int = 1,
-    preempt: float = 0.0,
-    **given: Any,  # noqa: ANN401 - the scenario's own
-) -> Any:  # noqa: ANN401
+def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
     Run ``scenario(lab, **given)`` in a world of its own, and return what it returned.
 
@@ -48,7 +39,7 @@ def play(
     return world.run(lambda: scenario(Lab(world, nodes), **given))
 
 
-def _warm_up(lab: "Lab") -> None:
+def _warm_up(lab):
     lab.topic("warm", 1, records=1)
     member = lab.member(SafeConsumer, "warm")
     lab.until(lambda: member.records)
@@ -68,7 +59,7 @@ class Lab:
         until: wait for a condition, within virtual seconds.
     """
 
-    def __init__(self, world: World, nodes: int = 1) -> None:
+    def __init__(self, world, nodes=1):
         self.world = world
         self.network = Network(world)
         self.rng = world.rng
@@ -84,8 +75,8 @@ class Lab:
         for number, host in enumerate(self.hosts, 1):
             self._listen(number, host)
 
-    def _listen(self, number: int, host: str) -> None:
-        def accept(link: Link) -> None:
+    def _listen(self, number, host):
+        def accept(link):
             connection = self.cluster.connect(
                 number, send=link.send, close=link.close, origin=link.process.name
             )
@@ -94,44 +85,42 @@ class Lab:
         self.network.listen(host, accept)
 
     @property
-    def now(self) -> float:
+    def now(self):
         """Virtual seconds since the beginning."""
         return self.world.now
 
-    def history(self) -> tuple[Any, ...]:
+    def history(self):
         """Return every request so far: when, what, whose, to which broker."""
         return tuple(
             (round(one.at, 6), one.api, one.origin, one.broker_id)
             for one in self.cluster.requests
         )
 
-    def kinds(self, since: int = 0) -> list[str]:
+    def kinds(self, since=0):
         """Return the kinds of requests, without the first so many."""
         return [one.api for one in self.cluster.requests][since:]
 
-    def members(self, group: str = GROUP) -> int:
+    def members(self, group=GROUP):
         return len(self.cluster.groups.find(group).members)
 
-    def generation(self, group: str = GROUP) -> int:
+    def generation(self, group=GROUP):
         return self.cluster.groups.find(group).generation
 
-    def coordinator(self, group: str = GROUP) -> int:
+    def coordinator(self, group=GROUP):
         """Return the number of the broker that coordinates a group."""
         return self.cluster.nodes.coordinator_of(0, group)
 
-    def committed(self, tp: TopicPartition, group: str = GROUP) -> int | None:
+    def committed(self, tp, group=GROUP):
         found = self.cluster.committed(group).get((tp.topic, tp.partition))
         return None if found is None else found.offset
 
-    def running(self) -> list[str]:
+    def running(self):
         """Return the threads of living processes that have not ended."""
         return [f"{one.process}/{one.name}" for one in self.world.running()]
 
     # Topics and clients
 
-    def topic(
-        self, name: str, partitions: int = 1, records: int = 0
-    ) -> list[TopicPartition]:
+    def topic(self, name, partitions=1, records=0):
         """Make a topic, with so many records in each partition: ``b"0"``, ``b"1"``..."""
         self.cluster.create_topic(name, partitions)
         found = [TopicPartition(name, number) for number in range(partitions)]
@@ -139,66 +128,58 @@ class Lab:
             self.append(one, records)
         return found
 
-    def partitions(self, name: str) -> list[TopicPartition]:
+    def partitions(self, name):
         topic = self.cluster.topics.get(name)
         assert topic is not None, f"there is no topic {name}"
         return [TopicPartition(name, number) for number in range(len(topic.logs))]
 
-    def append(self, tp: TopicPartition, count: int = 1, first: int = 0) -> None:
+    def append(self, tp, count=1, first=0):
         """Append records to a partition: the values count from ``first``."""
         values = [b"%d" % number for number in range(first, first + count)]
         self.cluster.append(tp.topic, tp.partition, values)
 
     @property
-    def connection(self) -> dict[str, Any]:
+    def connection(self):
         """The settings by which any client finds the cluster."""
         servers = [f"{host}:{PORT}" for host in self.hosts]
         return {"bootstrap_servers": servers, "proxy_url": "sim://"}
 
-    def settings(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Kafka's own
+    def settings(self, **more):
         """Return a consumer's settings: from the earliest record, no automatic commit."""
         base = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
         return {**self.connection, **base, **more}
 
-    def member(
-        self,
-        kind: Any,  # noqa: ANN401 - a class of consumers
-        *topics: str,
-        name: str = "a",
-        **settings: Any,  # noqa: ANN401 - Kafka's own
-    ) -> "Member":
+    def member(self, kind, *topics, name="a", **settings):
         """Start a program that polls; see Member."""
         return Member(self, kind, topics, name, settings)
 
     # Processes
 
-    def start(
-        self, name: str, main: Callable[[], Any]
-    ) -> tuple[Process, threading.Thread]:
+    def start(self, name, main):
         process = Process(name)
         thread = threading.Thread(target=main, name=name)
         self.world.spawn(thread.start, f"{name}'s start", process)
         self.until(lambda: thread.ident is not None)
         return process, thread
 
-    def freeze(self, process: Process) -> None:
+    def freeze(self, process):
         """Stop a process (SIGSTOP): none of its threads runs, its sockets fill."""
         process.is_frozen = True
 
-    def thaw(self, process: Process) -> None:
+    def thaw(self, process):
         process.is_frozen = False
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process):
         """End a process (SIGKILL): its connections end, as the kernel closes them."""
         process.is_dead = True
         self.network.reset(process)
 
-    def lose(self, process: Process) -> None:
+    def lose(self, process):
         """End the machine of a process: nobody is told, its connections stand still."""
         self.network.isolate(process)
         process.is_dead = True
 
-    def step_clock(self, process: Process, seconds: float) -> None:
+    def step_clock(self, process, seconds):
         """Set the wall clock of a process forward, or back."""
         process.skew += seconds
 
@@ -215,28 +196,21 @@ class Member:
         error: what ended it, if it ended by itself.
     """
 
-    def __init__(
-        self,
-        lab: Lab,
-        kind: Any,  # noqa: ANN401 - a class of consumers
-        topics: tuple[str, ...],
-        name: str,
-        settings: dict[str, Any],
-    ) -> None:
+    def __init__(self, lab, kind, topics, name, settings):
         self.lab = lab
         self.name = name
-        self.records: list[Any] = []
+        self.records = []
         self.nap = 0.0
-        self.consumer: Any = None
+        self.consumer = None
         self._poll_ms = settings.pop("poll_ms", 500)
-        self._calls: list[Callable[[], Any]] = []
+        self._calls = []
         self._is_over = False
         base = {"group_id": GROUP, "client_id": name, "max_poll_records": 10}
         self._make = lambda: kind(*topics, **lab.settings(**{**base, **settings}))
         self.process, self._thread = lab.start(name, self._live)
         lab.until(lambda: self.consumer is not None, what=f"{name} is there")
 
-    def _live(self) -> None:
+    def _live(self):
         self.consumer = self._make()
         while not self._is_over:
             nap, self.nap = self.nap, 0.0
@@ -249,27 +223,27 @@ class Member:
                 self.records += batch
         self.consumer.close(autocommit=False)
 
-    def call(self, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what it returns
+    def call(self, function):
         """Call ``function(consumer)`` between two polls, in the thread that polls."""
-        results: list[Any] = []
+        results = []
         self._calls.append(lambda: results.append(function(self.consumer)))
         self.lab.until(lambda: results, what=f"{self.name} has called")
         return results[0]
 
-    def owns(self, count: int) -> None:
+    def owns(self, count):
         """Wait until it is assigned so many partitions."""
         what = f"{self.name} owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
-    def values(self, tp: TopicPartition) -> list[int]:
+    def values(self, tp):
         found = [one for one in self.records if (one.topic, one.partition) == tp]
         return [int(one.value) for one in found]
 
-    def leave(self) -> None:
+    def leave(self):
         """Let it close its consumer after its next poll."""
         self._is_over = True
 
-    def stop(self) -> None:
+    def stop(self):
         """Let it close its consumer, and wait until its thread has ended."""
         self.leave()
         self._thread.join()

@@ -1,50 +1,47 @@
 """Lets something happen in the middle of a poll: while one of its records is deserialized."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding import decoders
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.pausing.steps import Steps
-from tests.sim.lab import Lab
 from tests.sim.reading import Reader
 
 both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
 
 @pytest.fixture(params=["C", "Python"])
-def both_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both_steps(request, monkeypatch):
     """Let an iteration's steps be those in C, then those in Python."""
     if request.param == "Python":
         chosen = evolve(choose("auto"), steps=Steps)
         monkeypatch.setattr(decoders, "_compiled", lambda: chosen)
 
 
-def elsewhere(act: Callable[[], object]) -> None:
+def elsewhere(act):
     """Call something on another thread, to its end; what it raises ends the test."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
 
 
-def trace(patch: pytest.MonkeyPatch) -> None:
+def trace(patch):
     """Wrap the method that gives each record of an iteration, as tracing does."""
     upstream = KafkaConsumer.__next__
 
-    def traced(self: KafkaConsumer) -> object:
+    def traced(self):
         return upstream(self)
 
     patch.setattr(KafkaConsumer, "__next__", traced)
 
 
-class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Meddler(Deserializer):
     """
     A deserializer that calls what it was given at the n-th record that it sees.
 
@@ -52,23 +49,23 @@ class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
         seen: the values so far, as numbers.
     """
 
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-        self._acts: dict[int, Callable[[], object]] = {}
+    def __init__(self):
+        self.seen = []
+        self._acts = {}
 
-    def at(self, count: int, act: Callable[[], object]) -> None:
+    def at(self, count, act):
         """Call something on another thread at the n-th record, before it goes on."""
         self._acts[count] = lambda: elsewhere(act)
 
-    def raise_at(self, count: int, error: type[BaseException]) -> None:
+    def raise_at(self, count, error):
         """Raise at the n-th record, once."""
 
-        def act() -> None:
+        def act():
             raise error
 
         self._acts[count] = act
 
-    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+    def deserialize(self, topic, headers, data):
         del topic, headers
         self.seen.append(int(data))
         act = self._acts.pop(len(self.seen), None)
@@ -86,7 +83,7 @@ class Meddled(Reader):
         tps: the two partitions.
     """
 
-    def __init__(self, lab: Lab, records: int = 10, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+    def __init__(self, lab, records=10, **settings):
         self.meddler = Meddler()
         self.tps = lab.topic("t", 2)
         lab.append(self.tps[0], records)
@@ -95,18 +92,18 @@ class Meddled(Reader):
         super().__init__(lab, SafeConsumer, tps=self.tps, **more)
 
     @property
-    def in_order(self) -> list[TopicPartition]:
+    def in_order(self):
         """The two partitions; the one whose records were looked at first is the first."""
         is_second = self.meddler.seen[:1] >= [1000]
         return self.tps[:: -1 if is_second else 1]
 
-    def once(self) -> list[Any]:
+    def once(self):
         """Read until records came, or an error; return what came."""
         before = len(self.log)
         self.until(lambda: len(self.log) > before)
         return self.log[before:]
 
-    def reads_everything(self, count: int = 20) -> None:
+    def reads_everything(self, count=20):
         """Read on, and assert that each record of both came once, in order."""
         self.until(lambda: len(self.log) >= count)
         self.is_silent(seconds=2)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 from kafka import TopicPartition
@@ -21,7 +20,7 @@ from safeconsumer import SafeConsumer
 from tests.harness.holds.lab import Told
 from tests.harness.signals import Places
 from tests.sim.idioms import DictatedEagerly
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.reading import Reader
 
 OURS = str(Path(safeconsumer.__file__).parent)
@@ -39,7 +38,7 @@ class Meeting:
         places: where the call may be stopped that is interrupted.
     """
 
-    def __init__(self, lab: Lab, how: str = "poll") -> None:
+    def __init__(self, lab, how="poll"):
         self.lab = lab
         self.tps = lab.topic("t", 2)
         self.first, self.second = self.tps
@@ -51,13 +50,13 @@ class Meeting:
             SafeConsumer,
             "t",
             how=how,
-            assignor=self.assignor,  # type: ignore[arg-type]  # upstream takes either
+            assignor=self.assignor,
             hooks=[self.told],
         )
-        self.consumer: SafeConsumer = self.reader.consumer
+        self.consumer = self.reader.consumer
         self.count = 0  # records of each partition
-        self.held: set[TopicPartition] = set()
-        self.sought: int | None = None
+        self.held = set()
+        self.sought = None
         self.is_handler = self.is_read = False
         self._has_returned = self._was_there = False
         mine = lab.world.task
@@ -65,12 +64,12 @@ class Meeting:
         self._watch()
         self.reader.owns(self.tps)
 
-    def _watch(self) -> None:
+    def _watch(self):
         """Note at each last check of a poll whether the other had returned by then."""
-        fetcher: Any = self.consumer._fetcher
+        fetcher = self.consumer._fetcher
         put_back_quiet = fetcher.put_back_quiet
 
-        def checked(records: Any) -> Any:  # noqa: ANN401 - upstream's
+        def checked(records):
             self._was_there = self._has_returned
             return put_back_quiet(records)
 
@@ -78,14 +77,14 @@ class Meeting:
         for part in (self.consumer._subscription, self.consumer._coordinator):
             part._lock = _Watched(part._lock, self)
 
-    def write(self) -> None:
+    def write(self):
         """Append two records to each partition, and let them arrive."""
         for tp in self.tps:
             self.lab.append(tp, 2, first=self.count)
         self.count += 2
         self.lab.sleep(0.01)
 
-    def meet(self, a: "Call", b: "Call", at: int, mode: str) -> bool:
+    def meet(self, a, b, at, mode):
         """Let one come in at a place of another, judge; return whether it has the place."""
         self._begin(a, b)
         self.is_read = a in READS.values()
@@ -106,7 +105,7 @@ class Meeting:
             self._judge(tp, first, *parts, repeats=a.repeats or b.repeats)
         return has_come
 
-    def _begin(self, a: "Call", b: "Call") -> None:
+    def _begin(self, a, b):
         self.held, self.sought = set(), None
         self._has_returned = self._was_there = False
         for one in (a, b):
@@ -115,41 +114,37 @@ class Meeting:
         self._before = self._keys()
         self.write()
 
-    def _run(
-        self, one: "Call", disturbed: tuple[type[Exception], ...] = ()
-    ) -> Collection[TopicPartition] | None:
+    def _run(self, one, disturbed=()):
         with suppress(*one.may_raise, *disturbed):
             return one.run(self)
         return None
 
-    def _coming(
-        self, b: "Call", mode: str
-    ) -> tuple[Callable[[], None], Callable[[], None]]:
+    def _coming(self, b, mode):
         """Return what has the other come in, and what waits for its end."""
         if mode == "thread":
             thread = threading.Thread(target=self._come, args=(b,))
 
-            def start() -> None:
+            def start():
                 thread.start()
                 thread.join(_WAIT)
 
             return start, thread.join
 
-        def come() -> None:
+        def come():
             self.is_handler = mode == "handler"
             self._come(b)
             self.is_handler = False
 
         return come, lambda: None
 
-    def _come(self, b: "Call") -> None:
+    def _come(self, b):
         self.held = set(self._run(b) or ())
         self._has_returned = True
 
-    def _keys(self) -> set[tuple[str, str]]:
+    def _keys(self):
         return {(str(one.scope), one.owner) for one in self.consumer.holds()}
 
-    def _replay(self) -> None:
+    def _replay(self):
         """P14: who goes by the events knows what is held."""
         now, told = self._keys(), set(self._before)
         for event in self.told.events:
@@ -160,9 +155,9 @@ class Meeting:
                 told -= keys
         assert told == now, f"P14: by the events {told}"
 
-    def _read_on(self) -> None:
+    def _read_on(self):
         """Read what may come, lift everything, and read until all is committed."""
-        still: set[TopicPartition] = set()
+        still = set()
         for hold in self.consumer.holds():
             still |= {tp for tp in self.tps if hold.scope.covers(tp)}
         before = len(self.reader.log)
@@ -181,7 +176,7 @@ class Meeting:
             self.consumer.subscribe(["t"])
         self.reader.until(self._is_at_the_end, 60)
 
-    def _is_at_the_end(self) -> bool:
+    def _is_at_the_end(self):
         last = [self.count - 1]
         if not all(self.reader.offsets(tp)[-1:] == last for tp in self.tps):
             return False
@@ -189,19 +184,11 @@ class Meeting:
             self.consumer.commit()
         return all(self.lab.committed(tp) == self.count for tp in self.tps)
 
-    def _judge(
-        self,
-        tp: TopicPartition,
-        first: int,
-        all_of_it: list[int],
-        later: list[int],
-        *,
-        repeats: bool,
-    ) -> None:
+    def _judge(self, tp, first, all_of_it, later, *, repeats):
         """P8: each record came once and in order, from where reading was to go on."""
         from_a = all_of_it[: len(all_of_it) - len(later)]
         goes_on = {first + len(from_a)}
-        allowed: list[list[int]] = []
+        allowed = []
         if repeats:  # another ownership begins at what is committed
             went_on = range(first + len(from_a), self.count)
             allowed += [
@@ -220,17 +207,17 @@ class Meeting:
 class _Watched:
     """One of upstream's locks, which a signal handler must not take (P12)."""
 
-    def __init__(self, lock: Any, meeting: Meeting) -> None:  # noqa: ANN401 - either kind
+    def __init__(self, lock, meeting):
         self._lock, self._meeting = lock, meeting
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         assert not self._meeting.is_handler, "P12: a handler takes a lock"
         self._lock.acquire()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._lock.release()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the lock's
+    def __getattr__(self, name):
         return getattr(self._lock, name)
 
 
@@ -262,23 +249,23 @@ class Call:
 # ------------------------------------------------------------ what is interrupted
 
 
-def _poll(it: Meeting) -> None:
+def _poll(it):
     it.reader.poll(0.1)
 
 
-def _step(it: Meeting) -> None:
+def _step(it):
     it.reader.poll(0.1, limit=1)
 
 
-def _join(it: Meeting) -> None:
+def _join(it):
     it.reader.poll(2)
 
 
-def _asked_to_join(it: Meeting) -> None:
+def _asked_to_join(it):
     it.consumer._coordinator.request_rejoin()
 
 
-def _one_away(it: Meeting) -> None:
+def _one_away(it):
     it.assignor.wanted = [it.first]
     _asked_to_join(it)
     it.reader.owns([it.first])
@@ -297,104 +284,104 @@ READS = {
 # ------------------------------------------------------------ what comes in
 
 
-def _pause(it: Meeting) -> list[TopicPartition]:
+def _pause(it):
     it.consumer.pause(it.first)
     return [it.first]
 
 
-def _pause_both(it: Meeting) -> None:
+def _pause_both(it):
     it.consumer.pause(*it.tps)
 
 
-def _pause_resume(it: Meeting) -> None:
+def _pause_resume(it):
     it.consumer.pause(it.first)
     it.consumer.resume(it.first)
 
 
-def _pause_assigned(it: Meeting) -> list[TopicPartition]:
+def _pause_assigned(it):
     assigned = it.consumer.assignment()
     it.consumer.pause(*assigned)
     return it.tps if assigned else []
 
 
-def _resume_both(it: Meeting) -> None:
+def _resume_both(it):
     _is_free(it, it.consumer.resume(*it.tps))
 
 
-def _resume_assigned(it: Meeting) -> None:
+def _resume_assigned(it):
     _is_free(it, it.consumer.resume(*it.consumer.assignment()))
 
 
-def _is_free(it: Meeting, answer: tuple[object, ...]) -> None:
+def _is_free(it, answer):
     """P3, P10: what was answered to flow is not quiet."""
     if it.is_read and not it.is_handler:  # in one it may be applied a moment later
         assert answer == ()
         assert it.consumer.quiet() == set(), "P10: resume answered free"
 
 
-def _all_and_back(it: Meeting) -> None:
+def _all_and_back(it):
     it.consumer.pause_all(owner="ops")
     it.consumer.resume_all("ops")
 
 
-def _block(it: Meeting) -> None:
+def _block(it):
     with it.consumer.held(it.first):
         it.consumer.explain(it.first)
 
 
-def _ask(it: Meeting) -> None:
+def _ask(it):
     consumer = it.consumer
     assert consumer.subscription() == {"t"}
     assert consumer.quiet() | consumer.paused() <= consumer.assignment()
     assert (consumer.holds(), consumer.explain(it.first)) == ((), ())
 
 
-def _pause_seek(it: Meeting) -> list[TopicPartition]:
+def _pause_seek(it):
     it.consumer.pause(it.first)
     it.consumer.seek(it.first, it.count - 1)
     it.sought = it.count - 1
     return [it.first]
 
 
-def _commit(it: Meeting) -> None:
+def _commit(it):
     it.consumer.commit(timeout_ms=500)
 
 
-def _pause_commit(it: Meeting) -> list[TopicPartition]:
+def _pause_commit(it):
     it.consumer.pause(*it.tps)
     it.consumer.commit(timeout_ms=500)
     return it.tps
 
 
-def _commit_async(it: Meeting) -> None:
+def _commit_async(it):
     it.consumer.commit_async()
 
 
-def _again(it: Meeting) -> None:
+def _again(it):
     it.consumer.unsubscribe()
     it.consumer.subscribe(["t"])
 
 
-def _answers_come(it: Meeting) -> None:
+def _answers_come(it):
     it.lab.sleep(1)
 
 
-def _hold_for_a_minute(it: Meeting) -> None:
+def _hold_for_a_minute(it):
     it.consumer.pause(it.first, owner="ops", for_=60)
 
 
-def _a_minute_passes(it: Meeting) -> None:
+def _a_minute_passes(it):
     it.lab.sleep(61)
 
 
-def _membership_is_lost(it: Meeting) -> None:
+def _membership_is_lost(it):
     group = it.lab.cluster.groups.find(GROUP)
     for member in list(group.members):
         group.leave(member)
     it.lab.sleep(4)  # a heartbeat says so
 
 
-def _told_to_join(it: Meeting) -> None:
+def _told_to_join(it):
     _asked_to_join(it)
     it.lab.sleep(1)
 

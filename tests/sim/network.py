@@ -10,15 +10,13 @@ import errno
 import selectors
 import socket
 import weakref
-from collections.abc import Callable
-from typing import Any
 
-from tests.sim.world import Process, World
+from tests.sim.world import World
 
 PORT = 9092
 _FASTEST, _SLOWEST = 0.0002, 0.002  # seconds that bytes are under way
 _FIRST_NUMBER = 100_000  # of sockets; real ones have smaller numbers
-_by_number: "weakref.WeakValueDictionary[int, Socket]" = weakref.WeakValueDictionary()
+_by_number = weakref.WeakValueDictionary()
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
 
@@ -26,43 +24,43 @@ _real_pair = socket.socketpair
 class Socket:
     """One end of a connection, or of the pair that wakes a loop."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world):
         self.world = world
         self.process = world.process
         self.inbox = bytearray()
         self.state = "new"  # connecting, open, closed
         self.error = 0
         self.is_at_end = False
-        self.watchers: list[Selector] = []
-        self.peer: Any = None  # the pair's other end, or a Link
+        self.watchers = []
+        self.peer = None  # the pair's other end, or a Link
         self._number = _FIRST_NUMBER + next(world.serial)
         _by_number[self._number] = self
 
     # What a program calls
 
-    def fileno(self) -> int:
+    def fileno(self):
         """Return a number of its own; -1 once it is closed."""
         return -1 if self.state == "closed" else self._number
 
-    def setblocking(self, _: bool) -> None:  # noqa: FBT001 - Python's own signature
+    def setblocking(self, _):
         """Do nothing: it never blocks."""
 
-    def setsockopt(self, *_: object) -> None:
+    def setsockopt(self, *_):
         """Do nothing: it has no options."""
 
-    def getsockopt(self, *_: object) -> int:
+    def getsockopt(self, *_):
         """Return its error, the only option that is asked for."""
         return self.error
 
-    def getpeername(self) -> tuple[str, int]:
+    def getpeername(self):
         """Return an address that says nothing."""
         return ("sim", PORT)
 
-    def getsockname(self) -> tuple[str, int]:
+    def getsockname(self):
         """Return an address with its number as the port."""
         return ("sim", self._number)
 
-    def connect_ex(self, address: tuple[str, int]) -> int:
+    def connect_ex(self, address):
         """Connect, or say how far that is; as often as it is asked."""
         if self.state == "new":
             self.state = "connecting"
@@ -71,14 +69,14 @@ class Socket:
             return self.error
         return 0 if self.state == "open" else errno.EINPROGRESS
 
-    def send(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+    def send(self, data):
         """Send everything: what is under way has no bound."""
         if self.error or self.state != "open":
             raise OSError(self.error or errno.ENOTCONN, "the connection is gone")
         self.peer.take(bytes(data))
         return len(data)
 
-    def recv(self, count: int, _: int = 0) -> bytes:
+    def recv(self, count, _=0):
         """Return what has come; nothing at the connection's end."""
         if not self.inbox and self.error:
             raise OSError(self.error, "the connection was reset")
@@ -88,16 +86,16 @@ class Socket:
         del self.inbox[:count]
         return data
 
-    def recv_into(self, room: Any, count: int = 0, _: int = 0) -> int:  # noqa: ANN401 - any buffer
+    def recv_into(self, room, count=0, _=0):
         """Write what has come into a buffer."""
         data = self.recv(count or len(room))
         room[: len(data)] = data
         return len(data)
 
-    def shutdown(self, _: int) -> None:
+    def shutdown(self, _):
         """Do nothing: ``close`` follows."""
 
-    def close(self) -> None:
+    def close(self):
         """Close it; the other end learns of it."""
         if self.state != "closed":
             self.state = "closed"
@@ -106,32 +104,32 @@ class Socket:
 
     # What the world does to it
 
-    def take(self, data: bytes) -> None:
+    def take(self, data):
         if self.state != "closed":
             self.inbox += data
             self._notify()
 
-    def opened(self, peer: "Link") -> None:
+    def opened(self, peer):
         if self.state == "connecting":
             self.peer, self.state = peer, "open"
             self._notify()
 
-    def failed(self, number: int) -> None:
+    def failed(self, number):
         """Let the connection end with an error."""
         if self.state != "closed":
             self.error = number
             self._notify()
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         """Let the connection end in order."""
         self.is_at_end = True
         self._notify()
 
-    def _notify(self) -> None:
+    def _notify(self):
         for one in self.watchers:
             one.notify()
 
-    def events(self, wanted: int) -> int:
+    def events(self, wanted):
         found = 0
         if self.inbox or self.error or self.is_at_end:
             found |= selectors.EVENT_READ
@@ -140,7 +138,7 @@ class Socket:
         return found & wanted
 
 
-def pair(world: World) -> tuple[Socket, Socket]:
+def pair(world):
     """Return what socket.socketpair returns: what one sends is at once with the other."""
     one, other = Socket(world), Socket(world)
     one.peer, other.peer = other, one
@@ -151,12 +149,12 @@ def pair(world: World) -> tuple[Socket, Socket]:
 class Selector(selectors._BaseSelectorImpl):
     """Waits for sockets of a world, in virtual time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world):
         super().__init__()
         self._world = world
-        self._task: Any = None
+        self._task = None
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> Any:  # noqa: ANN401 - as Python's own
+    def register(self, fileobj, events, data=None):
         """Watch a socket; asyncio says its number."""
         if isinstance(fileobj, int):
             fileobj = _by_number[fileobj]
@@ -164,17 +162,17 @@ class Selector(selectors._BaseSelectorImpl):
         fileobj.watchers.append(self)
         return key
 
-    def unregister(self, fileobj: Any) -> Any:  # noqa: ANN401 - as Python's own
+    def unregister(self, fileobj):
         key = super().unregister(fileobj)
         key.fileobj.watchers.remove(self)
         return key
 
-    def notify(self) -> None:
+    def notify(self):
         """End its wait: something has changed."""
         if self._task is not None:
             self._task.wake()
 
-    def select(self, timeout: float | None = None) -> list[Any]:
+    def select(self, timeout=None):
         """Return what is ready, after a wait if nothing is."""
         if self._ready() or (timeout is not None and timeout <= 0):
             self._world.give_way()
@@ -186,7 +184,7 @@ class Selector(selectors._BaseSelectorImpl):
             self._task = None
         return self._ready()
 
-    def _ready(self) -> list[Any]:
+    def _ready(self):
         keys = self._fd_to_key.values()  # get_map() looks up each socket again
         found = [(key, key.fileobj.events(key.events)) for key in keys]
         return [(key, events) for key, events in found if events]
@@ -199,45 +197,45 @@ class Link:
     Whoever accepts it sets ``on_data`` and ``on_end``.
     """
 
-    def __init__(self, network: "Network", client: Socket, host: str) -> None:
+    def __init__(self, network, client, host):
         self.network = network
         self.client = client
         self.host = host
         self.process = client.process
         self.is_open = True
-        self.on_data: Callable[[bytes], None] = lambda _: None
-        self.on_end: Callable[[], None] = lambda: None
+        self.on_data = lambda _: None
+        self.on_end = lambda: None
         self._last = {"in": 0.0, "out": 0.0}  # when the last bytes arrive, each way
 
-    def take(self, data: bytes) -> None:
+    def take(self, data):
         self._later("in", lambda: self.on_data(data))
 
-    def send(self, data: bytes) -> None:
+    def send(self, data):
         self._later("out", lambda: self.client.take(data))
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         """Carry the client's goodbye."""
         self._later("in", self.close)
 
-    def close(self) -> None:
+    def close(self):
         """End it in order, for both."""
         if self._end():
             self.client.hang_up()
 
-    def reset(self) -> None:
+    def reset(self):
         """End it with an error, for both."""
         if self._end():
             self.client.failed(errno.ECONNRESET)
 
-    def _end(self) -> bool:
+    def _end(self):
         was_open, self.is_open = self.is_open, False
         if was_open:
             self.network.links.remove(self)
             self.on_end()
         return was_open
 
-    def _later(self, way: str, call: Callable[[], Any]) -> None:
-        def arrive() -> None:
+    def _later(self, way, call):
+        def arrive():
             if self.is_open:
                 call()
 
@@ -250,15 +248,15 @@ class Link:
 class Network:
     """Hosts that listen, the connections to them, and what is wrong with these."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world):
         self.world = world
-        self.hosts: dict[str, Callable[[Link], None]] = {}
-        self.links: list[Link] = []
-        self._kept: dict[tuple[Process, str, str], list[Callable[[], None]]] = {}
-        self._slow: dict[Process, tuple[float, float]] = {}
+        self.hosts = {}
+        self.links = []
+        self._kept = {}
+        self._slow = {}
         world.network = self
 
-    def listen(self, host: str, accept: Callable[[Link], None]) -> None:
+    def listen(self, host, accept):
         """
         Let a host listen.
 
@@ -269,13 +267,13 @@ class Network:
         """
         self.hosts[host] = accept
 
-    def latency(self, process: Process) -> float:
+    def latency(self, process):
         """Draw how long the next bytes of a process are under way."""
         least, spread = self._slow.get(process, (0.0, 0.0))
         return least + self.world.rng.uniform(_FASTEST, _SLOWEST + spread)
 
-    def dial(self, client: Socket, host: str) -> None:
-        def arrive() -> None:
+    def dial(self, client, host):
+        def arrive():
             accept = self.hosts.get(host)
             if client.state == "closed":
                 return
@@ -293,12 +291,10 @@ class Network:
 
         self.carry(self.latency(client.process), (client.process, host, "in"), arrive)
 
-    def carry(
-        self, delay: float, way: tuple[Process, str, str], call: Callable[[], None]
-    ) -> None:
+    def carry(self, delay, way, call):
         """Call something later, unless nothing comes through that way by then."""
 
-        def arrive() -> None:
+        def arrive():
             kept = self._kept.get(way)
             if kept is None:
                 call()
@@ -309,15 +305,13 @@ class Network:
 
     # Faults
 
-    def reset(self, process: Process | None = None, host: str | None = None) -> None:
+    def reset(self, process=None, host=None):
         """Reset the connections of a process, of a host, or between the two."""
         for one in list(self.links):
             if process in (None, one.process) and host in (None, one.host):
                 one.reset()
 
-    def isolate(
-        self, process: Process, *hosts: str, ways: tuple[str, ...] = ("in", "out")
-    ) -> None:
+    def isolate(self, process, *hosts, ways=("in", "out")):
         """
         Let nothing through between a process and hosts (all if none is named).
 
@@ -331,21 +325,17 @@ class Network:
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])
 
-    def heal(
-        self, process: Process, *hosts: str, ways: tuple[str, ...] = ("in", "out")
-    ) -> None:
+    def heal(self, process, *hosts, ways=("in", "out")):
         """Deliver what ``isolate`` kept, as TCP does when a way is open again."""
         for key in self._ways(process, hosts, ways):
             for call in self._kept.pop(key, []):
                 call()
 
-    def _ways(
-        self, process: Process, hosts: tuple[str, ...], ways: tuple[str, ...]
-    ) -> list[tuple[Process, str, str]]:
+    def _ways(self, process, hosts, ways):
         named = hosts or tuple(self.hosts)
         return [(process, host, way) for host in named for way in ways]
 
-    def slow(self, process: Process, least: float, spread: float = 0.0) -> None:
+    def slow(self, process, least, spread=0.0):
         """
         Let everything of a process take longer, each way.
 
@@ -357,14 +347,14 @@ class Network:
         self._slow[process] = (least, spread)
 
 
-def install(world: Callable[[], World | None]) -> None:
+def install(world):
     """Let loops that are made in a world wait in it."""
 
-    def make_selector() -> Any:  # noqa: ANN401 - two kinds of selector
+    def make_selector():
         one = world()
         return _real_selector() if one is None else Selector(one)
 
-    def make_pair(*given: Any, **more: Any) -> Any:  # noqa: ANN401 - as Python's own
+    def make_pair(*given, **more):
         one = world()
         return _real_pair(*given, **more) if one is None else pair(one)
 
@@ -372,7 +362,7 @@ def install(world: Callable[[], World | None]) -> None:
     socket.socketpair = make_pair
 
 
-def register() -> None:
+def register():
     """Teach kafka-python the scheme ``sim://``; after ``install``."""
     from kafka.net.inet import KafkaNetSocket  # noqa: PLC0415 - after the patching
     from kafka.net.selector import Task  # noqa: PLC0415
@@ -385,15 +375,15 @@ def register() -> None:
     class SimNetSocket(KafkaNetSocket):
         SCHEMES = ("sim",)
 
-        def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002
+        def dns_lookup(self, host, port, raise_error=False):  # noqa: ARG002
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
-        def socket(self, *_: object) -> Socket:
+        def socket(self, *_):
             assert World.current is not None, "sim:// is for worlds"
             return Socket(World.current)
 
 
-def _number_of(one: Any) -> int:  # noqa: ANN401 - kafka-python's
+def _number_of(one):
     found = one.__dict__
     if "_sim_number" not in found:
         world = World.current

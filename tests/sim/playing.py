@@ -9,19 +9,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 Scenario = Callable[..., None]
 
 
-def simulated(
-    seeds: int = 2,
-    *,
-    nightly: int = 0,
-    **world: Any,  # noqa: ANN401 - of play()
-) -> Callable[[Scenario], Callable[..., None]]:
+def simulated(seeds=2, *, nightly=0, **world):
     """
     Play a test in virtual time, once for each seed; its first argument is the lab.
 
@@ -36,21 +30,21 @@ def simulated(
         for n in range(seeds, nightly)
     ]
 
-    def decorate(scenario: Scenario) -> Callable[..., None]:
-        def test(seed: int, **given: Any) -> None:  # noqa: ANN401 - fixtures
+    def decorate(scenario):
+        def test(seed, **given):
             __tracebackhide__ = True
             _play(scenario, seed, {**world, **given})
 
         test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
         test.__module__ = scenario.__module__
         test.__dict__.update(scenario.__dict__)  # marks
-        test.__signature__ = _signature(scenario)  # type: ignore[attr-defined]
+        test.__signature__ = _signature(scenario)
         return pytest.mark.parametrize("seed", [*usual, *more])(test)
 
     return decorate
 
 
-def _signature(scenario: Scenario) -> inspect.Signature:
+def _signature(scenario):
     """Return the scenario's signature, with the seed in the place of the lab."""
     _, *others = inspect.signature(scenario).parameters.values()
     seed = inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY)
@@ -58,7 +52,7 @@ def _signature(scenario: Scenario) -> inspect.Signature:
     return inspect.Signature([seed, *kept])
 
 
-def _play(scenario: Scenario, seed: int, given: dict[str, Any]) -> None:
+def _play(scenario, seed, given):
     __tracebackhide__ = True
     from tests.sim.lab import play  # noqa: PLC0415 - it imports kafka
 
@@ -69,7 +63,7 @@ def _play(scenario: Scenario, seed: int, given: dict[str, Any]) -> None:
         raise
 
 
-def _replay_line() -> str:
+def _replay_line():
     """Return the command that plays the test that runs again, to the microsecond."""
     test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
     also = " -m 'nightly or not nightly'"  # it may be for the night by a parameter

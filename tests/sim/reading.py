@@ -1,8 +1,5 @@
 """A consumer that the test polls itself, and what a test asks about it."""
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
-
 import pytest
 from kafka import (
     AsyncConsumerRebalanceListener,
@@ -15,7 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.world import NotYetError
 
 EAGER, COOPERATIVE = RangePartitionAssignor, CooperativeStickyAssignor
@@ -26,7 +23,7 @@ both_protocols = pytest.mark.parametrize(
 )
 
 
-def known(reason: str) -> pytest.MarkDecorator:
+def known(reason):
     """
     Mark what kafka-python's own consumer fails.
 
@@ -35,7 +32,7 @@ def known(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
 
-def stock_fails(reason: str) -> pytest.MarkDecorator:
+def stock_fails(reason):
     """Play a test with both clients; kafka-python's own fails it."""
     both = [
         pytest.param(SafeConsumer, id="ours"),
@@ -44,7 +41,7 @@ def stock_fails(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", both)
 
 
-def at(offset: int) -> OffsetAndMetadata:
+def at(offset):
     """Return what is committed for an offset."""
     return OffsetAndMetadata(offset, "", -1)
 
@@ -52,37 +49,32 @@ def at(offset: int) -> OffsetAndMetadata:
 class Listener(ConsumerRebalanceListener):
     """Calls functions, each with the set of partitions."""
 
-    def __init__(
-        self,
-        assigned: Callable[[set[TopicPartition]], object] = len,
-        revoked: Callable[[set[TopicPartition]], object] = len,
-        lost: Callable[[set[TopicPartition]], object] | None = None,
-    ) -> None:
+    def __init__(self, assigned=len, revoked=len, lost=None):
         self._assigned, self._revoked = assigned, revoked
         self._lost = lost or revoked
 
-    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+    def on_partitions_assigned(self, assigned):
         self._assigned(set(assigned))
 
-    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+    def on_partitions_revoked(self, revoked):
         self._revoked(set(revoked))
 
-    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+    def on_partitions_lost(self, lost):
         self._lost(set(lost))
 
 
-class Awaiting(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+class Awaiting(AsyncConsumerRebalanceListener):
     """Awaits what a function returns, before the member rejoins."""
 
-    def __init__(self, revoked: Callable[[set[TopicPartition]], Any]) -> None:
+    def __init__(self, revoked):
         self._revoked = revoked
         self.answered = 0
 
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, revoked):
         await self._revoked(set(revoked))
         self.answered += 1
 
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned):
         """Nothing to do."""
 
 
@@ -105,18 +97,11 @@ class Reader:
     """
 
     def __init__(
-        self,
-        lab: Lab,
-        kind: Any,  # noqa: ANN401 - a class of consumers
-        *topics: str,
-        tps: Iterable[TopicPartition] = (),
-        how: str = "poll",
-        assignor: type = EAGER,
-        **settings: Any,  # noqa: ANN401 - Kafka's own
-    ) -> None:
+        self, lab, kind, *topics, tps=(), how="poll", assignor=EAGER, **settings
+    ):
         self.lab = lab
         self.how = how
-        self.log: list[Any] = []
+        self.log = []
         base = {
             "group_id": None if tps else GROUP,
             "client_id": "reader",
@@ -126,7 +111,7 @@ class Reader:
         if tps:
             self.consumer.assign(list(tps))
 
-    def poll(self, seconds: float = 0.1, limit: int = 500) -> list[Any]:
+    def poll(self, seconds=0.1, limit=500):
         """Read once; return what came."""
         if self.how == "poll":
             batches = self.consumer.poll(seconds * 1000, max_records=limit)
@@ -136,9 +121,9 @@ class Reader:
         self.log += taken
         return taken
 
-    def _iterated(self, seconds: float, limit: int) -> list[Any]:
+    def _iterated(self, seconds, limit):
         self.consumer.config["consumer_timeout_ms"] = seconds * 1000
-        taken: list[Any] = []
+        taken = []
         while len(taken) < limit:
             record = next(self.consumer, None)
             if record is None:
@@ -146,13 +131,7 @@ class Reader:
             taken.append(record)
         return taken
 
-    def until(
-        self,
-        condition: Callable[[], Any],
-        seconds: float = 30.0,
-        limit: int = 500,
-        each: float = 0.1,
-    ) -> None:
+    def until(self, condition, seconds=30.0, limit=500, each=0.1):
         """
         Read until a condition is true.
 
@@ -172,12 +151,12 @@ class Reader:
                 raise NotYetError(text + f"{self.consumer.assignment()}")
             self.poll(each, limit)
 
-    def owns(self, tps: Iterable[TopicPartition], **more: Any) -> None:  # noqa: ANN401 - as until()
+    def owns(self, tps, **more):
         """Read until exactly these are assigned."""
         wanted = set(tps)
         self.until(lambda: self.consumer.assignment() == wanted, **more)
 
-    def take(self, count: int) -> list[Any]:
+    def take(self, count):
         """Read exactly so many records more."""
         start, end = len(self.log), self.lab.now + 30
         while (missing := start + count - len(self.log)) > 0:
@@ -185,15 +164,13 @@ class Reader:
             self.poll(limit=missing)
         return self.log[start:]
 
-    def reads(self, tp: TopicPartition, offsets: Iterable[int]) -> None:
+    def reads(self, tp, offsets):
         """Read until so many records came of a partition, and assert which."""
         wanted, start = list(offsets), len(self.log)
         self.until(lambda: len(self.offsets(tp, start)) >= len(wanted))
         assert self.offsets(tp, start) == wanted
 
-    def is_silent(
-        self, *, of: Iterable[TopicPartition] | None = None, seconds: float = 5.0
-    ) -> None:
+    def is_silent(self, *, of=None, seconds=5.0):
         """Read for a time, and assert that nothing came of these partitions, or at all."""
         start, end = len(self.log), self.lab.now + seconds
         while self.lab.now < end:
@@ -202,9 +179,9 @@ class Reader:
         came = [one for one in self.log[start:] if tps is None or _tp(one) in tps]
         assert came == []
 
-    def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
+    def offsets(self, tp, since=0):
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
 
 
-def _tp(record: Any) -> TopicPartition:  # noqa: ANN401 - kafka-python's
+def _tp(record):
     return TopicPartition(record.topic, record.partition)

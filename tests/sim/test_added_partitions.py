@@ -5,12 +5,11 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.membership import Membership
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols
 
 
-def reading(lab: Lab, *topics: str, **settings: object) -> Reader:
+def reading(lab, *topics, **settings):
     """Make a member that reads added partitions from their start, as a worker's does."""
     more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
     reader = Reader(lab, SafeConsumer, *topics, **more)
@@ -21,9 +20,7 @@ def reading(lab: Lab, *topics: str, **settings: object) -> Reader:
 @pytest.mark.contract("W12")
 @both_protocols
 @simulated(seeds=1, nightly=10)
-def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(
-    lab: Lab, assignor: type
-) -> None:
+def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(lab, assignor):
     """W12: also what was written before anybody noticed, and with two members."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = reading(lab, "t", assignor=assignor)
@@ -47,7 +44,7 @@ def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_what_comes_while_a_leader_assigns_is_added(lab: Lab) -> None:
+def test_what_comes_while_a_leader_assigns_is_added(lab):
     """W12: metadata that has it may come before the join is complete that has it not."""
     p0, p1 = lab.topic("t", 2, records=1)
     reader = reading(lab, "t", metadata_max_age_ms=500)
@@ -66,7 +63,7 @@ def test_what_comes_while_a_leader_assigns_is_added(lab: Lab) -> None:
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab: Lab) -> None:
+def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab):
     """What it gained while nobody here read it was not added while this member ran."""
     (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
     reader = reading(lab, "t")
@@ -86,7 +83,7 @@ def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab: Lab) -> None:
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_made_again_smaller_may_grow(lab: Lab) -> None:
+def test_a_topic_that_was_made_again_smaller_may_grow(lab):
     """W12: the count of the topic before it says nothing about this one."""
     tps = lab.topic("t", 4)
     reader = reading(lab, "t", metadata_max_age_ms=500)

@@ -1,20 +1,17 @@
 """Offsets that a program asks for by itself: beginnings, ends, and those of times."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import TimestampError
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails
 
-ASKED: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
+ASKED = {
     "beginning_offsets": lambda consumer, tps: consumer.beginning_offsets(tps),
     "end_offsets": lambda consumer, tps: consumer.end_offsets(tps),
     "offsets_for_times": lambda consumer, tps: {
@@ -24,7 +21,7 @@ ASKED: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
 }
 
 
-def first_of_each(lab: Lab) -> list[TopicPartition]:
+def first_of_each(lab):
     """Return the first partition of four topics, of which one is read."""
     return [lab.topic(name, 1, records=7)[0] for name in "tuvw"]
 
@@ -32,9 +29,7 @@ def first_of_each(lab: Lab) -> list[TopicPartition]:
 @pytest.mark.parametrize("call", ASKED)
 @stock_fails("what is not known yet is left out, and not asked for again")
 @simulated()
-def test_what_is_not_known_yet_is_asked_again(
-    lab: Lab, kind: type[KafkaConsumer], call: str
-) -> None:
+def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
     """Of some topics only; a consumer knows those that it reads."""
     tps = first_of_each(lab)
     reader = Reader(lab, kind, tps=tps[:1])
@@ -50,7 +45,7 @@ def test_what_is_not_known_yet_is_asked_again(
 
 @pytest.mark.parametrize("call", ASKED)
 @simulated()
-def test_what_is_not_there_is_told_in_time(lab: Lab, call: str) -> None:
+def test_what_is_not_there_is_told_in_time(lab, call):
     """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
@@ -67,7 +62,7 @@ def test_what_is_not_there_is_told_in_time(lab: Lab, call: str) -> None:
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
 @simulated()
-def test_a_broker_that_refuses_is_asked_with_a_pause(lab: Lab, error: int) -> None:
+def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
     """kafka-python asks at once: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
     reader = Reader(lab, SafeConsumer, tps=[p0])
@@ -81,7 +76,7 @@ def test_a_broker_that_refuses_is_asked_with_a_pause(lab: Lab, error: int) -> No
 
 @pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
 @simulated(seeds=1)
-def test_a_time_that_is_none_is_named(lab: Lab, time: float) -> None:
+def test_a_time_that_is_none_is_named(lab, time):
     """Not ``OverflowError``, ``struct.error``, or a text about floats; nothing is asked."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=tps)
@@ -95,7 +90,7 @@ def test_a_time_that_is_none_is_named(lab: Lab, time: float) -> None:
 
 
 @simulated(seeds=1)
-def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
+def test_the_times_that_were_asked_for_stay_as_they_are(lab):
     """kafka-python rounds them in the caller's own mapping."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
@@ -108,9 +103,7 @@ def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
 @pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
 @stock_fails("it asks at once, with every poll that does not wait")
 @simulated(seeds=1)
-def test_a_coordinator_that_refuses_is_asked_with_a_pause(
-    lab: Lab, kind: type[KafkaConsumer], api: str
-) -> None:
+def test_a_coordinator_that_refuses_is_asked_with_a_pause(lab, kind, api):
     """P11: ten times a second, however short the polls are."""
     lab.topic("t", 1, records=7)
     reader = Reader(lab, kind, "t")

@@ -1,15 +1,11 @@
 """Where a partition begins is asked for one reset; no other reset takes the answer."""
 
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer.testing._faults import Fault
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails
 
@@ -20,34 +16,34 @@ BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
 class Asked(Reader):
     """Reads on another thread; the test says when its questions for offsets are answered."""
 
-    def __init__(self, lab: Lab, *tps: TopicPartition, **settings: object) -> None:
-        self.questions: list[Fault] = []
+    def __init__(self, lab, *tps, **settings):
+        self.questions = []
         super().__init__(lab, SafeConsumer, tps=tps, **settings)
 
     @contextmanager
-    def polling(self) -> Iterator[None]:
+    def polling(self):
         """Read all the time until the block is over."""
-        is_over: list[bool] = []
+        is_over = []
         thread = threading.Thread(target=lambda: self.until(lambda: is_over, 300))
         thread.start()
         yield
         is_over.append(True)
         thread.join()
 
-    def asks(self, act: Callable[[], object] = int) -> Fault:
+    def asks(self, act=int):
         """Do something, and wait until a question came of it; keep back its answer."""
         question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         act()
         self.lab.until(lambda: question.kept)
         return question
 
-    def answered(self, question: Fault) -> None:
+    def answered(self, question):
         question.end()
         self.lab.sleep(0.2)
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_of_an_ended_ownership_sets_nothing(lab: Lab) -> None:
+def test_an_answer_of_an_ended_ownership_sets_nothing(lab):
     """1. It is asked. 2. The partition goes, and has more records. 3. It is asked anew."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, auto_offset_reset="latest")
@@ -65,7 +61,7 @@ def test_an_answer_of_an_ended_ownership_sets_nothing(lab: Lab) -> None:
 
 
 @simulated(seeds=1, nightly=10)
-def test_one_answer_for_what_stayed_and_what_did_not(lab: Lab) -> None:
+def test_one_answer_for_what_stayed_and_what_did_not(lab):
     """Partition by partition; what stayed is not asked for again."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1, auto_offset_reset="latest")
@@ -84,7 +80,7 @@ def test_one_answer_for_what_stayed_and_what_did_not(lab: Lab) -> None:
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab: Lab) -> None:
+def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab):
     """As upstream has it."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Asked(lab, p0)
@@ -97,7 +93,7 @@ def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab: Lab) -> None:
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab: Lab) -> None:
+def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab):
     """To the end, to 5, to the end again: where the end was at first is over."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Asked(lab, p0)
@@ -119,7 +115,7 @@ def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab: Lab) -> N
 
 
 @simulated(seeds=1, nightly=10)
-def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
+def test_to_ask_for_the_same_again_starves_nobody(lab):
     """A program that seeks to the end in front of every poll gets there."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
@@ -137,7 +133,7 @@ def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
 @pytest.mark.contract("P8")
 @stock_fails("the old question's mark stays, for the time of a request")
 @simulated(seeds=1)
-def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab: Lab, kind: type) -> None:
+def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab, kind):
     """P8: the IO thread has looked which way to ask; a seek comes before it notes that."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, tps=[tp])
@@ -145,7 +141,7 @@ def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab: Lab, kind: type) -> N
     fetcher = reader.consumer._fetcher
     grouped = fetcher._group_list_offset_requests
 
-    def slow(wanted: object) -> object:
+    def slow(wanted):
         fetcher._group_list_offset_requests = grouped
         found = grouped(wanted)
         lab.sleep(0.02)
@@ -162,7 +158,7 @@ def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab: Lab, kind: type) -> N
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_failure_of_what_has_departed_delays_nobody(lab: Lab) -> None:
+def test_a_failure_of_what_has_departed_delays_nobody(lab):
     """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1)
@@ -178,7 +174,7 @@ def test_a_failure_of_what_has_departed_delays_nobody(lab: Lab) -> None:
 
 @pytest.mark.contract("P10")
 @simulated(seeds=1, nightly=10, nodes=2)
-def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
+def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
     """P10: 1. The leader goes down, and nobody takes over. 2. It is back, and asked."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
@@ -193,7 +189,7 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
 
 @pytest.mark.contract("P11")
 @simulated(seeds=1)
-def test_where_to_begin_is_asked_in_measure(lab: Lab) -> None:
+def test_where_to_begin_is_asked_in_measure(lab):
     """P11: not at once where the answer is a refusal, and not again where it is awaited."""
     (tp,) = lab.topic("t", 1, records=3)
     refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)

@@ -1,18 +1,16 @@
 """``with consumer.held(...)`` on a thread beside the one that polls."""
 
 import threading
-from typing import Any
 
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
 @pytest.mark.contract("P3", "P12")
 @simulated()
-def test_a_poll_ends_no_later_block_of_the_same_owner(lab: Lab) -> None:
+def test_a_poll_ends_no_later_block_of_the_same_owner(lab):
     """
     P3: it meets a block that is ending, and is slow; the thread goes on to the next one.
 
@@ -27,7 +25,7 @@ def test_a_poll_ends_no_later_block_of_the_same_owner(lab: Lab) -> None:
     met, second, main = threading.Event(), threading.Event(), threading.get_ident()
     lift = consumer.resume
 
-    def resume(*targets: Any, owner: str) -> Any:  # noqa: ANN401 - as the consumer's
+    def resume(*targets, owner):
         if threading.get_ident() != main:
             met.set()
             second.wait()
@@ -36,11 +34,11 @@ def test_a_poll_ends_no_later_block_of_the_same_owner(lab: Lab) -> None:
             met.wait(1)
         return lift(*targets, owner=owner)
 
-    def poll() -> None:
+    def poll():
         consumer.poll(0)
 
     polling = threading.Thread(target=poll)
-    consumer.resume = resume  # type: ignore[method-assign]
+    consumer.resume = resume
     with consumer.held(tp, owner="block"):
         pass
     with consumer.held(tp, owner="block"):

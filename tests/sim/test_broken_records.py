@@ -22,7 +22,7 @@ from tests.sim.reading import Reader, both_ways
 from tests.sim.test_fetching import corrupt
 
 
-def poison(lab: Lab, tp: TopicPartition) -> None:
+def poison(lab, tp):
     """Append the value that is refused."""
     lab.append(tp, first=666)
 
@@ -37,9 +37,7 @@ broken = pytest.mark.parametrize(
 )
 
 
-def reading(
-    lab: Lab, spoil: Break, how: str = "poll", decoder: str = "auto"
-) -> tuple[Reader, TopicPartition, TopicPartition]:
+def reading(lab, spoil, how="poll", decoder="auto"):
     """Read two partitions: the first has two records, a broken one, and two more."""
     bad, good = lab.topic("t", 2, records=2)
     spoil(lab, bad)
@@ -54,8 +52,8 @@ def reading(
 @both_decoders
 @simulated(seeds=1)
 def test_it_is_told_after_what_stands_before_it_until_a_seek_leads_past(
-    lab: Lab, spoil: Break, error: type[Exception], how: str, decoder: str
-) -> None:
+    lab, spoil, error, how, decoder
+):
     """Each time anew, the position stays; stock never returns from the poll after it."""
     reader, bad, good = reading(lab, spoil, how, decoder)
     for turn in range(3):
@@ -72,9 +70,7 @@ def test_it_is_told_after_what_stands_before_it_until_a_seek_leads_past(
 
 @broken
 @simulated(seeds=1)
-def test_a_pause_leads_around_it(
-    lab: Lab, spoil: Break, error: type[Exception]
-) -> None:
+def test_a_pause_leads_around_it(lab, spoil, error):
     """While the partition is paused nobody hears of it; holds of before it hold."""
     reader, bad, good = reading(lab, spoil)
     reader.until(lambda: reader.offsets(bad) == [0, 1])
@@ -91,7 +87,7 @@ def test_a_pause_leads_around_it(
 
 @both_decoders
 @simulated(seeds=1)
-def test_a_deserializer_that_is_repaired_loses_nothing(lab: Lab, decoder: str) -> None:
+def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
     """It raised for a while: a registry was away, say."""
     reader, bad, good = reading(lab, poison, decoder=decoder)
     with pytest.raises(PoisonError):
@@ -105,9 +101,7 @@ def test_a_deserializer_that_is_repaired_loses_nothing(lab: Lab, decoder: str) -
 @both_ways
 @both_decoders
 @simulated(seeds=1)
-def test_a_corrupt_batch_is_told_with_its_place(
-    lab: Lab, how: str, decoder: str
-) -> None:
+def test_a_corrupt_batch_is_told_with_its_place(lab, how, decoder):
     """Its partition, and the first offset that cannot be read: also by the next call."""
     reader, bad, _ = reading(lab, corrupt, how, decoder)
     with pytest.raises(CorruptBatchError, match=r"t:0 .* offset 2: .*crc") as raised:
@@ -119,7 +113,7 @@ def test_a_corrupt_batch_is_told_with_its_place(
 
 
 @simulated(seeds=1)
-def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab: Lab) -> None:
+def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab):
     """It answers a fetch of the partition with the same error."""
     (p0,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
@@ -133,7 +127,7 @@ def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab: Lab) -> N
 
 
 @simulated(seeds=1)
-def test_a_seek_past_an_error_that_waits_ends_it(lab: Lab) -> None:
+def test_a_seek_past_an_error_that_waits_ends_it(lab):
     """What came before the record was returned first; the error is about its position."""
     (p0,) = lab.topic("t", records=3)
     poison(lab, p0)

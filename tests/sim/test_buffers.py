@@ -2,14 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
-from safeconsumer.testing._faults import Fault
 from tests.harness.holds.lab import Told
 from tests.sim.lab import Lab
 from tests.sim.meddling import Meddled, both_decoders
@@ -18,11 +15,11 @@ from tests.sim.reading import Reader, both_ways
 from tests.sim.test_fetching import asked_for, offsets_in
 
 
-def size(lab: Lab, tp: TopicPartition) -> int:
+def size(lab, tp):
     return sum(len(batch.data) for batch in lab.cluster.log(*tp).batches)
 
 
-def arrived(lab: Lab, late: Fault) -> None:
+def arrived(lab, late):
     """Let an answer come that was held back, into the consumer's buffer."""
     late.end()
     lab.sleep(1)
@@ -33,23 +30,23 @@ def arrived(lab: Lab, late: Fault) -> None:
 Situation = Callable[[Lab, Reader], Callable[[], object] | None]
 
 
-def _an_answer(lab: Lab, reader: Reader) -> None:
+def _an_answer(lab, reader):
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
     arrived(lab, late)
 
 
-def _half_read(_: Lab, reader: Reader) -> None:
+def _half_read(_, reader):
     reader.take(3)
 
 
-def _parked_half_read(_: Lab, reader: Reader) -> None:
+def _parked_half_read(_, reader):
     reader.take(4)
     reader.consumer.pause(*reader.consumer.assignment())
     reader.poll(1)
 
 
-def _a_parked_answer(lab: Lab, reader: Reader) -> None:
+def _a_parked_answer(lab, reader):
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
     reader.consumer.pause(*reader.consumer.assignment())
@@ -57,13 +54,13 @@ def _a_parked_answer(lab: Lab, reader: Reader) -> None:
     reader.poll(1)
 
 
-def _on_its_way(lab: Lab, reader: Reader) -> Callable[[], object]:
+def _on_its_way(lab, reader):
     late = lab.cluster.fail("Fetch", is_held=True, count=1)
     reader.until(lambda: late.kept)
     return lambda: arrived(lab, late)
 
 
-SITUATIONS: dict[str, tuple[Situation, int]] = {
+SITUATIONS = {
     "an answer": (_an_answer, 10),
     "half read": (_half_read, 7),
     "parked, half read": (_parked_half_read, 6),
@@ -77,8 +74,8 @@ SITUATIONS: dict[str, tuple[Situation, int]] = {
 @pytest.mark.parametrize("name", SITUATIONS)
 @simulated(seeds=1)
 def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
-    lab: Lab, name: str, decoder: str
-) -> None:
+    lab, name, decoder
+):
     """P9: nothing of it comes, all is fetched anew. P14: one event says how much."""
     p0, p1 = lab.topic("t", 2)
     lab.append(p0, 10)
@@ -101,7 +98,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
 
 
 @simulated(seeds=1)
-def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab: Lab) -> None:
+def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
     """Buffered, parked or half read; a hold keeps what is kept."""
     tps = lab.topic("t", 3, records=5)
     told = Told()
@@ -124,7 +121,7 @@ def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab: Lab) -
 
 @both_ways
 @simulated(seeds=1)
-def test_what_is_buffered_at_the_end_is_told_once(lab: Lab, how: str) -> None:
+def test_what_is_buffered_at_the_end_is_told_once(lab, how):
     """Half read, parked, and answers that nobody has looked at; then nothing is left."""
     tps = lab.topic("t", 2, records=10)
     told = Told()
@@ -141,7 +138,7 @@ def test_what_is_buffered_at_the_end_is_told_once(lab: Lab, how: str) -> None:
 
 
 @simulated(seeds=1)
-def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab: Lab) -> None:
+def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
     """The poll under way throws the data away when it ends, and its event is told."""
     told = Told()
     reader = Meddled(lab, hooks=[told])
@@ -151,7 +148,7 @@ def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_an_error_of_an_ended_ownership_is_forgotten(lab: Lab) -> None:
+def test_an_error_of_an_ended_ownership_is_forgotten(lab):
     """It was about data that nobody will read here."""
     reader = Meddled(lab)
     reader.meddler.raise_at(15, ValueError)
@@ -168,7 +165,7 @@ def test_an_error_of_an_ended_ownership_is_forgotten(lab: Lab) -> None:
 # ------------------------------------------------------------ the cap
 
 
-def parking(lab: Lab, room: float, **settings: Any) -> tuple[Reader, Told]:  # noqa: ANN401 - Kafka's own
+def parking(lab, room, **settings):
     """Park ten records of each of four partitions, with room for so many of them."""
     tps = lab.topic("t", 4, records=10)
     told = Told()
@@ -186,9 +183,7 @@ def parking(lab: Lab, room: float, **settings: Any) -> tuple[Reader, Told]:  # n
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
 @simulated(seeds=1)
-def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(
-    lab: Lab, room: float, left: int
-) -> None:
+def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left):
     """P8: it is told, with its size; nothing is lost and nothing comes twice."""
     reader, told = parking(lab, room, enable_incremental_fetch_sessions=False)
     dropped = told.of(ParkedDataDropped)
@@ -213,9 +208,7 @@ def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(
 @both_decoders
 @both_ways
 @simulated(seeds=1)
-def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(
-    lab: Lab, how: str, decoder: str
-) -> None:
+def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decoder):
     """Its rest is fetched from the position; a broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
     settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
@@ -234,7 +227,7 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(
 
 @both_decoders
 @simulated(seeds=1)
-def test_records_that_went_back_count_as_well(lab: Lab, decoder: str) -> None:
+def test_records_that_went_back_count_as_well(lab, decoder):
     """Those that the final check of a poll puts back: they are dropped, and come again."""
     told = Told()
     reader = Meddled(lab, hooks=[told], parked_max_bytes=1, decoder=decoder)
@@ -251,8 +244,8 @@ def test_records_that_went_back_count_as_well(lab: Lab, decoder: str) -> None:
 @both_decoders
 @simulated(seeds=1)
 def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
-    lab: Lab, decoder: str, taken: int
-) -> None:
+    lab, decoder, taken
+):
     """In order, once, whatever was taken of their batch, and counted once."""
     told, asked = Told(), list[int]()
     reader = Meddled(lab, hooks=[told], parked_max_bytes=1500, decoder=decoder)
@@ -273,7 +266,7 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
 
 
 @simulated(seeds=1)
-def test_what_departs_makes_room(lab: Lab) -> None:
+def test_what_departs_makes_room(lab):
     """Purged data is not counted: what comes after it is kept."""
     reader, told = parking(lab, 4)
     gone, kept = reader.consumer.assignment(), lab.topic("u", 4, records=10)
@@ -292,7 +285,7 @@ def test_what_departs_makes_room(lab: Lab) -> None:
 
 @pytest.mark.contract("P8")
 @simulated(preempt=0.5)
-def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab: Lab) -> None:
+def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab):
     """
     P8: what was fetched comes after the resume, and is not fetched again.
 
@@ -307,7 +300,7 @@ def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab: Lab) -> None:
     reader.is_silent(seconds=1)
     lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, tp))
 
-    def pause() -> None:
+    def pause():
         lab.sleep(lab.rng.uniform(0, 0.005))
         reader.consumer.pause(tp)
 

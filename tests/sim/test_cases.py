@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.testing.cases import test_one_consumer
-from safeconsumer.testing.cases.catalogue import CASES, Case
+from safeconsumer.testing.cases.catalogue import CASES
 from tests.broker.conformance.expected import (
     ENDS_WITH_THE_OWNERSHIP,
     NOT_ABOUT_PAUSING,
@@ -12,7 +12,6 @@ from tests.broker.conformance.expected import (
 )
 from tests.harness.trying import OURS, Verdict, tried
 from tests.sim.cases import CasesLab
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 ASSIGNORS = ("range", "cooperative-sticky")
@@ -59,7 +58,7 @@ STOCK_PLAYED = [
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("case", "assignor"), PLAYED)
 @simulated(seeds=1, nightly=20)
-def test_ours_passes(lab: Lab, case: Case, assignor: str) -> None:
+def test_ours_passes(lab, case, assignor):
     """Whatever the case's docstring says is so."""
     outcome = tried(case, CasesLab(lab, assignor), OURS)
     assert is_known(outcome), outcome
@@ -68,7 +67,7 @@ def test_ours_passes(lab: Lab, case: Case, assignor: str) -> None:
 @pytest.mark.parametrize("case", WAITING)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
-def test_ours_does_not_pass_yet(lab: Lab, case: Case, assignor: str) -> None:
+def test_ours_does_not_pass_yet(lab, case, assignor):
     """Known, and to be mended."""
     cases = CasesLab(lab, assignor)
     case.run(cases)
@@ -79,7 +78,7 @@ def test_ours_does_not_pass_yet(lab: Lab, case: Case, assignor: str) -> None:
 @pytest.mark.parametrize("case", STRICT)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
-def test_strict_pauses_pass(lab: Lab, case: Case, assignor: str) -> None:
+def test_strict_pauses_pass(lab, case, assignor):
     """Those that outlast an ownership where plain ones end; all cases in the nightly run."""
     cases = CasesLab(lab, assignor, "Strict")
     case.run(cases)
@@ -88,7 +87,7 @@ def test_strict_pauses_pass(lab: Lab, case: Case, assignor: str) -> None:
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
 @simulated(seeds=1)
-def test_stock_does_here_what_it_does_with_kafka(lab: Lab, case: Case) -> None:
+def test_stock_does_here_what_it_does_with_kafka(lab, case):
     """It leaks, starves and raises where it is known to: the world is no kinder."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
     assert is_known(outcome), outcome
@@ -97,7 +96,7 @@ def test_stock_does_here_what_it_does_with_kafka(lab: Lab, case: Case) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", ABOUT_PAUSING)
 @simulated(seeds=1)
-def test_a_client_whose_pause_does_nothing_passes_no_case(lab: Lab, case: Case) -> None:
+def test_a_client_whose_pause_does_nothing_passes_no_case(lab, case):
     """Each case can fail, and for the reason that it is there for."""
     cases = CasesLab(lab, "range", "Ours", "tests.sim.cases:Deaf")
     outcome = tried(case, cases, "deaf")

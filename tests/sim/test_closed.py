@@ -1,8 +1,5 @@
 """What a closed consumer answers: each call that needs the network says that it is closed."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
@@ -10,14 +7,13 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Lifetime, SafeConsumer, SafeConsumerError
 from safeconsumer.errors import ConsumerClosedError, HoldSettingError
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 P0 = TopicPartition("t", 0)
 AT = OffsetAndMetadata(1, "", -1)
 
-NEEDS_THE_NETWORK: dict[str, Callable[[SafeConsumer], object]] = {
+NEEDS_THE_NETWORK = {
     "assign": lambda consumer: consumer.assign([TopicPartition("u", 0)]),
     "beginning_offsets": lambda consumer: consumer.beginning_offsets([P0]),
     "bootstrap": lambda consumer: consumer.bootstrap(),
@@ -30,7 +26,7 @@ NEEDS_THE_NETWORK: dict[str, Callable[[SafeConsumer], object]] = {
     "topics": lambda consumer: consumer.topics(),
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
 }
-ANSWERED: dict[str, Callable[[SafeConsumer], object]] = {
+ANSWERED = {
     "close": lambda consumer: consumer.close(),
     "holds": lambda consumer: consumer.holds(),
     "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("t"),
@@ -46,12 +42,10 @@ ANSWERED: dict[str, Callable[[SafeConsumer], object]] = {
 @pytest.mark.parametrize("is_automatic", [True, False])
 @pytest.mark.parametrize("is_member", [True, False])
 @simulated(seeds=1)
-def test_a_closed_consumer_says_so(
-    lab: Lab, *, is_member: bool, is_automatic: bool
-) -> None:
+def test_a_closed_consumer_says_so(lab, *, is_member, is_automatic):
     """Not ``RuntimeError: NetworkSelector closed!``, which is among its parents."""
     lab.topic("t", 1, records=3)
-    how: dict[str, Any] = {"group_id": "g", "enable_auto_commit": is_automatic}
+    how = {"group_id": "g", "enable_auto_commit": is_automatic}
     topics, tps = (("t",), ()) if is_member else ((), (P0,))
     reader = Reader(lab, SafeConsumer, *topics, tps=tps, **how)
     reader.take(3)
@@ -71,10 +65,10 @@ def test_a_closed_consumer_says_so(
 
 
 @simulated(seeds=1)
-def test_a_closed_consumer_holds_nothing_more(lab: Lab) -> None:
+def test_a_closed_consumer_holds_nothing_more(lab):
     """P3: ``pause`` checks what it is given, and changes nothing."""
     lab.topic("t", 1, records=3)
-    told: list[object] = []
+    told = []
     reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[told.append])
     consumer = reader.consumer
     consumer.close()

@@ -1,16 +1,15 @@
 """P17: a member commits what it owns; what has left is refused, and nothing is sent."""
 
 import threading
-from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import CommitFailedError, KafkaError
 
 from safeconsumer import SafeConsumer, SafeConsumerError
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import NotOwnedError
-from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
@@ -23,7 +22,7 @@ from tests.sim.reading import (
 )
 
 
-def sent(lab: Lab, origin: str | None = None) -> int:
+def sent(lab, origin=None):
     """Return how many commits were sent, by one program or by all."""
     return sum(
         one.api == "OffsetCommit" and origin in {None, one.origin}
@@ -31,9 +30,7 @@ def sent(lab: Lab, origin: str | None = None) -> int:
     )
 
 
-def half_has_left(
-    lab: Lab, assignor: type = EAGER, *, drains: bool = False
-) -> tuple[Reader, Member, TopicPartition, TopicPartition]:
+def half_has_left(lab, assignor=EAGER, *, drains=False):
     """Return a reader, another member, what the reader keeps, and what that one has now."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
@@ -53,9 +50,7 @@ def half_has_left(
 @pytest.mark.parametrize("drains", [True, False])
 @both_protocols
 @simulated()
-def test_a_commit_that_names_what_is_not_owned_is_refused(
-    lab: Lab, assignor: type, *, drains: bool
-) -> None:
+def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drains):
     """P17: by an error of both families that says which; nothing is sent, nor the rest."""
     reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
     before = sent(lab)
@@ -74,12 +69,10 @@ def test_a_commit_that_names_what_is_not_owned_is_refused(
 @pytest.mark.contract("P17")
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @simulated()
-def test_commit_async_gives_the_refusal_to_future_and_callback(
-    lab: Lab, *, is_known: bool
-) -> None:
+def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
     """P17: to the callback in the next poll, whether the coordinator is known or not."""
     reader, other, kept, left = half_has_left(lab)
-    given: list[tuple[Any, Any]] = []
+    given = []
     if not is_known:
         reader.consumer._coordinator.coordinator_dead("a test")
     before, named = sent(lab), {kept: at(70), left: at(50)}
@@ -97,15 +90,15 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(
 
 @pytest.mark.contract("P17")
 @simulated()
-def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab: Lab) -> None:
+def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
     """P17: 1. The broker loads its groups. 2. The partition leaves. 3. It answers."""
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.until(lambda: len(reader.log) == 200)
     loading = lab.cluster.fail("OffsetCommit", error=14, client_id="reader")
-    raised: list[KafkaError] = []
+    raised = []
 
-    def commit() -> None:
+    def commit():
         try:
             reader.consumer.commit({tp: at(50) for tp in tps})
         except KafkaError as error:
@@ -134,15 +127,15 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab: Lab) -> None
 @both_protocols
 @simulated()
 def test_what_a_listener_is_told_of_is_owned_while_it_runs(
-    lab: Lab, assignor: type, *, is_awaited: bool, is_known: bool
-) -> None:
+    lab, assignor, *, is_awaited, is_known
+):
     """P17: what it asks for goes out, though it may have ended by then."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
-    futures: list[Any] = []
-    last: set[TopicPartition] = set()
+    futures = []
+    last = set()
 
-    def commit(revoked: set[TopicPartition]) -> Any:  # noqa: ANN401 - a future
+    def commit(revoked):
         if not is_known:
             reader.consumer._coordinator.coordinator_dead("a test")
         last.update(revoked)
@@ -167,9 +160,9 @@ def test_what_a_listener_is_told_of_is_owned_while_it_runs(
 
 @pytest.mark.contract("P17")
 @simulated()
-def test_a_listener_that_ended_owns_nothing_any_more(lab: Lab) -> None:
+def test_a_listener_that_ended_owns_nothing_any_more(lab):
     """P17: in a cooperative rebalance what it was told of has left by then."""
-    told: list[set[TopicPartition]] = []
+    told = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
     reader.consumer.subscribe(["t"], listener=Listener(revoked=told.append))
@@ -185,13 +178,13 @@ def test_a_listener_that_ended_owns_nothing_any_more(lab: Lab) -> None:
 @pytest.mark.contract("P17")
 @both_protocols
 @simulated()
-def test_what_is_lost_is_not_owned(lab: Lab, assignor: type) -> None:
+def test_what_is_lost_is_not_owned(lab, assignor):
     """P17: a commit in ``on_partitions_lost`` is refused, and its request never goes out."""
     lab.topic("t", 1, records=10)
-    futures: list[Any] = []
+    futures = []
     reader = Reader(lab, SafeConsumer, assignor=assignor, session_timeout_ms=6000)
 
-    def commit(lost: set[TopicPartition]) -> None:
+    def commit(lost):
         futures.append(reader.consumer.commit_async({tp: at(5) for tp in lost}))
 
     reader.consumer.subscribe(["t"], listener=Listener(lost=commit))
@@ -209,7 +202,7 @@ def test_what_is_lost_is_not_owned(lab: Lab, assignor: type) -> None:
 
 @pytest.mark.contract("P17")
 @simulated(seeds=1)
-def test_a_commit_before_the_first_join_says_what_is_missing(lab: Lab) -> None:
+def test_a_commit_before_the_first_join_says_what_is_missing(lab):
     """P17: nothing is owned yet, and nothing was lost."""
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, SafeConsumer, "t")
@@ -221,14 +214,14 @@ def test_a_commit_before_the_first_join_says_what_is_missing(lab: Lab) -> None:
 @pytest.mark.contract("P17")
 @both_protocols
 @simulated()
-def test_close_commits_and_its_listener_too(lab: Lab, assignor: type) -> None:
+def test_close_commits_and_its_listener_too(lab, assignor):
     """P17: both are of what is owned until then."""
     (p0,) = lab.topic("t", 1, records=10)
-    futures: list[Any] = []
+    futures = []
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     reader = Reader(lab, SafeConsumer, assignor=assignor, **settings)
 
-    def commit(revoked: set[TopicPartition]) -> None:
+    def commit(revoked):
         if revoked:
             assert lab.committed(p0) == 10
             futures.append(reader.consumer.commit_async({tp: at(7) for tp in revoked}))
@@ -245,7 +238,7 @@ def test_close_commits_and_its_listener_too(lab: Lab, assignor: type) -> None:
 
 @pytest.mark.contract("P17")
 @simulated()
-def test_only_a_subscription_owns(lab: Lab) -> None:
+def test_only_a_subscription_owns(lab):
     """P17: assigned by hand, or with nothing consumed, any partition is committed."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[p0], group_id=GROUP)
@@ -261,7 +254,7 @@ def test_only_a_subscription_owns(lab: Lab) -> None:
 
 
 @simulated()
-def test_a_member_that_is_joining_hears_what_it_heard_before(lab: Lab) -> None:
+def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
     """Of what it owns: kafka-python's error, which says that a poll will do."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t")
@@ -276,7 +269,7 @@ def test_a_member_that_is_joining_hears_what_it_heard_before(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_what_is_no_commit_is_a_type_error(lab: Lab) -> None:
+def test_what_is_no_commit_is_a_type_error(lab):
     """At once, whether the coordinator is known or not; kafka-python's is logged only."""
     (p0,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, "t")

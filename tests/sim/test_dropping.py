@@ -2,15 +2,12 @@
 
 import gc
 import weakref
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
@@ -27,13 +24,10 @@ WAYS = {
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
 @simulated(seeds=1)
-def test_a_consumer_that_is_dropped_is_collected(
-    lab: Lab, way: str, how: str, tmp_path: Path
-) -> None:
+def test_a_consumer_that_is_dropped_is_collected(lab, way, how, tmp_path):
     """Its thread and its sockets stay, and keep nothing of what the program had of it."""
     Operator(lab)
     tps = lab.topic("t", 2, records=20)
-    kind: Any
     kind, settings = WAYS[way]
     if "journal" in settings:
         settings = {"journal": tmp_path}

@@ -1,15 +1,13 @@
 """Brokers, connections and clocks fail; pauses and memberships outlive it."""
 
 import pytest
-from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import stock_fails
 
 
-def two_members(lab: Lab, records: int) -> tuple[Member, Member]:
+def two_members(lab, records):
     """Start two members that share six partitions, and let them read all there is."""
     lab.topic("t", 6, records=records)
     a = lab.member(SafeConsumer, "t", name="a")
@@ -20,15 +18,15 @@ def two_members(lab: Lab, records: int) -> tuple[Member, Member]:
     return a, b
 
 
-def read(*members: Member) -> int:
+def read(*members):
     """Return how many records came to members."""
     return sum(len(one.records) for one in members)
 
 
-def reach(lab: Lab, offset: int, *members: Member) -> None:
+def reach(lab, offset, *members):
     """Wait until each partition's owner has come so far."""
 
-    def has_come(number: int) -> bool:
+    def has_come(number):
         tp = lab.partitions("t")[number]
         owners = [one for one in members if tp in one.consumer.assignment()]
         return any(one.consumer.position(tp) == offset for one in owners)
@@ -39,9 +37,7 @@ def reach(lab: Lab, offset: int, *members: Member) -> None:
 @pytest.mark.contract("P11")
 @stock_fails("it asks for a coordinator that is away without a pause")
 @simulated(seeds=2, nodes=3)
-def test_a_coordinator_that_is_away_is_asked_for_in_measure(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
     """P11: held, for the 9 s until another is elected, at most ten times a second."""
     lab.topic("t", 3, records=20)
     a = lab.member(kind, "t")
@@ -62,7 +58,7 @@ def test_a_coordinator_that_is_away_is_asked_for_in_measure(
 
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=2, nodes=3)
-def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> None:
+def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab):
     """P8: it stays a member, goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
@@ -82,7 +78,7 @@ def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> Non
 
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=2, nodes=3)
-def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> None:
+def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
     """P6: it is evicted, joins again, and its strict hold is still there."""
     a, b = two_members(lab, records=5)
     a.consumer.pause("t", owner="ops")
@@ -105,7 +101,7 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> 
 
 @pytest.mark.contract("P6")
 @simulated()
-def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
+def test_a_wall_clock_that_steps_changes_no_membership(lab):
     """P6: sessions and poll intervals follow the monotonic clock."""
     (tp,) = lab.topic("t", 1, records=5)
     a = lab.member(SafeConsumer, "t")
@@ -122,7 +118,7 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
 
 @pytest.mark.contract("P6", "P8")
 @simulated(nodes=3)
-def test_a_broker_that_takes_connections_and_answers_nothing(lab: Lab) -> None:
+def test_a_broker_that_takes_connections_and_answers_nothing(lab):
     """P8: while one of three brokers stands still, nothing is lost or comes twice."""
     a, b = two_members(lab, records=5)
     still = next(n for n in (1, 2, 3) if n != lab.coordinator())

@@ -1,23 +1,18 @@
 """What a pause does to requests, to answers on the way, and to what is buffered."""
 
-from typing import Any
-
 import pytest
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import CorruptRecordError
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways, known, stock_fails
 
 
 @stock_fails("any answer about metadata counts as the one that is waited for")
 @simulated(seeds=1)
-def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(lab, kind):
     """Without it, now and then a new consumer reads nothing for five minutes."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, group_id=None)
@@ -30,14 +25,14 @@ def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
     reader.reads(p0, range(3))
 
 
-def asked_for(lab: Lab, since: int) -> set[tuple[str, int]]:
+def asked_for(lab, since):
     """Return the partitions that Fetch requests named, but for the first so many."""
     some = list(lab.cluster.requests)[since:]
     return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
 
 
 @simulated()
-def test_requests_name_the_partitions_that_flow_and_no_others(lab: Lab) -> None:
+def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     p0, p1 = lab.topic("t", 2, records=1)
     # With sessions a request names only what has changed since the last one.
     settings = {"enable_incremental_fetch_sessions": False, "fetch_max_wait_ms": 100}
@@ -64,12 +59,10 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab: Lab) -> None:
     ],
 )
 @simulated()
-def test_what_is_here_comes_after_the_resume_without_another_fetch(
-    lab: Lab, kind: type[KafkaConsumer], how: str
-) -> None:
+def test_what_is_here_comes_after_the_resume_without_another_fetch(lab, kind, how):
     """P8: pauses and resumes ask for no record again, however long they last."""
     (p0,) = lab.topic("t", 1, records=200)
-    asked: list[int] = []
+    asked = []
     lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, p0))
     reader = Reader(lab, kind, tps=[p0], how=how)
     reader.take(3)
@@ -82,7 +75,7 @@ def test_what_is_here_comes_after_the_resume_without_another_fetch(
     assert set(asked) <= {0, 200}
 
 
-def offsets_in(message: Any, tp: TopicPartition) -> list[int]:  # noqa: ANN401 - a request
+def offsets_in(message, tp):
     if message.api != "Fetch":
         return []
     return [
@@ -95,9 +88,7 @@ def offsets_in(message: Any, tp: TopicPartition) -> list[int]:  # noqa: ANN401 -
 
 @both_ways
 @simulated()
-def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(
-    lab: Lab, how: str
-) -> None:
+def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how):
     """Others flow past it; the error comes when the partition flows again."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
@@ -119,7 +110,7 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(
 
 
 @simulated()
-def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab: Lab) -> None:
+def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab):
     """One poll gave the records before it; then its partition was paused."""
     p0, p1 = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
@@ -136,7 +127,7 @@ def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab: Lab) 
         reader.until(lambda: False)
 
 
-def corrupt(lab: Lab, tp: TopicPartition, records: int = 1) -> None:
+def corrupt(lab, tp, records=1):
     """Put a batch into a partition whose last byte is another than was sent."""
     lab.append(tp, records)
     batches = lab.cluster.log(*tp).batches

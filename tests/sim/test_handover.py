@@ -1,10 +1,7 @@
 """A partition that its owner paused stays paused at the next owner, if that is wanted."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -12,8 +9,6 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer._kafka import handover
 from safeconsumer.events import PauseNotHandedOver
-from safeconsumer.testing._faults import Fault
-from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
@@ -23,25 +18,25 @@ ASSIGNORS = [EAGER, RoundRobinPartitionAssignor, StickyPartitionAssignor, COOPER
 class Team:
     """Members of a group that share a topic of four partitions with five records each."""
 
-    def __init__(self, lab: Lab, partitions: int = 4) -> None:
+    def __init__(self, lab, partitions=4):
         self.lab = lab
         self.tps = lab.topic("t", partitions, records=5)
-        self.told: dict[str, list[Any]] = {}
+        self.told = {}
 
     def joins(
         self,
-        name: str,
-        kind: Any = SafeConsumer,  # noqa: ANN401 - either client
-        assignor: type = RangePartitionAssignor,
-        listener: Listener | None = None,
-        **more: Any,  # noqa: ANN401 - upstream's
-    ) -> Member:
+        name,
+        kind=SafeConsumer,
+        assignor=RangePartitionAssignor,
+        listener=None,
+        **more,
+    ):
         """Start a member that hands pauses over; a plain one if it is kafka-python's."""
         if kind is SafeConsumer:
             told = self.told[name] = []
             more = {"pause_handover": "assignor", "hooks": [told.append], **more}
 
-        def make(**settings: Any) -> Any:  # noqa: ANN401 - either client
+        def make(**settings):
             consumer = kind(**settings)
             consumer.subscribe(["t"], listener=listener)
             return consumer
@@ -49,7 +44,7 @@ class Team:
         settings = {"partition_assignment_strategy": [assignor], **more}
         return self.lab.member(make, name=name, **settings)
 
-    def left_behind(self, name: str) -> list[set[TopicPartition]]:
+    def left_behind(self, name):
         """Return the partitions of each report of pauses that stayed at their owner."""
         told = self.told[name]
         return [set(e.partitions) for e in told if isinstance(e, PauseNotHandedOver)]
@@ -58,24 +53,22 @@ class Team:
 STRICT = Lifetime.UNTIL_RESUMED
 
 
-def paused_all(team: Team, member: Member, lifetime: Lifetime | None = None) -> None:
+def paused_all(team, member, lifetime=None):
     member.call(lambda consumer: consumer.pause(*team.tps, lifetime=lifetime))
 
 
-def held(member: Member) -> set[str]:
+def held(member):
     return {str(hold.scope) for hold in member.consumer.holds()}
 
 
-def values(team: Team, *members: Member) -> int:
+def values(team, *members):
     return sum(len(one.values(tp)) for one in members for tp in team.tps)
 
 
 @pytest.mark.contract("G7")
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=2)
-def test_a_moved_partition_stays_paused_until_its_owner_resumes(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
     """G7: through two more owners; plain resume() lifts it; it does not come back."""
     team = Team(lab)
     first = team.joins("a", assignor=assignor)
@@ -108,7 +101,7 @@ def test_a_moved_partition_stays_paused_until_its_owner_resumes(
 
 @pytest.mark.contract("G7")
 @simulated(seeds=2)
-def test_only_the_applications_own_pauses_travel(lab: Lab) -> None:
+def test_only_the_applications_own_pauses_travel(lab):
     """G7: not those of other owners, of topics, or with a limit."""
     team = Team(lab, 2)
     first = team.joins("a")
@@ -127,7 +120,7 @@ def test_only_the_applications_own_pauses_travel(lab: Lab) -> None:
 
 @pytest.mark.contract("G7")
 @simulated(seeds=1)
-def test_off_hands_nothing_over(lab: Lab) -> None:
+def test_off_hands_nothing_over(lab):
     """G7: a slow worker's backpressure must not stop its successor."""
     team = Team(lab, 2)
     first = team.joins("a", pause_handover="off")
@@ -143,10 +136,10 @@ def test_off_hands_nothing_over(lab: Lab) -> None:
 
 @pytest.mark.parametrize("what", ["pause", "resume"])
 @simulated(seeds=2)
-def test_what_a_listener_does_before_the_join_travels(lab: Lab, what: str) -> None:
+def test_what_a_listener_does_before_the_join_travels(lab, what):
     """The join tells what is so when JoinGroup is sent, not what was so before."""
     team = Team(lab, 2)
-    acts: list[Callable[[], object]] = []
+    acts = []
     revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
     first = team.joins("a", listener=revoked)
     first.owns(2)
@@ -164,11 +157,11 @@ def test_what_a_listener_does_before_the_join_travels(lab: Lab, what: str) -> No
     second.stop()
 
 
-def behind_joingroup(lab: Lab, team: Team) -> tuple[Member, Member]:
+def behind_joingroup(lab, team):
     """Let a member pause while its JoinGroup is on its way."""
     first = team.joins("a")
     first.owns(2)
-    late: Fault = lab.cluster.fail("JoinGroup", is_held=True, origin="a")
+    late = lab.cluster.fail("JoinGroup", is_held=True, origin="a")
     second = team.joins("b")
     lab.until(lambda: late.kept)
     first.consumer.pause(*team.tps, lifetime=STRICT)
@@ -177,7 +170,7 @@ def behind_joingroup(lab: Lab, team: Team) -> tuple[Member, Member]:
 
 
 @simulated(seeds=2)
-def test_a_pause_behind_joingroup_stays_with_its_owner(lab: Lab) -> None:
+def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
     """It is in no join: the partition is quiet when it returns, and it is told."""
     team = Team(lab, 2)
     first, second = behind_joingroup(lab, team)
@@ -197,7 +190,7 @@ def test_a_pause_behind_joingroup_stays_with_its_owner(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab: Lab) -> None:
+def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
     """It merges nothing, and is not stopped by what members of ours tell."""
     team = Team(lab)
     plain = team.joins("plain", KafkaConsumer)
@@ -220,7 +213,7 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_marks_that_were_left_out_stay_with_their_owner(lab: Lab) -> None:
+def test_marks_that_were_left_out_stay_with_their_owner(lab):
     """The leader tells none if all of them are too many."""
     team = Team(lab, 2)
     most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
@@ -241,9 +234,7 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(
-    lab: Lab,
-) -> None:
+def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(lab):
     """G7: the next owner goes on with it; who asked for the hand-over is warned."""
     team = Team(lab, 4)
     first = team.joins("a")
@@ -261,7 +252,7 @@ def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(
     second.stop()
 
 
-LEAVING: dict[str, Callable[[SafeConsumer, list[TopicPartition]], object]] = {
+LEAVING = {
     "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
     "assign": lambda consumer, tps: (consumer.unsubscribe(), consumer.assign(tps)),
 }
@@ -270,9 +261,7 @@ LEAVING: dict[str, Callable[[SafeConsumer, list[TopicPartition]], object]] = {
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 @simulated(seeds=1)
-def test_unsubscribing_leaves_pauses_where_they_are(
-    lab: Lab, leave: Callable[..., object], *, is_known: bool
-) -> None:
+def test_unsubscribing_leaves_pauses_where_they_are(lab, leave, *, is_known):
     """No join carries them, and assign() would ask for none."""
     team = Team(lab, 2)
     first = team.joins("a")

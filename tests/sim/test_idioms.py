@@ -1,10 +1,7 @@
 """Programs that pause as people write them, in the simulation: see ``idioms.py``."""
 
-from collections.abc import Collection
-from typing import Any
-
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.idioms import (
@@ -19,13 +16,10 @@ from tests.sim.idioms import (
     B,
     DictatedEagerly,
     Game,
-    Program,
-    Situation,
     expected,
     played_by_day,
     rows,
 )
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 REBALANCE, LOADING = 27, 14  # Kafka's codes
@@ -43,11 +37,11 @@ class Other:
         until: the turn that lifts it.
     """
 
-    def __init__(self, what: str, until: int) -> None:
+    def __init__(self, what, until):
         self._what, self._until = what, until
-        self._gained: dict[Any, int] = {}
+        self._gained = {}
 
-    def meet(self, consumer: SafeConsumer, program: Program) -> None:
+    def meet(self, consumer, program):
         """Begin, before the program has subscribed."""
         self._consumer = consumer
         if self._what == "gate":
@@ -56,7 +50,7 @@ class Other:
         target = program.first if self._what == "one" else program.a
         consumer.pause(target, owner="somebody else")
 
-    def on_turn(self, turn: int) -> None:
+    def on_turn(self, turn):
         """Lift it, in its turn; or open the gates of what was gained."""
         if turn < self._until:
             return
@@ -69,14 +63,7 @@ class Other:
 class Stage:
     """One program, one client, one situation, and perhaps somebody else's hold."""
 
-    def __init__(
-        self,
-        lab: Lab,
-        program: type[Program],
-        kind: type[KafkaConsumer],
-        assignor: Any,  # noqa: ANN401 - one of the two above
-        other: "Other | None" = None,
-    ) -> None:
+    def __init__(self, lab, program, kind, assignor, other=None):
         self.lab = lab
         self.assignor = assignor
         self.group = f"of-{kind.__name__}"
@@ -93,9 +80,9 @@ class Stage:
         if other is not None:
             other.meet(self.consumer, self.game.program)
         self.game.program.subscribe()
-        self.refusal: Any = None
+        self.refusal = None
 
-    def play(self, situation: Situation) -> str:
+    def play(self, situation):
         """Play it to the end; return the verdict's letters."""
         self._assign(situation.first)
         began = self.lab.now
@@ -115,19 +102,19 @@ class Stage:
         self.consumer.close(autocommit=False)
         return verdict
 
-    def _poll(self, until: float) -> None:
+    def _poll(self, until):
         self._take()
         while self._is_joining() and self.lab.now < until:
             self._take()
 
-    def _is_joining(self) -> bool:
+    def _is_joining(self):
         is_told = set(self.consumer.assignment()) == set(self.assignor.wanted)
         return not is_told and self.refusal is None
 
-    def _take(self) -> None:
+    def _take(self):
         self.game.take(self.consumer.poll(300, max_records=500))
 
-    def _assign(self, tps: Collection[TopicPartition]) -> None:
+    def _assign(self, tps):
         self.assignor.wanted = [*tps, *([B] if self.game.program.reads_b else [])]
         if self.refusal is not None:
             self.refusal.end()
@@ -135,7 +122,7 @@ class Stage:
         elif self.lab.members(self.group):
             self.lab.cluster.fail("Heartbeat", error=REBALANCE, count=1)
 
-    def _lose(self, *, is_refused: bool) -> None:
+    def _lose(self, *, is_refused):
         group = self.lab.cluster.groups.find(self.group)
         for member in list(group.members):
             group.leave(member)
@@ -143,13 +130,7 @@ class Stage:
             self.refusal = self.lab.cluster.fail("JoinGroup", error=LOADING)
 
 
-def played(
-    lab: Lab,
-    program: type[Program],
-    kind: type[KafkaConsumer],
-    name: str,
-    assignor: type,
-) -> str:
+def played(lab, program, kind, name, assignor):
     """Play one program with one client in one situation; return the verdict's letters."""
     if program.is_ours_only and kind is KafkaConsumer:
         return "-"
@@ -165,12 +146,12 @@ def played(
 LOOKING = ("TheRest", "UnlessPaused")
 
 
-def is_by_day(number: int, program: str, assignor: str, situation: str) -> bool:
+def is_by_day(number, program, assignor, situation):
     is_telling = program not in LOOKING or situation in {"gained", "lost, more"}
     return played_by_day(number, assignor) and is_telling
 
 
-def games(share: int) -> list[Any]:
+def games(share):
     """Return every game; by day one is played of so many that are played by day."""
     return [
         pytest.param(
@@ -193,9 +174,7 @@ def games(share: int) -> list[Any]:
 @pytest.mark.contract("P3", "P6", "P7")
 @pytest.mark.parametrize(("program", "assignor", "situation"), games(share=1))
 @simulated(seeds=1, nightly=10)
-def test_a_program_as_people_write_it(
-    lab: Lab, program: str, assignor: str, situation: str
-) -> None:
+def test_a_program_as_people_write_it(lab, program, assignor, situation):
     """What goes wrong with ours is what the table says, and no more than that."""
     name, kind = PROGRAMS[program], ASSIGNORS[assignor]
     _, known = expected(program, assignor, situation).split("/")
@@ -205,8 +184,8 @@ def test_a_program_as_people_write_it(
 @pytest.mark.parametrize(("program", "assignor", "situation"), games(share=5))
 @simulated(seeds=1, nightly=10)
 def test_a_program_as_people_write_it_with_kafka_python(
-    lab: Lab, program: str, assignor: str, situation: str
-) -> None:
+    lab, program, assignor, situation
+):
     """What goes wrong with kafka-python's consumer is what the table says."""
     name, kind = PROGRAMS[program], ASSIGNORS[assignor]
     known, _ = expected(program, assignor, situation).split("/")
@@ -235,8 +214,8 @@ MEETINGS = [
 @pytest.mark.parametrize(("program", "what", "when", "situation"), MEETINGS)
 @simulated(seeds=1)
 def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
-    lab: Lab, program: str, what: str, when: str, situation: str
-) -> None:
+    lab, program, what, when, situation
+):
     """Nothing goes wrong that does not without it, until it is lifted and after that."""
     lab.topic("a", 4)
     lab.topic("b", 1)
@@ -246,7 +225,7 @@ def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
     assert set(stage.play(SITUATIONS[situation])) <= {*alone, "."}
 
 
-def test_what_is_right_on_kafka_python_is_right_here() -> None:
+def test_what_is_right_on_kafka_python_is_right_here():
     """By the table, but for what is excepted by name; the exceptions are all needed."""
     worse = {
         f"{name}, {situation}"
@@ -257,7 +236,7 @@ def test_what_is_right_on_kafka_python_is_right_here() -> None:
     assert worse == set().union(*EXCEPTED.values())
 
 
-def test_it_leaks_only_where_kafka_python_leaks() -> None:
+def test_it_leaks_only_where_kafka_python_leaks():
     cells = [cell for row in rows().values() for cell in row.values()]
     ours = [cell.split("/") for cell in cells]
     assert [one for one in ours if "L" in one[1] and "L" not in one[0]] == []

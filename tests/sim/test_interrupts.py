@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import safeconsumer
 from safeconsumer import Lifetime, SafeConsumer
 from tests.harness.signals import Interrupts, TimeLimitError
 from tests.sim import meddling
-from tests.sim.lab import Lab
 from tests.sim.meddling import Meddler, both_decoders, trace
 from tests.sim.playing import simulated
 from tests.sim.reading import (
@@ -37,9 +36,7 @@ class EndError(BaseException):
     """What a handler raises that means to end the program."""
 
 
-def interrupting(
-    *inside: str, kind: type[BaseException] = TimeLimitError
-) -> Interrupts:
+def interrupting(*inside, kind=TimeLimitError):
     """Return what raises in ours, or in these, on the thread of the test."""
     world = World.current
     assert world is not None
@@ -51,19 +48,19 @@ def interrupting(
 class Written:
     """Two partitions; what is written to them is read, once and in order."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab):
         self.lab = lab
         self.tps = lab.topic("t", 2)
         self.count = 0
 
-    def write(self, count: int = 2) -> None:
+    def write(self, count=2):
         """Append to both, and let it arrive at who asked for it."""
         for tp in self.tps:
             self.lab.append(tp, count, first=self.count)
         self.count += count
         self.lab.sleep(0.01)
 
-    def is_read_by(self, reader: Reader, place: str) -> None:
+    def is_read_by(self, reader, place):
         """Read the rest, and assert what came so far."""
         reader.until(lambda: len(reader.log) >= 2 * self.count)
         for tp in self.tps:
@@ -78,16 +75,11 @@ Each seed has every seventh place, and seven seeds have all.
 everywhere = simulated(seeds=1, nightly=STEP)
 
 
-def places(lab: Lab) -> Iterator[int]:
+def places(lab):
     return itertools.count(lab.world.seed, STEP)
 
 
-def read_everywhere(
-    written: Written,
-    reader: Reader,
-    interrupts: Interrupts,
-    before: Callable[[], object] = lambda: None,
-) -> int:
+def read_everywhere(written, reader, interrupts, before=lambda: None):
     """Raise at each place of a read; return how many it had."""
     most = (
         3 if reader.how == "poll" else 1
@@ -106,7 +98,7 @@ def read_everywhere(
 @both_ways
 @both_decoders
 @everywhere
-def test_at_every_place_of_a_read(lab: Lab, how: str, decoder: str) -> None:
+def test_at_every_place_of_a_read(lab, how, decoder):
     """P18: each record comes once and in order, and what was raised at once."""
     written = Written(lab)
     settings = {"tps": written.tps, "how": how, "decoder": decoder}
@@ -116,9 +108,7 @@ def test_at_every_place_of_a_read(lab: Lab, how: str, decoder: str) -> None:
 
 @pytest.mark.contract("P18", "P8")
 @everywhere
-def test_at_every_place_of_a_traced_step(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_every_place_of_a_traced_step(lab, monkeypatch):
     """P18: in upstream's half of it, in the tracing, and behind both."""
     trace(monkeypatch)
     written = Written(lab)
@@ -134,9 +124,7 @@ def test_at_every_place_of_a_traced_step(
 @both_ways
 @both_decoders
 @everywhere
-def test_in_kafka_pythons_half_of_a_read_too(
-    lab: Lab, how: str, decoder: str, kind: type[BaseException]
-) -> None:
+def test_in_kafka_pythons_half_of_a_read_too(lab, how, decoder, kind):
     """P18: no lock of a future stays taken, and no generator is used when it has ended."""
     written = Written(lab)
     settings = {"tps": written.tps, "how": how, "decoder": decoder}
@@ -146,7 +134,7 @@ def test_in_kafka_pythons_half_of_a_read_too(
 
 
 @everywhere
-def test_while_it_commits_by_itself(lab: Lab) -> None:
+def test_while_it_commits_by_itself(lab):
     """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
     written = Written(lab)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
@@ -162,7 +150,7 @@ def test_while_it_commits_by_itself(lab: Lab) -> None:
 @pytest.mark.contract("P18")
 @both_decoders
 @simulated(seeds=1)
-def test_in_a_deserializer(lab: Lab, decoder: str) -> None:
+def test_in_a_deserializer(lab, decoder):
     """P18: it is no failure of the deserializer, which would be kept for the next poll."""
     written = Written(lab)
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
@@ -176,13 +164,13 @@ def test_in_a_deserializer(lab: Lab, decoder: str) -> None:
 
 @both_decoders
 @everywhere
-def test_while_parked_records_are_given_back(lab: Lab, decoder: str) -> None:
+def test_while_parked_records_are_given_back(lab, decoder):
     """P18: what was put back in front of half a batch is not passed over."""
     written = Written(lab)
     reader = Reader(lab, SafeConsumer, tps=written.tps, decoder=decoder)
     first, _ = written.tps
 
-    def park() -> None:
+    def park():
         reader.poll(0, limit=1)
         reader.consumer.pause(first)
         reader.poll(0.1, limit=1)
@@ -193,7 +181,7 @@ def test_while_parked_records_are_given_back(lab: Lab, decoder: str) -> None:
 
 @both_ways
 @everywhere
-def test_of_a_consumer_with_a_journal(lab: Lab, how: str, tmp_path: Path) -> None:
+def test_of_a_consumer_with_a_journal(lab, how, tmp_path):
     """P18: nothing is lost, and its journal says which records came again."""
     written = Written(lab)
     settings = {"tps": written.tps, "how": how, "max_poll_records": 3}
@@ -206,9 +194,7 @@ def test_of_a_consumer_with_a_journal(lab: Lab, how: str, tmp_path: Path) -> Non
 
 
 @everywhere
-def test_of_a_traced_step_with_a_journal(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_of_a_traced_step_with_a_journal(lab, monkeypatch, tmp_path):
     """P18: a record that the tracing did not return is written as one that came again."""
     trace(monkeypatch)
     written = Written(lab)
@@ -219,11 +205,11 @@ def test_of_a_traced_step_with_a_journal(
     assert faults(tmp_path) == []
 
 
-def _rejoin(_: Lab, consumer: SafeConsumer) -> None:
+def _rejoin(_, consumer):
     consumer._coordinator.request_rejoin()
 
 
-def _be_evicted(lab: Lab, consumer: SafeConsumer) -> None:
+def _be_evicted(lab, consumer):
     consumer.commit()
     lab.network.isolate(lab.world.outside)
     lab.until(lambda: not lab.members())
@@ -237,9 +223,7 @@ def _be_evicted(lab: Lab, consumer: SafeConsumer) -> None:
     "begin", [_rejoin, pytest.param(_be_evicted, marks=pytest.mark.nightly)]
 )
 @everywhere
-def test_at_every_place_of_a_poll_that_joins(
-    lab: Lab, begin: Callable[[Lab, SafeConsumer], None], assignor: type
-) -> None:
+def test_at_every_place_of_a_poll_that_joins(lab, begin, assignor):
     """P18: what the join assigns is read, once, and what it holds is quiet."""
     written = Written(lab)
     settings = {"enable_auto_commit": True, "assignor": assignor}
@@ -260,9 +244,7 @@ def test_at_every_place_of_a_poll_that_joins(
 @pytest.mark.parametrize("is_twice", [False, True], ids=["one poll", "two polls"])
 @both_protocols
 @simulated(seeds=1)
-def test_a_join_that_it_waited_for_is_completed_once(
-    lab: Lab, assignor: type, *, is_twice: bool
-) -> None:
+def test_a_join_that_it_waited_for_is_completed_once(lab, assignor, *, is_twice):
     """P18: the next poll waits for it, and a listener is called once, for each join."""
     written, told = Written(lab), list[str]()
     listener = Listener(lambda _: told.append("+"), lambda _: told.append("-"))
@@ -293,27 +275,25 @@ def test_a_join_that_it_waited_for_is_completed_once(
 class Slow(AsyncConsumerRebalanceListener):
     """Asks a database where to begin, say, for three seconds."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader):
         self.reader = reader
         self.has_begun = False
 
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned):
         """Begin at the tenth record."""
         self.has_begun = True
         await self.reader.consumer._net.sleep(3)
         for tp in assigned:
             self.reader.consumer.seek(tp, 10)
 
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, revoked):
         """Do nothing."""
 
 
 @pytest.mark.contract("P18", "P8")
 @both_protocols
 @simulated(seeds=1)
-def test_a_listener_is_waited_for_whatever_ended_its_poll(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_listener_is_waited_for_whatever_ended_its_poll(lab, assignor):
     """P18: upstream takes the join for done as it calls the listener, and reads on."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
@@ -322,7 +302,7 @@ def test_a_listener_is_waited_for_whatever_ended_its_poll(
     coordinator = reader.consumer._coordinator
     run = coordinator._run
 
-    def interrupted(call: object, timeout_ms: object) -> object:
+    def interrupted(call, timeout_ms):
         if call != coordinator.ensure_active_group_async:
             return run(call, timeout_ms)
         waits = threading.Thread(target=lambda: suppressed(run, call, timeout_ms))
@@ -342,7 +322,7 @@ def test_a_listener_is_waited_for_whatever_ended_its_poll(
 
 @pytest.mark.contract("P18")
 @simulated(seeds=1)
-def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
+def test_a_poll_that_only_joins_comes_after_it(lab):
     """P18: it returns nothing, so what the one before took is not returned yet."""
     written = Written(lab)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
@@ -350,7 +330,7 @@ def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
     fetcher = reader.consumer._fetcher
     put_back_quiet = fetcher.put_back_quiet
 
-    def interrupted(records: dict[TopicPartition, list[object]]) -> object:
+    def interrupted(records):
         if records:
             fetcher.put_back_quiet = put_back_quiet
             raise TimeLimitError
@@ -370,11 +350,11 @@ def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
 # ------------------------------------------------------------ other calls
 
 
-def _unsubscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _unsubscribe(consumer, _):
     consumer.unsubscribe()
 
 
-def _subscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _subscribe(consumer, _):
     consumer.subscribe(["t"])
 
 
@@ -384,7 +364,7 @@ Change = Callable[[SafeConsumer, list[TopicPartition]], None]
 @pytest.mark.contract("P18")
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
 @everywhere
-def test_at_every_place_of_assign(lab: Lab, *, is_repeated: bool) -> None:
+def test_at_every_place_of_assign(lab, *, is_repeated):
     """P18: what is assigned then is read, by one fetch at a time, repeated or not."""
     a, b = Written(lab).tps
     reader = Reader(lab, SafeConsumer, tps=[a])
@@ -413,9 +393,7 @@ def test_at_every_place_of_assign(lab: Lab, *, is_repeated: bool) -> None:
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
 @pytest.mark.parametrize("change", [_unsubscribe, _subscribe])
 @everywhere
-def test_at_every_place_of_a_changed_subscription(
-    lab: Lab, change: Change, *, is_repeated: bool
-) -> None:
+def test_at_every_place_of_a_changed_subscription(lab, change, *, is_repeated):
     """P18: it takes effect at the next poll, or had not begun, and then it can be done."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t")
@@ -441,41 +419,41 @@ def test_at_every_place_of_a_changed_subscription(
     assert at > 10
 
 
-def _pause(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+def _pause(consumer, tps):
     consumer.pause(tps[0])
 
 
-def _pause_for_good(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+def _pause_for_good(consumer, tps):
     consumer.pause(tps[0], reason="why", lifetime=Lifetime.UNTIL_RESUMED)
 
 
-def _resume(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+def _resume(consumer, tps):
     consumer.resume(*tps)
 
 
-def _seek(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+def _seek(consumer, tps):
     position = consumer.position(tps[0])
     assert position is not None
     consumer.seek(tps[0], position)
 
 
-def _commit(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _commit(consumer, _):
     consumer.commit()
 
 
-def _commit_async(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _commit_async(consumer, _):
     consumer.commit_async()
 
 
-def _pause_all(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _pause_all(consumer, _):
     consumer.pause_all()
 
 
-def _resume_all(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+def _resume_all(consumer, _):
     consumer.resume_all()
 
 
-CALLS: dict[str, tuple[Change | None, Change]] = {
+CALLS = {
     "pause": (None, _pause),
     "pause for good": (None, _pause_for_good),
     "pause_all": (None, _pause_all),
@@ -491,7 +469,7 @@ PAUSES = {_pause: 1, _pause_for_good: 1, _pause_all: 2}  # how many partitions
 @pytest.mark.contract("P18")
 @pytest.mark.parametrize("name", CALLS)
 @simulated(seeds=1)
-def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
+def test_at_every_place_of_a_call(lab, name):
     """P18: the same call again does what it says, and everything is read once."""
     before, call = CALLS[name]
     written = Written(lab)
@@ -520,14 +498,14 @@ def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
 @pytest.mark.contract("P18", "P3")
 @pytest.mark.parametrize("owner", [None, "block"])
 @everywhere
-def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
+def test_at_every_place_of_a_block(lab, owner):
     """P18: its hold ends with it, at the latest by the next poll or pause."""
     written = Written(lab)
     reader = Reader(lab, SafeConsumer, tps=written.tps)
     consumer, first = reader.consumer, written.tps[0]
     interrupts = interrupting()
 
-    def block() -> None:
+    def block():
         with consumer.held(first, owner=owner):
             assert consumer.quiet() == {first}
 
@@ -546,7 +524,7 @@ def test_at_every_place_of_a_block(lab: Lab, owner: str | None) -> None:
     assert at > 200
 
 
-IN_A_BATCH: dict[str, Change] = {
+IN_A_BATCH = {
     "seek": lambda consumer, tps: consumer.seek(tps[0], 1),
     "seek to the end": lambda consumer, tps: consumer.seek_to_end(tps[1]),
     "subscribe": lambda consumer, _: consumer.subscribe(["t"]),
@@ -557,7 +535,7 @@ IN_A_BATCH: dict[str, Change] = {
 @pytest.mark.contract("P18")
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
-def test_at_every_place_of_what_ends_an_iteration(lab: Lab, name: str) -> None:
+def test_at_every_place_of_what_ends_an_iteration(lab, name):
     """P18: the collector does not close it, which would swallow what was raised."""
     tps = lab.topic("t", 2, records=3)
     interrupts = interrupting()
@@ -573,7 +551,7 @@ def test_at_every_place_of_what_ends_an_iteration(lab: Lab, name: str) -> None:
 
 @pytest.mark.contract("P18")
 @everywhere
-def test_at_every_place_of_a_subscription_without_a_group(lab: Lab) -> None:
+def test_at_every_place_of_a_subscription_without_a_group(lab):
     """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
     lab.topic("t", 1, records=1)
     interrupts = interrupting(OURS, THEIRS)
@@ -597,7 +575,7 @@ def test_at_every_place_of_a_subscription_without_a_group(lab: Lab) -> None:
 @pytest.mark.contract("P18")
 @both_ways
 @everywhere
-def test_at_every_place_of_close(lab: Lab, how: str) -> None:
+def test_at_every_place_of_close(lab, how):
     """P18: also where it commits; a second close ends what is left of its threads."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
@@ -615,11 +593,11 @@ def test_at_every_place_of_close(lab: Lab, how: str) -> None:
 
 @pytest.mark.contract("P18")
 @simulated(seeds=1)
-def test_in_a_hook(lab: Lab) -> None:
+def test_in_a_hook(lab):
     """P18: it is no failure of the hook, and all hooks have the event."""
-    told: list[object] = []
+    told = []
 
-    def hook(event: object) -> None:
+    def hook(event):
         told.append(event)
         len(told)
 
@@ -642,9 +620,7 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 @pytest.mark.contract("P18")
 @pytest.mark.parametrize("after", AFTER)
 @simulated(seeds=1)
-def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
-    lab: Lab, after: str
-) -> None:
+def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
     """A subscription reads, and who assigns by hand is no member any more."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
@@ -663,7 +639,7 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
         lab.append(wanted[0], 1, first=3 + place)
         newest = 3 + place // 7
 
-        def has_read(reader: Reader = reader, newest: int = newest) -> bool:
+        def has_read(reader=reader, newest=newest):
             is_its_own = reader.consumer.assignment() == set(wanted)
             return is_its_own and reader.offsets(wanted[0])[-1:] == [newest]
 
@@ -678,9 +654,7 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
 
 @pytest.mark.contract("P18")
 @simulated(seeds=1)
-def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(
-    lab: Lab,
-) -> None:
+def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
     """P18: it is asked for again at once; else the position waits for 30 seconds."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
@@ -702,7 +676,7 @@ def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(
 
 @pytest.mark.contract("P18")
 @simulated(seeds=1)
-def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab: Lab) -> None:
+def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):
     """P18: a handler raises before the poll has noted that it asks; it was None at once."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
@@ -710,7 +684,7 @@ def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab: Lab) -
     manager = reader.consumer._manager
     call_soon = manager.call_soon
 
-    def interrupted(call: Callable[..., object], *given: object) -> object:
+    def interrupted(call, *given):
         future = call_soon(call, *given)
         if call.__name__ != "_reset_offsets_async":
             return future
@@ -729,7 +703,7 @@ def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab: Lab) -
 
 @pytest.mark.contract("P18")
 @simulated(seeds=3)
-def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab: Lab) -> None:
+def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab):
     """P18: a handler raises while it waits; the broker takes it only after a newer one."""
     (tp,) = lab.topic("t", 1, records=100)
     reader = Reader(lab, SafeConsumer, "t")
@@ -738,7 +712,7 @@ def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab: Lab) -> Non
     began, net = len(lab.kinds()), reader.consumer._net
     run = net.run
 
-    def interrupted(*given: object) -> None:
+    def interrupted(*given):
         net.run = run
         threading.Thread(target=lambda: suppressed(run, *given)).start()
         lab.until(lambda: "OffsetCommit" in lab.kinds(began))
@@ -755,6 +729,6 @@ def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab: Lab) -> Non
     assert lab.committed(tp) == 20
 
 
-def suppressed(call: Callable[..., object], *given: object) -> None:
+def suppressed(call, *given):
     with suppress(Exception):
         call(*given)

@@ -5,14 +5,11 @@ It is obeyed at once; what was not delivered comes later, once (P1, P8).
 """
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_steps, elsewhere
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways, stock_fails
@@ -21,7 +18,7 @@ __all__ = ["both_steps"]  # a fixture
 pytestmark = pytest.mark.usefixtures("both_steps")
 
 
-def iterating(lab: Lab, taken: int = 3, **settings: Any) -> Meddled:  # noqa: ANN401 - Kafka's own
+def iterating(lab, taken=3, **settings):
     """Stand behind so many records of the first of two partitions."""
     reader = Meddled(lab, how="iterate", **settings)
     reader.take(taken)
@@ -31,7 +28,7 @@ def iterating(lab: Lab, taken: int = 3, **settings: Any) -> Meddled:  # noqa: AN
 
 @pytest.mark.contract("P8")
 @simulated(seeds=1)
-def test_the_position_follows_each_record(lab: Lab) -> None:
+def test_the_position_follows_each_record(lab):
     """P8: what is committed is what was yielded."""
     reader = iterating(lab, 0, group_id=GROUP)
     for number in range(1, 5):
@@ -45,9 +42,7 @@ def test_the_position_follows_each_record(lab: Lab) -> None:
 @pytest.mark.contract("P1")
 @pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
 @simulated(seeds=1)
-def test_a_pause_in_the_middle_of_a_batch(
-    lab: Lab, where: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_pause_in_the_middle_of_a_batch(lab, where):
     """P1: not one more; the others flow; after the resume the very next one."""
     reader = iterating(lab)
     held, flowing = reader.in_order
@@ -65,9 +60,7 @@ def test_a_pause_in_the_middle_of_a_batch(
 @pytest.mark.parametrize("to", [0, 1, 7])
 @pytest.mark.parametrize("which", [0, 1])
 @simulated(seeds=1)
-def test_a_seek_in_the_middle_of_a_batch(
-    lab: Lab, how: str, to: int, which: int
-) -> None:
+def test_a_seek_in_the_middle_of_a_batch(lab, how, to, which):
     """The next record is the one that was sought; the other partition loses nothing."""
     reader = Meddled(lab, how=how)
     reader.take(2)
@@ -83,7 +76,7 @@ def test_a_seek_in_the_middle_of_a_batch(
 
 @both_ways
 @simulated(seeds=1)
-def test_an_assignment_in_the_middle_of_a_batch(lab: Lab, how: str) -> None:
+def test_an_assignment_in_the_middle_of_a_batch(lab, how):
     """What stays is not disturbed; what goes and returns begins at its position."""
     reader = Meddled(lab, how=how)
     reader.take(3)
@@ -110,9 +103,7 @@ def test_an_assignment_in_the_middle_of_a_batch(lab: Lab, how: str) -> None:
     ids=["unsubscribe", "close"],
 )
 @simulated(seeds=1)
-def test_the_end_in_the_middle_of_a_batch(
-    lab: Lab, end: Callable[[SafeConsumer], None]
-) -> None:
+def test_the_end_in_the_middle_of_a_batch(lab, end):
     """Iteration ends, and nothing of what was here comes."""
     reader = iterating(lab)
     end(reader.consumer)
@@ -120,7 +111,7 @@ def test_the_end_in_the_middle_of_a_batch(
 
 
 @simulated(seeds=1)
-def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab: Lab) -> None:
+def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab):
     """At once and in order, without another fetch; then the iteration goes on."""
     reader = iterating(lab)
     first = reader.in_order[0]
@@ -142,9 +133,7 @@ def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab: Lab) -> None:
 @both_protocols
 @pytest.mark.parametrize("takes", [0.0, 2.0])
 @simulated(seeds=1, nightly=10)
-def test_what_is_gained_with_a_membership_that_was_lost_flows(
-    lab: Lab, assignor: type, takes: float
-) -> None:
+def test_what_is_gained_with_a_membership_that_was_lost_flows(lab, assignor, takes):
     """
     It is gated for half a second and not for ever; what was paused is still.
 
@@ -177,7 +166,7 @@ def test_what_is_gained_with_a_membership_that_was_lost_flows(
 
 @both_ways
 @simulated(seeds=1)
-def test_another_subscription_is_not_gated(lab: Lab, how: str) -> None:
+def test_another_subscription_is_not_gated(lab, how):
     """Its partitions come with the poll that gains them: nobody paused any of it."""
     (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how, group_id=None)
@@ -193,12 +182,12 @@ def test_another_subscription_is_not_gated(lab: Lab, how: str) -> None:
 @pytest.mark.contract("P10")
 @both_ways
 @simulated(seeds=1, nightly=10)
-def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab: Lab, how: str) -> None:
+def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab, how):
     """P10: the poll that gained it returns with its records, however long it would wait."""
     lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, how=how, start_paused=True)
 
-    def resume(_: object) -> None:
+    def resume(_):
         elsewhere(reader.consumer.resume_all)
 
     reader.consumer.subscribe(["t"], listener=Listener(assigned=resume))
@@ -211,7 +200,7 @@ def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab: Lab, how: str) -
 @pytest.mark.contract("P11")
 @both_ways
 @simulated(seeds=1)
-def test_a_paused_member_that_waits_does_not_spin(lab: Lab, how: str) -> None:
+def test_a_paused_member_that_waits_does_not_spin(lab, how):
     """P11: it keeps member id and generation, sends no Fetch, and hardly turns."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how)
@@ -232,9 +221,7 @@ def test_a_paused_member_that_waits_does_not_spin(lab: Lab, how: str) -> None:
 @both_ways
 @stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
 @simulated()
-def test_a_brief_poll_waits_once(
-    lab: Lab, kind: type[KafkaConsumer], how: str, *, is_member: bool
-) -> None:
+def test_a_brief_poll_waits_once(lab, kind, how, *, is_member):
     """P11: with everything paused it looks, waits and ends: three turns of two threads."""
     (p0,) = lab.topic("t", 1, records=5)
     topics, tps = (("t",), ()) if is_member else ((), (p0,))

@@ -6,17 +6,12 @@ that ``poll`` has ended meanwhile, nobody takes the answer: the member keeps its
 assignment with its heartbeats off, and goes on delivering what others own by then.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, RequestTimedOutError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from safeconsumer import SafeConsumer
-from safeconsumer.testing._faults import Fault
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
@@ -32,12 +27,12 @@ FORGOTTEN = "a join that outlasts its poll is forgotten"
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
-def ask_to_join(lab: Lab) -> None:
+def ask_to_join(lab):
     """Let the next heartbeat of the test's consumer be told to join again."""
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
 
 
-def held_join(lab: Lab, reader: Reader) -> Fault:
+def held_join(lab, reader):
     """Let a poll give up on a join; the answer to its JoinGroup is kept back."""
     late = lab.cluster.fail("JoinGroup", is_held=True, origin="test")
     ask_to_join(lab)
@@ -45,11 +40,7 @@ def held_join(lab: Lab, reader: Reader) -> Fault:
     return late
 
 
-def joined(
-    lab: Lab,
-    kind: type[KafkaConsumer] = SafeConsumer,
-    **settings: Any,  # noqa: ANN401 - as Reader()
-) -> tuple[Reader, TopicPartition]:
+def joined(lab, kind=SafeConsumer, **settings):
     """Make the only member of a group, which has read its partition's ten records."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, "t", **settings)
@@ -57,7 +48,7 @@ def joined(
     return reader, p0
 
 
-def commit(reader: Reader, tp: TopicPartition, offset: int) -> None:
+def commit(reader, tp, offset):
     """Commit another offset than the reader's, as if somebody else had."""
     reader.consumer.commit({tp: at(offset)})
 
@@ -68,9 +59,7 @@ def commit(reader: Reader, tp: TopicPartition, offset: int) -> None:
 @stock_fails(FORGOTTEN)
 @both_protocols
 @simulated(seeds=1)
-def test_a_changed_subscription_whose_join_outlasts_its_poll(
-    lab: Lab, kind: type[KafkaConsumer], assignor: type
-) -> None:
+def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor):
     """The polls that follow finish it, and what was paused stays so."""
     old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
     reader = Reader(lab, kind, "t", assignor=assignor)
@@ -91,11 +80,11 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(
     assert reader.consumer.quiet() == set(old)
 
 
-def slow(lab: Lab, base: type) -> type:
+def slow(lab, base):
     """Return an assignor that takes three polls' time."""
 
-    class Slow(base):  # type: ignore[misc] - upstream's classes are untyped
-        def assign(self, cluster: object, members: object) -> object:
+    class Slow(base):
+        def assign(self, cluster, members):
             lab.sleep(0.3)
             return super().assign(cluster, members)
 
@@ -105,9 +94,7 @@ def slow(lab: Lab, base: type) -> type:
 @stock_fails(FORGOTTEN)
 @both_protocols
 @simulated(seeds=1)
-def test_a_leader_whose_assignor_is_slow(
-    lab: Lab, kind: type[KafkaConsumer], assignor: type
-) -> None:
+def test_a_leader_whose_assignor_is_slow(lab, kind, assignor):
     """The assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
     lab.topic("t", 2, records=3)
     reader = Reader(lab, kind, assignor=slow(lab, assignor))
@@ -124,7 +111,7 @@ def test_a_leader_whose_assignor_is_slow(
 @pytest.mark.contract("P11")
 @both_protocols
 @simulated(seeds=1)
-def test_a_new_topic_while_another_member_is_slow(lab: Lab, assignor: type) -> None:
+def test_a_new_topic_while_another_member_is_slow(lab, assignor):
     """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
     old = lab.topic("t-old", 4, records=10)
     settings = {"metadata_max_age_ms": 1000, "enable_auto_commit": True}
@@ -135,7 +122,7 @@ def test_a_new_topic_while_another_member_is_slow(lab: Lab, assignor: type) -> N
     slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings, **strategy)
     slow.call(lambda consumer: consumer.subscribe(pattern="t-.*"))
 
-    def is_shared(tps: list[TopicPartition]) -> bool:
+    def is_shared(tps):
         mine, theirs = quick.consumer.assignment(), slow.consumer.assignment()
         return bool(mine and theirs) and sorted([*mine, *theirs]) == sorted(tps)
 
@@ -155,7 +142,7 @@ def test_a_new_topic_while_another_member_is_slow(lab: Lab, assignor: type) -> N
 
 
 @simulated()
-def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
+def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
     """The member leaves by ``max_poll_interval_ms``; its IO thread does not spin."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
@@ -176,9 +163,7 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
 
 @stock_fails("it joins anew, and what it heard is thrown away")
 @simulated()
-def test_a_join_that_succeeded_between_two_polls_is_used(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
     """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
     reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
@@ -192,9 +177,7 @@ def test_a_join_that_succeeded_between_two_polls_is_used(
 
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
 @simulated(seeds=1)
-def test_a_close_waits_for_a_join_that_waits(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_close_waits_for_a_join_that_waits(lab, kind):
     """For half a minute, or the time that it is given."""
     reader, _ = joined(lab, kind)
     held_join(lab, reader)
@@ -204,7 +187,7 @@ def test_a_close_waits_for_a_join_that_waits(
 
 
 @simulated()
-def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
+def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab):
     """``unsubscribe`` forgets the join; the partition assigned by hand flows."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
@@ -222,9 +205,9 @@ def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
 
 
 @simulated()
-def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None:
+def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
     """A join for an older subscription holds nothing up once there is none at all."""
-    told: list[str] = []
+    told = []
     reader, p0 = joined(lab, hooks=[lambda event: told.append(event.name)])
     lab.topic("u", 1)
     late = held_join(lab, reader)
@@ -239,17 +222,17 @@ def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None
     reader.reads(p0, range(10))
 
 
-def follow(lab: Lab, late: Fault) -> Fault:
+def follow(lab, late):
     """Let a join's answer come, and keep back that of the join that follows."""
     late.end()
     return lab.cluster.fail("JoinGroup", is_held=True, origin="test")
 
 
 @simulated()
-def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
+def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
     """Its generation is not used for positions that others may have moved since."""
     lab.topic("u", 1)
-    told: list[str] = []
+    told = []
     reader, _ = joined(
         lab,
         enable_auto_commit=True,
@@ -272,16 +255,14 @@ def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
 
 @both_protocols
 @simulated()
-def test_a_join_is_applied_when_the_subscription_has_only_grown(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
     """
     What it assigned is subscribed still; the next join brings the rest.
 
     With topics that match a pattern made one after the other no join would ever be
     for the newest subscription, and nothing would flow.
     """
-    told: list[str] = []
+    told = []
     hooks = [lambda event: told.append(event.name)]
     reader, p0 = joined(lab, assignor=assignor, hooks=hooks)
     (another,) = lab.topic("u", 1)
@@ -311,9 +292,7 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(
     ],
 )
 @simulated()
-def test_membership_that_ends_inside_a_join_ends_the_ownership(
-    lab: Lab, kind: type[KafkaConsumer], api: str
-) -> None:
+def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     """
     Others may have had the partition meanwhile: it goes on at what is committed.
 
@@ -331,7 +310,7 @@ def test_membership_that_ends_inside_a_join_ends_the_ownership(
 
 
 @simulated()
-def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
+def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
     """It is answered with the generation that it has: nobody had its partition."""
     lab.topic("t", 2, records=10)
     leader = lab.member(SafeConsumer, "t", name="leader")
@@ -352,7 +331,7 @@ def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
 
 
 @simulated()
-def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> None:
+def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     """With a commit after each short poll a gained partition gets its position, too."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
@@ -372,7 +351,7 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> Non
 # What a member says it owns when it joins: a leader gives it nothing else at once
 
 
-def claimed(message: Any) -> set[TopicPartition]:  # noqa: ANN401 - a request
+def claimed(message):
     """Return what a JoinGroup claims to own."""
     (protocol,) = message.body.protocols
     offered = ConsumerProtocolSubscription.decode(protocol.metadata)
@@ -383,12 +362,12 @@ def claimed(message: Any) -> set[TopicPartition]:  # noqa: ANN401 - a request
     }
 
 
-def is_told_that_it_is_unknown(lab: Lab, _: Reader) -> None:
+def is_told_that_it_is_unknown(lab, _):
     """Let the next heartbeat end the membership."""
     lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
 
 
-def subscribes_again(_: Lab, reader: Reader) -> None:
+def subscribes_again(_, reader):
     """Leave the group, and join it again."""
     reader.consumer.unsubscribe()
     reader.consumer.subscribe(["t"])
@@ -398,9 +377,7 @@ def subscribes_again(_: Lab, reader: Reader) -> None:
 @stock_fails("a cooperative member claims what it had before it was lost")
 @pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
 @simulated(seeds=1)
-def test_a_member_that_was_lost_claims_nothing(
-    lab: Lab, kind: type[KafkaConsumer], leave: Callable[[Lab, Reader], None]
-) -> None:
+def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
     """
     P6: whoever owns it now gives it up first, and commits; nothing of that comes again.
 
@@ -411,7 +388,7 @@ def test_a_member_that_was_lost_claims_nothing(
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
     reader.owns(tps, each=5)
-    joins: list[set[TopicPartition]] = []
+    joins = []
     lab.cluster.on_request = lambda entry, message: (
         joins.append(claimed(message)) if entry.api == "JoinGroup" else None
     )
@@ -429,9 +406,7 @@ def test_a_member_that_was_lost_claims_nothing(
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @simulated(seeds=1)
-def test_a_cut_before_a_join_does_not_come_out_of_poll(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_cut_before_a_join_does_not_come_out_of_poll(lab, kind):
     """Found by the soak: the member joins again by the next polls."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind)
@@ -449,9 +424,7 @@ def test_a_cut_before_a_join_does_not_come_out_of_poll(
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @simulated(seeds=1)
-def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab, kind):
     """Nor does the time-out of the request for metadata."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
@@ -469,11 +442,11 @@ def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(
 
 
 @simulated()
-def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab: Lab) -> None:
+def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab):
     """It may pass on what the commit met, as with kafka-python."""
     reader, _ = joined(lab)
 
-    def pass_on(_: object, __: object) -> None:
+    def pass_on(_, __):
         raise KafkaConnectionError
 
     reader.consumer.commit_async(callback=pass_on)

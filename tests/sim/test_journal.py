@@ -2,8 +2,6 @@
 
 import threading
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -14,22 +12,20 @@ from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import state
-from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
-from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.hold import WHOLE, Lifetime
 from safeconsumer.holds.plain import ended_by_assignment
-from safeconsumer.holds.view import Holds
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, Read, check, read
-from tests.sim.lab import GROUP, Lab
+from tests.harness.audit.telling import check, read
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 
 
-def journals(folder: Path) -> list[Read]:
+def journals(folder):
     return [read(path) for path in folder.glob("*.journal")]
 
 
-def of(folder: Path, *events: str) -> list[Line]:
+def of(folder, *events):
     return [
         entry
         for journal in journals(folder)
@@ -38,7 +34,7 @@ def of(folder: Path, *events: str) -> list[Line]:
     ]
 
 
-def faults(folder: Path, *, is_drained: bool = False) -> list[tuple[str, str]]:
+def faults(folder, *, is_drained=False):
     verdicts = check(journals(folder), Settings(is_drained=is_drained))
     assert verdicts
     return [
@@ -53,9 +49,7 @@ def faults(folder: Path, *, is_drained: bool = False) -> list[tuple[str, str]]:
 
 @both_ways
 @simulated(seeds=1)
-def test_a_consumer_that_gets_nothing_writes_nothing(
-    lab: Lab, tmp_path: Path, how: str
-) -> None:
+def test_a_consumer_that_gets_nothing_writes_nothing(lab, tmp_path, how):
     """A thousand polls or steps that bring nothing leave no entry."""
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
@@ -68,7 +62,7 @@ def test_a_consumer_that_gets_nothing_writes_nothing(
 
 
 @simulated(seeds=1)
-def test_a_commit_that_changes_nothing_is_not_written(lab: Lab, tmp_path: Path) -> None:
+def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
     """
     The client makes one every five seconds, of all its partitions.
 
@@ -96,9 +90,7 @@ def test_a_commit_that_changes_nothing_is_not_written(lab: Lab, tmp_path: Path) 
 
 
 @simulated(seeds=2)
-def test_a_commit_is_judged_by_the_position_at_its_call(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     """``commit_async()``, and then back to read a record again: no position was passed."""
     (tp,) = lab.topic("t", records=50)
     settings = {"group_id": GROUP, "max_poll_records": 10, "journal": tmp_path}
@@ -120,7 +112,7 @@ def test_a_commit_is_judged_by_the_position_at_its_call(
 
 
 @simulated(seeds=1)
-def test_a_commit_that_is_refused_is_none(lab: Lab, tmp_path: Path) -> None:
+def test_a_commit_that_is_refused_is_none(lab, tmp_path):
     """Of what is not owned nothing is sent; of what the broker refuses, the answer stands."""
     first, second = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
@@ -143,12 +135,12 @@ def test_a_commit_that_is_refused_is_none(lab: Lab, tmp_path: Path) -> None:
     reader.consumer.close()
 
 
-def _at(offset: int) -> OffsetAndMetadata:
+def _at(offset):
     return OffsetAndMetadata(offset, "", -1)
 
 
 @simulated(seeds=1)
-def test_an_assignment_names_the_topics_by_their_ids(lab: Lab, tmp_path: Path) -> None:
+def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
     """One that was deleted and made again is another one."""
     lab.topic("t", records=3)
     more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
@@ -166,7 +158,7 @@ def test_an_assignment_names_the_topics_by_their_ids(lab: Lab, tmp_path: Path) -
 
 
 @simulated(seeds=1)
-def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> None:
+def test_every_way_to_hold_and_to_seek_is_written(lab, tmp_path):
     """With what is known of it before it is done."""
     (tp,) = lab.topic("t", records=20)
     reader = Reader(lab, SafeConsumer, tps=[tp], journal=tmp_path)
@@ -209,7 +201,7 @@ def test_every_way_to_hold_and_to_seek_is_written(lab: Lab, tmp_path: Path) -> N
 
 @pytest.mark.contract("S5")
 @simulated(seeds=1, nightly=30, preempt=0.05)
-def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> None:
+def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
     """A poll that is under way returns what stood before; then the seek stands."""
     (tp,) = lab.topic("t", records=200)
     consumer = SafeConsumer(
@@ -217,7 +209,7 @@ def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> N
     )
     consumer.assign([tp])
 
-    def polls() -> None:
+    def polls():
         for _ in range(300):
             consumer.poll(10)
 
@@ -234,12 +226,7 @@ def test_seeks_on_another_thread_are_judged_right(lab: Lab, tmp_path: Path) -> N
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize("is_handler", [False, True])
 @simulated(seeds=1)
-def test_of_seeks_that_overlap_nobody_knows_the_last(
-    lab: Lab,
-    tmp_path: Path,
-    is_handler: bool,  # noqa: FBT001 - a parameter
-    event: str,
-) -> None:
+def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, event):
     """On threads, or in a signal handler, before the first has moved it or after."""
     (tp,) = lab.topic("t", records=200)
     settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
@@ -247,7 +234,7 @@ def test_of_seeks_that_overlap_nobody_knows_the_last(
     reader.take(10)
     tell, moved = reader.consumer._safe_journal.tell, []
 
-    def interrupted(kind: str, fields: dict[str, object]) -> None:
+    def interrupted(kind, fields):
         if kind == "call":
             tell(kind, fields)
         if kind == event and not moved:
@@ -267,15 +254,13 @@ def test_of_seeks_that_overlap_nobody_knows_the_last(
 
 
 @simulated(seeds=1)
-def test_a_close_that_is_refused_does_not_end_the_journal(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     """In a rebalance listener; what comes after it is written."""
     lab.topic("t", records=5)
     reader = Reader(lab, SafeConsumer, journal=tmp_path)
-    refused: list[BaseException] = []
+    refused = []
 
-    def close(_: object) -> None:
+    def close(_):
         try:
             reader.consumer.close()
         except BlockingCallInListenerError as error:
@@ -289,7 +274,7 @@ def test_a_close_that_is_refused_does_not_end_the_journal(
 
 
 @simulated(seeds=1)
-def test_what_a_producer_commits_is_not_called_wrong(lab: Lab, tmp_path: Path) -> None:
+def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     """A program that goes over to transactions, aborts one, and is followed by another."""
     (tp,) = lab.topic("t", records=30)
     producer = KafkaProducer(**lab.connection, transactional_id="t")
@@ -322,9 +307,7 @@ def test_what_a_producer_commits_is_not_called_wrong(lab: Lab, tmp_path: Path) -
 
 @both_ways
 @simulated(seeds=1)
-def test_that_a_transaction_was_read_stands_before_its_records(
-    lab: Lab, tmp_path: Path, how: str
-) -> None:
+def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, how):
     """Its markers, and what was aborted, leave offsets without a record."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
@@ -352,16 +335,14 @@ def test_that_a_transaction_was_read_stands_before_its_records(
 
 @both_ways
 @simulated(seeds=1)
-def test_a_disk_that_was_full_leaves_no_hole(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
     """Polls raise until there is room; nothing is lost, and the journal has it all."""
     tps = lab.topic("t", 2, records=20)
     reader = Reader(lab, SafeConsumer, "t", how=how, journal=tmp_path)
     reader.take(8)
     writer = reader.consumer._safe_journal.writer
 
-    def full(*_: object) -> None:
+    def full(*_):
         message = "the disk is full"
         raise JournalError(message)
 
@@ -390,7 +371,7 @@ def test_a_disk_that_was_full_leaves_no_hole(
 # ------------------------------------------------------------ planted libraries
 
 
-def _forgets_pauses(holds: Holds, cause: Cause, **change: Any) -> tuple[Hold, ...]:  # noqa: ANN401 - as it is
+def _forgets_pauses(holds, cause, **change):
     """End every plain and whole pause with each change of the assignment (KAFKA-13463)."""
     known = {one.key for one in holds if one.lifetime is Lifetime.PLAIN}
     known |= {one.key for one in holds if one.owner == WHOLE}
@@ -403,12 +384,8 @@ def _forgets_pauses(holds: Holds, cause: Cause, **change: Any) -> tuple[Hold, ..
 @both_protocols
 @simulated(seeds=1)
 def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
-    lab: Lab,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    assignor: type,
-    names: str,
-) -> None:
+    lab, tmp_path, monkeypatch, assignor, names
+):
     monkeypatch.setattr(state, "ended_by_assignment", _forgets_pauses)
     tps = lab.topic("t", 4, records=20)
     settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
@@ -430,8 +407,8 @@ def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
 @both_protocols
 @simulated(seeds=2, preempt=0.05)
 def test_a_whole_pause_that_expires_is_judged_right(
-    lab: Lab, tmp_path: Path, assignor: type, *, is_one_call: bool
-) -> None:
+    lab, tmp_path, assignor, *, is_one_call
+):
     """It ends with the first of the pauses that name its partitions."""
     tps = lab.topic("t", 4, records=20)
     settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
@@ -460,14 +437,14 @@ def test_a_whole_pause_that_expires_is_judged_right(
 class Program:
     """A member that does whatever a right program may do, until it is told to drain."""
 
-    def __init__(self, lab: Lab, name: str, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+    def __init__(self, lab, name, **settings):
         self.lab = lab
         self.is_draining = self.is_over = False
         base = {"group_id": GROUP, "client_id": name, "max_poll_records": 5}
         self._settings = lab.settings(**{**base, **settings})
         self.process, self.thread = lab.start(name, self._live)
 
-    def _live(self) -> None:
+    def _live(self):
         self.consumer = SafeConsumer("t", **self._settings)
         steps = (
             *(self._poll, self._poll, self._iterate, self._peek, self._commit),
@@ -484,25 +461,25 @@ class Program:
             self.consumer.commit()
         self.consumer.close()
 
-    def _some(self) -> list[TopicPartition]:
+    def _some(self):
         owned = sorted(self.consumer.assignment())
         return [tp for tp in owned if self.lab.rng.random() < 0.5]
 
-    def _poll(self) -> None:
+    def _poll(self):
         self.consumer.poll(self.lab.rng.choice((0, 50, 500)))
 
-    def _peek(self) -> None:
+    def _peek(self):
         self.consumer.poll(50, update_offsets=False)
 
-    def _iterate(self) -> None:
+    def _iterate(self):
         self.consumer.config["consumer_timeout_ms"] = 100
         for _ in range(self.lab.rng.randrange(8)):
             next(self.consumer, None)
 
-    def _commit(self) -> None:
+    def _commit(self):
         self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
 
-    def _pause(self) -> None:
+    def _pause(self):
         target = self.lab.rng.choice((self._some(), ["t"], ["re:t.*"], ["@all"]))
         owner, for_ = (
             self.lab.rng.choice(("app", "ops")),
@@ -510,14 +487,14 @@ class Program:
         )
         self.consumer.pause(*target, owner=owner, for_=for_)
 
-    def _resume(self) -> None:
+    def _resume(self):
         owner = self.lab.rng.choice(("app", "ops"))
         if self.lab.rng.random() < 0.5:
             self.consumer.resume_all(owner)
         else:
             self.consumer.resume(*self._some(), "t", owner=owner)
 
-    def _go(self) -> None:
+    def _go(self):
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
@@ -528,7 +505,7 @@ class Program:
             go = self.consumer.seek_to_beginning, self.consumer.seek_to_end
             self.lab.rng.choice(go)(*some)
 
-    def _wait(self) -> None:
+    def _wait(self):
         self.lab.sleep(self.lab.rng.random() * 3)
 
 
@@ -536,9 +513,7 @@ class Program:
 @pytest.mark.parametrize("commits", [False, True], ids=["", "by itself"])
 @both_protocols
 @simulated(seeds=1, nightly=30, preempt=0.05)
-def test_right_programs_are_judged_right(
-    lab: Lab, tmp_path: Path, assignor: type, *, commits: bool
-) -> None:
+def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
     """They come, leave, hang, die, and do what they like; every record came."""
     tps = lab.topic("t", 3, records=20)
     settings = {
@@ -570,7 +545,7 @@ def test_right_programs_are_judged_right(
     assert faults(tmp_path, is_drained=True) == []
 
 
-def _strike(lab: Lab, there: list[Program]) -> None:
+def _strike(lab, there):
     one = lab.rng.choice([one for one in there if not one.process.is_dead])
     match lab.rng.choice(("kill", "hang", "leave", "")):
         case "kill":

@@ -8,13 +8,12 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.testing import Clients, PollTimeoutError, poll_until
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.world import World
 
 
 @simulated(seeds=1)
-def test_a_client_that_finds_no_broker_leaves_no_thread(lab: Lab) -> None:
+def test_a_client_that_finds_no_broker_leaves_no_thread(lab):
     """Each test that failed so left one, for the whole session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
     clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
@@ -23,11 +22,11 @@ def test_a_client_that_finds_no_broker_leaves_no_thread(lab: Lab) -> None:
     assert lab.running() == []
 
 
-def test_a_poll_that_hangs_does_not_keep_the_test() -> None:
+def test_a_poll_that_hangs_does_not_keep_the_test():
     """A listener that waits for ever kept it until pytest was killed."""
     begun = []
 
-    def poll(_: int) -> None:
+    def poll(_):
         begun.append(True)
         threading.Event().wait()
 

@@ -1,17 +1,13 @@
 """What a rebalance listener may do, and what it sees."""
 
-from typing import Any
-
 import pytest
 from kafka import (
     AsyncConsumerRebalanceListener,
     KafkaConsumer,
-    TopicPartition,
 )
 from kafka.errors import KafkaError, UnknownMemberIdError
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
@@ -26,13 +22,13 @@ from tests.sim.reading import (
 class AsyncListener(AsyncConsumerRebalanceListener):
     """A listener of coroutines around one function."""
 
-    def __init__(self, assigned: Any) -> None:  # noqa: ANN401 - a function
+    def __init__(self, assigned):
         self._assigned = assigned
 
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned):
         self._assigned(set(assigned))
 
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, revoked):
         """Do nothing."""
 
 
@@ -40,15 +36,13 @@ class AsyncListener(AsyncConsumerRebalanceListener):
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @both_protocols
 @simulated(seeds=1)
-def test_pause_seek_and_resume_in_a_listener_stand(
-    lab: Lab, kind: type[Listener], assignor: type
-) -> None:
+def test_pause_seek_and_resume_in_a_listener_stand(lab, kind, assignor):
     """P7: what it paused is quiet at once, and starts where it sought."""
     paused, sought, resumed = tps = lab.topic("t", 3, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     consumer = reader.consumer
 
-    def assigned(partitions: set[TopicPartition]) -> None:
+    def assigned(partitions):
         if not partitions:
             return  # a first join may come before the topic's metadata
         consumer.pause(paused, resumed)
@@ -67,9 +61,7 @@ def test_pause_seek_and_resume_in_a_listener_stand(
     reader.reads(paused, range(4, 10))
 
 
-def member(
-    lab: Lab, assignor: type = EAGER, kind: type[KafkaConsumer] = SafeConsumer
-) -> tuple[Reader, list[TopicPartition]]:
+def member(lab, assignor=EAGER, kind=SafeConsumer):
     """Make a member that has read everything; a test gives it a listener."""
     tps = lab.topic("t", 4, records=5)
     reader = Reader(lab, kind, "t", assignor=assignor)
@@ -77,7 +69,7 @@ def member(
     return reader, tps
 
 
-def another(lab: Lab, assignor: type = EAGER) -> Member:
+def another(lab, assignor=EAGER):
     """Start a member that competes for the partitions."""
     strategy = {"partition_assignment_strategy": [assignor]}
     return lab.member(KafkaConsumer, "t", name="other", poll_ms=2000, **strategy)
@@ -85,11 +77,11 @@ def another(lab: Lab, assignor: type = EAGER) -> Member:
 
 @both_protocols
 @simulated()
-def test_paused_does_not_list_what_is_being_revoked(lab: Lab, assignor: type) -> None:
+def test_paused_does_not_list_what_is_being_revoked(lab, assignor):
     """Partitions that wait for their revocation are no pause of the user's."""
-    seen: list[set[TopicPartition]] = []
+    seen = []
 
-    def look(_: object) -> None:
+    def look(_):
         seen.append(set(reader.consumer.quiet()))
 
     reader, tps = member(lab, assignor)
@@ -105,15 +97,13 @@ def test_paused_does_not_list_what_is_being_revoked(lab: Lab, assignor: type) ->
 @both_protocols
 @stock_fails("what its listener raised ended a join, and nobody asks for another")
 @simulated(seeds=1)
-def test_a_change_that_is_taken_back_after_a_listener_raised(
-    lab: Lab, kind: type, assignor: type
-) -> None:
+def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor):
     """P8: its partitions are read again, whether the join before revoked them or not."""
     lab.topic("t", 2)
     lab.topic("u", 1)
-    failures: list[Exception] = []
+    failures = []
 
-    def revoked(_: set[TopicPartition]) -> None:
+    def revoked(_):
         if failures:
             raise failures.pop()
 
@@ -136,12 +126,12 @@ def test_a_change_that_is_taken_back_after_a_listener_raised(
 class SlowlyLosing(AsyncListener):
     """Takes two seconds over a loss, and notes when they began and were over."""
 
-    def __init__(self, consumer: SafeConsumer, lab: Lab) -> None:
+    def __init__(self, consumer, lab):
         super().__init__(len)
         self._consumer, self._lab = consumer, lab
-        self.times: list[float] = []
+        self.times = []
 
-    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+    async def on_partitions_lost(self, lost):
         del lost
         self.times.append(self._lab.now)
         await self._consumer._net.sleep(2.0)
@@ -152,8 +142,8 @@ class SlowlyLosing(AsyncListener):
 @pytest.mark.parametrize("is_woken", [True, False])
 @simulated(seeds=2)
 def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
-    lab: Lab, *, is_woken: bool
-) -> None:
+    lab, *, is_woken
+):
     """P19: a listener that runs is waited for, whether a poll has time, and is woken."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)

@@ -1,10 +1,7 @@
 """Rebalance listeners: what they may do, what they must not, and what if they raise."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import KafkaError, OffsetMetadataTooLargeError
 
 from safeconsumer import SafeConsumer
@@ -12,7 +9,7 @@ from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import BlockingCallInListenerError
 from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.harness.holds.lab import Told
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
@@ -23,7 +20,7 @@ from tests.sim.reading import (
     both_protocols,
 )
 
-BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+BLOCKING = {
     "commit": lambda consumer, _: consumer.commit(),
     "poll": lambda consumer, _: consumer.poll(0),
     "next": lambda consumer, _: next(consumer),
@@ -40,13 +37,13 @@ BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
 
 @pytest.mark.contract("P12")
 @simulated(seeds=1)
-def test_a_blocking_call_in_a_listener_is_a_typed_error(lab: Lab) -> None:
+def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
     """P12: it says what works instead; caught by the listener, the join goes on."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
-    refused: list[str] = []
+    refused = []
 
-    def block(assigned: set[TopicPartition]) -> None:
+    def block(assigned):
         if not assigned:
             return
         for name, call in BLOCKING.items():
@@ -63,7 +60,7 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_blocking_call_that_the_listener_lets_through(lab: Lab) -> None:
+def test_a_blocking_call_that_the_listener_lets_through(lab):
     """``poll`` raises what upstream raises for a listener, with ours as the cause."""
     lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer)
@@ -76,16 +73,16 @@ def test_a_blocking_call_that_the_listener_lets_through(lab: Lab) -> None:
 
 @pytest.mark.contract("P12")
 @simulated(seeds=1)
-def test_a_listener_saves_positions_and_asks(lab: Lab) -> None:
+def test_a_listener_saves_positions_and_asks(lab):
     """P12: what is answered without waiting works; P7: what is held is held by then."""
     tps = lab.topic("t", 2, records=10)
     lab.topic("u", 1)
-    saved: dict[TopicPartition, int | None] = {}
-    asked: list[Any] = []
+    saved = {}
+    asked = []
     reader = Reader(lab, SafeConsumer)
     consumer = reader.consumer
 
-    def assigned(gained: set[TopicPartition]) -> None:
+    def assigned(gained):
         if tps[0] in gained and not asked:
             asked.append(consumer.partitions_for_topic("t"))
             asked.append(consumer.paused())
@@ -93,7 +90,7 @@ def test_a_listener_saves_positions_and_asks(lab: Lab) -> None:
             asked.append(len(consumer.holds()))
             asked.append(len(consumer.explain(tps[0])))
 
-    def revoked(lost: set[TopicPartition]) -> None:
+    def revoked(lost):
         saved.update({tp: consumer.position(tp) for tp in lost})
 
     listener = Listener(assigned=assigned, revoked=revoked)
@@ -112,7 +109,7 @@ class ListenerError(Exception):
     """Raised by a listener."""
 
 
-def _raise(partitions: set[TopicPartition]) -> None:
+def _raise(partitions):
     if partitions:
         raise ListenerError
 
@@ -120,9 +117,7 @@ def _raise(partitions: set[TopicPartition]) -> None:
 @pytest.mark.parametrize("when", ["assigned", "revoked"])
 @both_protocols
 @simulated(seeds=1)
-def test_a_listener_that_raises_loses_nothing(
-    lab: Lab, when: str, assignor: type
-) -> None:
+def test_a_listener_that_raises_loses_nothing(lab, when, assignor):
     """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
     held, flowing = lab.topic("t", 2, records=10)
     lab.topic("u", 1, records=10)
@@ -151,14 +146,12 @@ def test_a_listener_that_raises_loses_nothing(
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=10)
-def test_commit_async_in_a_listener_is_in_time(
-    lab: Lab, assignor: type, *, is_awaited: bool
-) -> None:
+def test_commit_async_in_a_listener_is_in_time(lab, assignor, *, is_awaited):
     """P12: nothing that was read before comes twice, here or with another member."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
 
-    def commit(revoked: set[TopicPartition]) -> Any:  # noqa: ANN401 - a future
+    def commit(revoked):
         # A cooperative rebalance has taken them away: what is assigned is others.
         named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
         return reader.consumer.commit_async(named)
@@ -179,7 +172,7 @@ def test_commit_async_in_a_listener_is_in_time(
 
 
 @simulated(seeds=1)
-def test_a_close_whose_listener_raises_leaves_nothing_open(lab: Lab) -> None:
+def test_a_close_whose_listener_raises_leaves_nothing_open(lab):
     """kafka-python leaves a thread and four sockets each time; the error is raised on."""
     lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer)
@@ -203,13 +196,13 @@ class NotYet(Exception):  # noqa: N818 - a signal
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab: Lab) -> None:
+def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab):
     """However long its timeout; the next poll asks again, and joins once it may."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t")
     membership, refusals = Membership(reader.consumer), [NotYet] * 3
 
-    def say() -> None:
+    def say():
         if refusals:
             raise refusals.pop()
 
@@ -233,7 +226,7 @@ def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab: Lab) -> Non
 
 
 @simulated(seeds=1)
-def test_a_cooperative_join_revokes_nothing_as_it_begins(lab: Lab) -> None:
+def test_a_cooperative_join_revokes_nothing_as_it_begins(lab):
     """Only what is no longer subscribed to."""
     tps = lab.topic("t", 2)
     lab.topic("u", 1)
@@ -247,18 +240,18 @@ def test_a_cooperative_join_revokes_nothing_as_it_begins(lab: Lab) -> None:
 
 # ------------------------------------------------------------ departed, uncommitted
 
-DEPARTURES: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+DEPARTURES = {
     "close": lambda consumer, _: consumer.close(autocommit=False),
     "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
     "assign": lambda consumer, other: consumer.assign([other]),
 }
-KNOWN: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+KNOWN = {
     "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
     "group_metadata": lambda consumer, _: consumer.group_metadata(),
 }
 
 
-def assigned_at_latest(lab: Lab, **settings: Any) -> tuple[Reader, Told]:  # noqa: ANN401 - Kafka's own
+def assigned_at_latest(lab, **settings):
     """Assign two partitions by hand of which nothing is committed."""
     told = Told()
     tps = lab.topic("t", 2, records=3)
@@ -269,9 +262,7 @@ def assigned_at_latest(lab: Lab, **settings: Any) -> tuple[Reader, Told]:  # noq
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
 @simulated(seeds=1)
-def test_a_quiet_partition_that_departs_uncommitted_is_told(
-    lab: Lab, name: str
-) -> None:
+def test_a_quiet_partition_that_departs_uncommitted_is_told(lab, name):
     """P8: the next owner would skip; however it departs, and only of what was quiet."""
     reader, told = assigned_at_latest(lab)
     p0, p1 = lab.partitions("t")
@@ -284,7 +275,7 @@ def test_a_quiet_partition_that_departs_uncommitted_is_told(
 
 @pytest.mark.parametrize("name", [*KNOWN, "never asked"])
 @simulated(seeds=1)
-def test_nothing_is_told_where_something_may_be_committed(lab: Lab, name: str) -> None:
+def test_nothing_is_told_where_something_may_be_committed(lab, name):
     """By this consumer, or by a producer that it does not see; or nobody knows."""
     reader, told = assigned_at_latest(lab)
     (p0, *_) = lab.partitions("t")
@@ -297,7 +288,7 @@ def test_nothing_is_told_where_something_may_be_committed(lab: Lab, name: str) -
 
 
 @simulated(seeds=1)
-def test_a_commit_that_was_refused_is_none(lab: Lab) -> None:
+def test_a_commit_that_was_refused_is_none(lab):
     """P8: the question after it says that there is nothing."""
     reader, told = assigned_at_latest(lab)
     (p0, *_) = lab.partitions("t")

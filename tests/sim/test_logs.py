@@ -6,7 +6,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
@@ -16,7 +15,7 @@ both = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both
 @simulated(seeds=1)
-def test_a_reader_gets_past_a_batch_without_records(lab: Lab, kind: type) -> None:
+def test_a_reader_gets_past_a_batch_without_records(lab, kind):
     """Compaction leaves it of an idempotent producer; here a Fetch brings nothing else."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
@@ -31,7 +30,7 @@ def test_a_reader_gets_past_a_batch_without_records(lab: Lab, kind: type) -> Non
 @pytest.mark.contract("P8")
 @both
 @simulated(seeds=1)
-def test_a_batch_that_was_cut_off_is_fetched_again(lab: Lab, kind: type) -> None:
+def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
     """Of two partitions with small limits none is read past what came whole."""
     tps = lab.topic("t", 2)
     for number in range(30):
@@ -47,9 +46,7 @@ def test_a_batch_that_was_cut_off_is_fetched_again(lab: Lab, kind: type) -> None
 @pytest.mark.contract("P8")
 @both
 @simulated(seeds=1)
-def test_offsets_of_a_transaction_that_is_ending_are_waited_for(
-    lab: Lab, kind: type
-) -> None:
+def test_offsets_of_a_transaction_that_is_ending_are_waited_for(lab, kind):
     """Its end was acknowledged: who reads what is committed begins behind it."""
     (tp,) = lab.topic("t", records=10)
     lab.cluster.transactions.end_takes = 2.0

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
@@ -14,7 +13,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.plain import Named
-from tests.sim.lab import Lab, play
+from tests.sim.lab import play
 from tests.sim.meetings import COMING, HOLDS, READS, Meeting
 from tests.sim.playing import simulated
 
@@ -32,7 +31,7 @@ PAIRS = [
 ]
 
 
-def every_place(lab: Lab, a: str, b: str, mode: str, step: int) -> int:
+def every_place(lab, a, b, mode, step):
     """Let one come in at each place of another; return how many it has."""
     it = Meeting(lab, "iterate" if a == "step" else "poll")
     first = lab.world.seed and lab.world.seed - 1
@@ -49,7 +48,7 @@ def every_place(lab: Lab, a: str, b: str, mode: str, step: int) -> int:
 @pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
 @pytest.mark.parametrize(("a", "b", "mode"), PAIRS)
 @simulated(seeds=1, nightly=1 + STEP)
-def test_two_calls_may_meet_anywhere(lab: Lab, a: str, b: str, mode: str) -> None:
+def test_two_calls_may_meet_anywhere(lab, a, b, mode):
     """P12: whatever comes in between: what is held is quiet, the rest comes once."""
     assert every_place(lab, a, b, mode, STEP if lab.world.seed else 4 * STEP) > 0
 
@@ -59,21 +58,21 @@ def test_two_calls_may_meet_anywhere(lab: Lab, a: str, b: str, mode: str) -> Non
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def a_commit_gets_ahead_of_delivery(patch: pytest.MonkeyPatch) -> None:
+def a_commit_gets_ahead_of_delivery(patch):
     upstream = SubscriptionState.all_consumed_offsets
     patch.setattr(LedgerSubscription, "all_consumed_offsets", upstream)
 
 
-def what_a_poll_may_put_back_outlives_a_seek(patch: pytest.MonkeyPatch) -> None:
+def what_a_poll_may_put_back_outlives_a_seek(patch):
     patch.setattr(OwnedPartitionState, "seek", TopicPartitionState.seek)
 
 
-def gates_wait_for_the_poll(patch: pytest.MonkeyPatch) -> None:
+def gates_wait_for_the_poll(patch):
     patch.setattr(Gates, "lifted", lambda gates, *_, **__: gates)
 
 
-def who_comes_takes_the_next_event(patch: pytest.MonkeyPatch) -> None:
-    def deliver(self: Outbox) -> bool:
+def who_comes_takes_the_next_event(patch):
+    def deliver(self):
         delivered = False
         while self.waiting:
             event = self.waiting.popleft()
@@ -84,25 +83,25 @@ def who_comes_takes_the_next_event(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outbox, "deliver", deliver)
 
 
-def nothing_is_checked_at_the_end(patch: pytest.MonkeyPatch) -> None:
+def nothing_is_checked_at_the_end(patch):
     patch.setattr(PauseSafeFetcher, "put_back_quiet", lambda _, records: records)
 
 
-def a_pause_takes_upstreams_lock(patch: pytest.MonkeyPatch) -> None:
+def a_pause_takes_upstreams_lock(patch):
     pause = SafeConsumer.pause
 
-    def locking(consumer: SafeConsumer, *targets: Any, **how: Any) -> None:  # noqa: ANN401 - as pause()
+    def locking(consumer, *targets, **how):
         with consumer._subscription._lock:
             pause(consumer, *targets, **how)
 
     patch.setattr(SafeConsumer, "pause", locking)
 
 
-def no_pause_is_whole(patch: pytest.MonkeyPatch) -> None:
+def no_pause_is_whole(patch):
     patch.setattr(Named, "whole", lambda *_, **__: [])
 
 
-PLANTED: dict[Plant, tuple[str, str, str, str]] = {
+PLANTED = {
     a_commit_gets_ahead_of_delivery: ("poll", "pause, commit", "thread", "P8"),
     what_a_poll_may_put_back_outlives_a_seek: ("poll", "pause, seek", "thread", "P8"),
     gates_wait_for_the_poll: ("poll that gains", "resume both", "thread", "P10"),
@@ -115,9 +114,7 @@ PLANTED: dict[Plant, tuple[str, str, str, str]] = {
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_fault_is_found(plant, monkeypatch):
     """At some place of its pair, as a breach of the promise that it breaks."""
     *pair, promise = PLANTED[plant]
     plant(monkeypatch)

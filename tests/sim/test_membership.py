@@ -1,16 +1,13 @@
 """Members that are given up, fenced, leave or are back: what they hold and commit."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, known, stock_fails
 
@@ -25,9 +22,7 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
 @simulated(seeds=1)
-def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
-    lab: Lab, kind: type[KafkaConsumer], *, is_paused: bool
-) -> None:
+def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(lab, kind, *, is_paused):
     """P11: while it is awaited a poll waits, at the pace of ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
     # An answer to a fetch ends a wait as well: none comes in that time.
@@ -46,15 +41,13 @@ def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
 # Departed while it was lost (P8)
 
 
-def uncommitted(events: list[Any]) -> list[set[TopicPartition]]:
+def uncommitted(events):
     """Return the partitions of each warning of what was held and not committed."""
     found = [one for one in events if isinstance(one, HeldPartitionUncommitted)]
     return [set(one.partitions) for one in found]
 
 
-def quiet_member(
-    lab: Lab, events: list[Any], listener: Listener
-) -> tuple[Reader, list[TopicPartition]]:
+def quiet_member(lab, events, listener):
     """Make a member that owns both partitions, quiet, and knows that nothing is committed."""
     tps = lab.topic("t", 2)
     settings = {"start_paused": True, "auto_offset_reset": "latest"}
@@ -66,7 +59,7 @@ def quiet_member(
     return reader, tps
 
 
-LEAVING: dict[str, Callable[[SafeConsumer], object]] = {
+LEAVING = {
     "close": lambda consumer: consumer.close(autocommit=False),
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
 }
@@ -75,11 +68,9 @@ LEAVING: dict[str, Callable[[SafeConsumer], object]] = {
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 @simulated()
-def test_what_departed_is_told_if_no_join_completes(
-    lab: Lab, leave: Callable[[SafeConsumer], object]
-) -> None:
+def test_what_departed_is_told_if_no_join_completes(lab, leave):
     """P8: the consumer leaves before it is back, so no join would tell it."""
-    events: list[Any] = []
+    events = []
     reader, tps = quiet_member(lab, events, Listener())
     late = lab.cluster.fail("JoinGroup", is_held=True)
     lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
@@ -93,18 +84,18 @@ def test_what_departed_is_told_if_no_join_completes(
 
 @pytest.mark.contract("P8")
 @simulated()
-def test_what_departed_is_told_if_a_listener_raises(lab: Lab) -> None:
+def test_what_departed_is_told_if_a_listener_raises(lab):
     """P8: by the join after it: they were lost, whoever has them now."""
-    events: list[Any] = []
+    events = []
     failures = [ValueError("once")]
 
-    def raise_once(_: object) -> None:
+    def raise_once(_):
         if failures:
             raise failures.pop()
 
     reader, tps = quiet_member(lab, events, Listener(lost=raise_once))
 
-    def completed() -> list[Any]:
+    def completed():
         return [one for one in events if isinstance(one, RebalanceCompleted)]
 
     lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
@@ -128,9 +119,7 @@ def test_what_departed_is_told_if_a_listener_raises(lab: Lab) -> None:
     ],
 )
 @simulated(seeds=1)
-def test_a_fenced_static_member_raises_on_every_later_poll(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
     """P11: another member took its ``group_instance_id``."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", group_instance_id="static")
@@ -148,7 +137,7 @@ def test_a_fenced_static_member_raises_on_every_later_poll(
 
 @pytest.mark.contract("P11")
 @simulated(seeds=1)
-def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab: Lab) -> None:
+def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
     """P11: it is a member, as far as it knows, and no commit of an earlier one."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
@@ -161,9 +150,7 @@ def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab: Lab) -> None
 @pytest.mark.parametrize("is_automatic", [True, False])
 @stock_fails("it is sent a moment later, by no member of the group")
 @simulated(seeds=1)
-def test_what_is_committed_before_unsubscribe_is_committed(
-    lab: Lab, kind: type[KafkaConsumer], *, is_automatic: bool
-) -> None:
+def test_what_is_committed_before_unsubscribe_is_committed(lab, kind, *, is_automatic):
     """It is sent while this is a member; later the broker would refuse it."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, "t", enable_auto_commit=is_automatic)
@@ -176,7 +163,7 @@ def test_what_is_committed_before_unsubscribe_is_committed(
 
 
 @simulated()
-def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
+def test_a_commit_as_no_member_fences_nobody(lab):
     """
     A static member that subscribed again was fenced for good by its own old commit.
 
@@ -186,7 +173,7 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
     reader.until(lambda: len(reader.log) == 10)
-    failed: list[Exception] = []
+    failed = []
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("OffsetCommit", delay=1.0)
     reader.consumer.commit_async(callback=lambda _, answer: failed.append(answer))
@@ -204,7 +191,7 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
 
 
 @simulated()
-def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab: Lab) -> None:
+def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
     """Its answer comes when a static member has subscribed again: it is not about that."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
@@ -222,7 +209,7 @@ def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab: Lab) -> Non
 
 
 @simulated()
-def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab: Lab) -> None:
+def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
     """
     Its answer comes between two polls; a heartbeat of no member would fence this one.
 
@@ -251,9 +238,7 @@ def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab: Lab) -> None
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @simulated()
-def test_subscribing_again_in_the_middle_of_a_join(
-    lab: Lab, api: str, *, static: bool
-) -> None:
+def test_subscribing_again_in_the_middle_of_a_join(lab, api, *, static):
     """The answer for the membership that is over is used for nothing; nothing raises."""
     (tp,) = lab.topic("t", 1, records=10)
     name = {"group_instance_id": "static"} if static else {}

@@ -5,7 +5,6 @@ A topic that is really deleted leaves; one that a single answer does not know st
 """
 
 import pytest
-from kafka import TopicPartition
 from kafka.errors import (
     LeaderNotAvailableError,
     TopicAuthorizationFailedError,
@@ -14,7 +13,7 @@ from kafka.errors import (
 )
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE, EAGER, Reader, stock_fails
 
@@ -36,9 +35,7 @@ each_group = pytest.mark.parametrize(
 each_way = pytest.mark.parametrize("way", ["topics", "pattern"])
 
 
-def reading(
-    lab: Lab, way: str, kind: type = SafeConsumer, **settings: object
-) -> tuple[Reader, list[TopicPartition]]:
+def reading(lab, way, kind=SafeConsumer, **settings):
     """Read all of a topic with two partitions, and pause the first."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, kind, metadata_max_age_ms=1000, **settings)
@@ -53,7 +50,7 @@ def reading(
     return reader, tps
 
 
-def goes_on(lab: Lab, reader: Reader, tps: list[TopicPartition]) -> None:
+def goes_on(lab, reader, tps):
     """Assert that the pause lasts, and that reading goes on where it was."""
     since = len(reader.log)
     reader.is_silent(seconds=5)
@@ -72,8 +69,8 @@ def goes_on(lab: Lab, reader: Reader, tps: list[TopicPartition]) -> None:
 @each_error
 @simulated(seeds=1, nightly=10)
 def test_one_answer_with_an_error_ends_no_pause_and_reads_nothing_again(
-    lab: Lab, error: type, way: str, group: str | None, assignor: type
-) -> None:
+    lab, error, way, group, assignor
+):
     """A broker that starts says so of topics that are there."""
     reader, tps = reading(lab, way, group_id=group, assignor=assignor)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
@@ -83,9 +80,7 @@ def test_one_answer_with_an_error_ends_no_pause_and_reads_nothing_again(
 @stock_fails("the topic leaves and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
 @simulated(seeds=1)
-def test_without_a_group_everything_would_come_again(
-    lab: Lab, kind: type, error: type
-) -> None:
+def test_without_a_group_everything_would_come_again(lab, kind, error):
     """Nobody has committed where it was, and the pause has ended."""
     reader, tps = reading(lab, "topics", kind, group_id=None)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
@@ -94,7 +89,7 @@ def test_without_a_group_everything_would_come_again(
 
 @each_error
 @simulated(seeds=1)
-def test_what_is_assigned_by_hand_goes_on(lab: Lab, error: type) -> None:
+def test_what_is_assigned_by_hand_goes_on(lab, error):
     """And its partitions are known meanwhile."""
     reader, tps = reading(lab, "assign", group_id=None)
     failing = lab.cluster.fail("Metadata", error=error.errno, count=1)
@@ -105,7 +100,7 @@ def test_what_is_assigned_by_hand_goes_on(lab: Lab, error: type) -> None:
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_topic_without_a_leader_for_long_stays(lab: Lab) -> None:
+def test_a_topic_without_a_leader_for_long_stays(lab):
     """That says nothing about whether it is there, however often it is said."""
     reader, tps = reading(lab, "topics", group_id=None)
     late = lab.cluster.fail("Metadata", error=LeaderNotAvailableError.errno)
@@ -116,9 +111,7 @@ def test_a_topic_without_a_leader_for_long_stays(lab: Lab) -> None:
 
 @each_group
 @simulated(seeds=1, nightly=10)
-def test_one_answer_that_leaves_a_topic_out_ends_no_pause(
-    lab: Lab, group: str | None, assignor: type
-) -> None:
+def test_one_answer_that_leaves_a_topic_out_ends_no_pause(lab, group, assignor):
     """A pattern asks for all topics: a broker that is behind does not name a new one."""
     reader, tps = reading(lab, "pattern", group_id=group, assignor=assignor)
     topics = lab.cluster.topics._by_name
@@ -132,9 +125,7 @@ def test_one_answer_that_leaves_a_topic_out_ends_no_pause(
 @each_group
 @each_way
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_is_deleted_leaves(
-    lab: Lab, way: str, group: str | None, assignor: type
-) -> None:
+def test_a_topic_that_is_deleted_leaves(lab, way, group, assignor):
     """Two answers say it, a tenth of a second apart."""
     settings = {"allow_auto_create_topics": False, "assignor": assignor}
     reader, _ = reading(lab, way, group_id=group, **settings)
@@ -144,9 +135,7 @@ def test_a_topic_that_is_deleted_leaves(
 
 @each_way
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_made_again_meanwhile_is_read_from_its_start(
-    lab: Lab, way: str
-) -> None:
+def test_a_topic_that_was_made_again_meanwhile_is_read_from_its_start(lab, way):
     """It has another id: what is held stands at the end of a topic that is gone."""
     reader, tps = reading(lab, way, group_id=None)
     reader.consumer.pause(*tps, owner="ops")

@@ -1,20 +1,17 @@
 """The only broker freezes, or goes and comes back: what then comes, and what does not."""
 
-from typing import Any
-
 import pytest
 from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 both = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 
 
-def three_read(lab: Lab, kind: type) -> Reader:
+def three_read(lab, kind):
     """Return a reader that has fetched 20 records, and read and committed three."""
     lab.topic("t", 1, records=20)
     reader = Reader(lab, kind, "t")
@@ -25,7 +22,7 @@ def three_read(lab: Lab, kind: type) -> Reader:
 
 @pytest.mark.contract("P8", "P10")
 @simulated()
-def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab: Lab) -> None:
+def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
     """It waits in the consumer, and needs nobody's answer."""
     reader = three_read(lab, SafeConsumer)
     (tp,) = lab.partitions("t")
@@ -43,9 +40,7 @@ def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab: Lab) -> N
 @pytest.mark.contract("P8", "P10")
 @both
 @simulated()
-def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(
-    lab: Lab, kind: type
-) -> None:
+def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
     """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""
     reader = three_read(lab, kind)
     (tp,) = lab.partitions("t")
@@ -62,16 +57,14 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("is_killed", [False, True])
 @simulated()
-def test_a_commit_in_flight_counts_if_it_is_acknowledged(
-    lab: Lab, *, is_killed: bool
-) -> None:
+def test_a_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
     """Nothing that was acknowledged as committed comes again, whoever reads on."""
     reader = three_read(lab, SafeConsumer)
     (tp,) = lab.partitions("t")
     reader.take(7)
     lab.cluster.freeze(1)
     reader.consumer.pause(tp)
-    answers: list[Any] = []
+    answers = []
     reader.consumer.commit_async(callback=lambda _, answer: answers.append(answer))
     with pytest.raises(KafkaTimeoutError):
         reader.consumer.commit(timeout_ms=500)

@@ -8,10 +8,9 @@ positions past all that it takes. The step moves them back to what it yields nex
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.meddling import both_steps
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
@@ -24,7 +23,7 @@ class Counting(SafeConsumer):
 
     polls = 0
 
-    def poll(self, timeout_ms: float = 0, max_records: Any = None, **_: Any) -> Any:  # noqa: ANN401 - upstream's
+    def poll(self, timeout_ms=0, max_records=None, **_):
         self.polls += 1
         return super().poll(timeout_ms, max_records)
 
@@ -32,7 +31,7 @@ class Counting(SafeConsumer):
 class Moving(SafeConsumer):
     """Asks for positions to be moved, in an iteration too."""
 
-    def poll(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+    def poll(self, *args, **options):
         return super().poll(*args, **{**options, "update_offsets": True})
 
 
@@ -40,7 +39,7 @@ own_polls = pytest.mark.parametrize("kind", [Counting, Moving])
 pytestmark = pytest.mark.usefixtures("both_steps")
 
 
-def stepping(lab: Lab, kind: type[SafeConsumer], **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+def stepping(lab, kind, **settings):
     """Stand behind the first record of the first of two partitions of ten."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=tps, how="iterate", **settings)
@@ -48,7 +47,7 @@ def stepping(lab: Lab, kind: type[SafeConsumer], **settings: Any) -> Reader:  # 
     return reader
 
 
-def other_than_read(reader: Reader) -> TopicPartition:
+def other_than_read(reader):
     """Return the partition of which nothing was yielded yet."""
     (tp,) = (one for one in reader.consumer.assignment() if not reader.offsets(one))
     return tp
@@ -58,9 +57,7 @@ def other_than_read(reader: Reader) -> TopicPartition:
 @own_polls
 @pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
 @simulated(seeds=3)
-def test_a_pause_before_the_first_record_loses_nothing(
-    lab: Lab, kind: type[SafeConsumer], parked_max_bytes: int
-) -> None:
+def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_bytes):
     """What was taken and not yielded comes after the resume, kept or fetched again."""
     reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
     held = other_than_read(reader)
@@ -74,9 +71,7 @@ def test_a_pause_before_the_first_record_loses_nothing(
 @own_polls
 @pytest.mark.parametrize("to", [0, 4, 10])
 @simulated(seeds=3)
-def test_a_seek_past_what_was_taken_is_obeyed(
-    lab: Lab, kind: type[SafeConsumer], to: int
-) -> None:
+def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
     """No record below the new position comes, though it was taken before the seek."""
     reader = stepping(lab, kind)
     held = other_than_read(reader)
@@ -91,9 +86,7 @@ def test_a_seek_past_what_was_taken_is_obeyed(
 @pytest.mark.contract("P8")
 @own_polls
 @simulated(seeds=3)
-def test_a_commit_names_only_what_was_yielded(
-    lab: Lab, kind: type[SafeConsumer]
-) -> None:
+def test_a_commit_names_only_what_was_yielded(lab, kind):
     """One record of the one partition, and nothing of the other."""
     reader = stepping(lab, kind, group_id=GROUP)
     unread = other_than_read(reader)
@@ -106,9 +99,7 @@ def test_a_commit_names_only_what_was_yielded(
 @pytest.mark.contract("P8")
 @own_polls
 @simulated(seeds=3)
-def test_a_poll_after_a_step_returns_the_rest(
-    lab: Lab, kind: type[SafeConsumer]
-) -> None:
+def test_a_poll_after_a_step_returns_the_rest(lab, kind):
     """Each record of both partitions comes once, in order."""
     reader = stepping(lab, kind)
     reader.how = "poll"
@@ -123,7 +114,7 @@ class Hoarding(SafeConsumer):
 
     kept: tuple[Any, ...] = ()
 
-    def poll(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+    def poll(self, *args, **options):
         if not self.kept:
             found = super().poll(*args, **options)
             self.kept = tuple((tp, one) for tp, batch in found.items() for one in batch)
@@ -133,7 +124,7 @@ class Hoarding(SafeConsumer):
 
 @pytest.mark.contract("P8")
 @simulated(seeds=3)
-def test_records_that_an_own_poll_kept_come_once(lab: Lab) -> None:
+def test_records_that_an_own_poll_kept_come_once(lab):
     """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")

@@ -1,24 +1,22 @@
 """What a pause covers and outlives, and what is told of it."""
 
 import logging
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import Lifetime, SafeConsumer, events
 from safeconsumer.errors import NotConsumedError, ScopeSyntaxError
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways, stock_fails
 
 UNKNOWN_MEMBER_ID = 25
-QUICK: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
+QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
 @pytest.mark.contract("P2")
 @simulated()
-def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
+def test_an_expiry_does_not_follow_the_wall_clock(lab):
     """P2: how long a hold lasts is not changed by a wall clock that is set."""
     lab.topic("t", 1, records=1)
     a = lab.member(SafeConsumer, "t", start_paused=True)
@@ -37,9 +35,7 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
 @both_protocols
 @pytest.mark.parametrize("event", ["lost membership", "rebalance"])
 @simulated(seeds=1)
-def test_owners_lift_their_own_holds_after_the_group_has_changed(
-    lab: Lab, event: str, assignor: type
-) -> None:
+def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, assignor):
     """P2: whatever brings the partitions back, each hold waits for its own owner."""
     p0, p1 = lab.topic("t", 2, records=3)
     settings = {"partition_assignment_strategy": [assignor], **QUICK}
@@ -69,9 +65,7 @@ def test_owners_lift_their_own_holds_after_the_group_has_changed(
 
 @pytest.mark.contract("P4")
 @simulated(seeds=1)
-def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(
-    lab: Lab,
-) -> None:
+def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(lab):
     """P4: nothing is assigned then; what was held stays, and the rest flows."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", **QUICK)
@@ -95,13 +89,11 @@ def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(
 @pytest.mark.contract("P6", "P14")
 @both_protocols
 @simulated()
-def test_what_a_program_that_does_nothing_wrong_is_told(
-    lab: Lab, caplog: pytest.LogCaptureFixture, assignor: type
-) -> None:
+def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
     """P6: a pause that rebalances keep, with what comes under it, is no warning."""
     lab.topic("t", 4, records=30)
-    told: list[events.Event] = []
-    settings: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
+    told = []
+    settings = {"partition_assignment_strategy": [assignor]}
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
         a.owns(4)
@@ -120,7 +112,7 @@ def test_what_a_program_that_does_nothing_wrong_is_told(
     a.stop()
 
 
-def _is_bite(event: events.Event) -> bool:
+def _is_bite(event):
     return isinstance(event, events.HoldsBit)
 
 
@@ -129,11 +121,11 @@ def _is_bite(event: events.Event) -> bool:
 @pytest.mark.parametrize("is_whole", [False, True], ids=["by name", "whole"])
 @simulated(seeds=1)
 def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
-    lab: Lab, caplog: pytest.LogCaptureFixture, assignor: type, *, is_whole: bool
-) -> None:
+    lab, caplog, assignor, *, is_whole
+):
     """A program that forgets its pauses in ``on_partitions_lost`` sees why nothing comes."""
     (p0,) = lab.topic("t", 1, records=3)
-    told: list[events.Event] = []
+    told = []
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, hooks=[told.append])
     reader.reads(p0, range(3))
     reader.consumer.pause(*(reader.consumer.assignment() if is_whole else [p0]))
@@ -145,7 +137,7 @@ def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
         reader.is_silent()
     (bit,) = filter(_is_bite, told)
     assert bit.severity == "warning"
-    assert bit.lost == (p0,)  # type: ignore[attr-defined]  # a HoldsBit
+    assert bit.lost == (p0,)
     assert "outlive" in (bit.advice or "")
     (line,) = [one for one in caplog.records if one.name == "safeconsumer"]
     assert "hold_bit_on_assignment" in line.getMessage()
@@ -153,12 +145,10 @@ def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
 
 @pytest.mark.contract("P3")
 @simulated(seeds=1)
-def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
-    lab: Lab, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(lab, caplog):
     """A list that every member applies is what an owner, or a hold of the group, is for."""
     tps = lab.topic("t", 2, records=3)
-    told: list[events.Event] = []
+    told = []
     reader = Reader(lab, SafeConsumer, "t", client_id="a", hooks=[told.append])
     other = lab.member(KafkaConsumer, "t", name="b")
     reader.until(lambda: lab.members() == 2 and len(reader.consumer.assignment()) == 1)
@@ -178,9 +168,7 @@ def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways
 @simulated()
-def test_what_the_loop_never_had_is_gated_until_its_poll_returns(
-    lab: Lab, kind: type[KafkaConsumer], how: str
-) -> None:
+def test_what_the_loop_never_had_is_gated_until_its_poll_returns(lab, kind, how):
     """P7: no pause covers what another member had from the start; its gain is quiet."""
     first, second = lab.topic("t", 2, records=10)
     other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
@@ -189,7 +177,7 @@ def test_what_the_loop_never_had_is_gated_until_its_poll_returns(
     reader.owns([second], each=5, limit=1)
     reader.take(5 - len(reader.log))
 
-    def pausing() -> bool:
+    def pausing():
         assigned = reader.consumer.assignment()
         reader.consumer.pause(*assigned)
         return first in assigned
@@ -204,7 +192,7 @@ def test_what_the_loop_never_had_is_gated_until_its_poll_returns(
 
 
 @simulated()
-def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
+def test_subscribed_away_and_back_without_a_group(lab):
     """
     Where no coordinator takes part, a strict hold stays as well.
 

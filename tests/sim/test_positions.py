@@ -1,14 +1,12 @@
 """Positions, seeks and commits of a paused partition."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, at, both_ways, stock_fails
 
@@ -17,9 +15,7 @@ from tests.sim.reading import Reader, at, both_ways, stock_fails
 @pytest.mark.parametrize("is_first", [True, False], ids=["seek-pause", "pause-seek"])
 @pytest.mark.parametrize("state", ["parsed", "on its way"])
 @simulated(seeds=1)
-def test_a_seek_wins_over_parked_data(
-    lab: Lab, how: str, state: str, *, is_first: bool
-) -> None:
+def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
     """After a seek while paused the sought offset comes, not parked data."""
     (p0,) = lab.topic("t", 1, records=30)
     reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
@@ -42,9 +38,7 @@ def test_a_seek_wins_over_parked_data(
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
 @simulated()
-def test_a_partition_paused_before_its_first_position_gets_one(
-    lab: Lab, reset: str, first: int
-) -> None:
+def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
     """By reset or by commit; and it stays quiet until it is resumed."""
     p0, flowing = lab.topic("t", 2, records=10)
     settings = {"group_id": GROUP, "auto_offset_reset": reset}
@@ -63,9 +57,7 @@ def test_a_partition_paused_before_its_first_position_gets_one(
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that nobody took is kept under its partitions alone")
 @simulated()
-def test_an_answer_about_commits_is_not_used_after_newer_ones(
-    lab: Lab, kind: type[KafkaConsumer], *, is_own: bool
-) -> None:
+def test_an_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
     """In the same ownership after a commit of its own, in the next one whoever committed."""
     p0, other = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
@@ -88,9 +80,7 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(
 
 
 @contextmanager
-def asked_what_is_committed(
-    lab: Lab, reader: Reader, tp: TopicPartition
-) -> Iterator[None]:
+def asked_what_is_committed(lab, reader, tp):
     """Poll on another thread until the block is over; the answer comes after it."""
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.consumer.assign([tp])
@@ -104,9 +94,7 @@ def asked_what_is_committed(
 
 @pytest.mark.parametrize("committed", [True, False])
 @simulated()
-def test_an_answer_about_commits_counts_in_its_ownership_only(
-    lab: Lab, *, committed: bool
-) -> None:
+def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed):
     """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
@@ -122,7 +110,7 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(
 
 
 @simulated()
-def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
+def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
     """The answer is about a position that nobody needs any more."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)

@@ -1,32 +1,28 @@
 """Producers of ours while their broker is silent: their thread waits, and does not spin."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes.producers import PatientClient
 from safeconsumer.group import clients
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 SECONDS = 3.0
 
 
-def for_control(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
+def for_control(lab):
     """Make what holds and reports are written with."""
     return clients.producer(lab.settings(), 10.0)
 
 
-def for_letters(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
+def for_letters(lab):
     """Make what letters are sent back with, without transactions and idempotence."""
     wish = {"acks": "all", "kafka_client": PatientClient}
     return KafkaProducer(**lab.connection, **wish)
 
 
-def stock(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
+def stock(lab):
     return KafkaProducer(**lab.connection, max_in_flight_requests_per_connection=1)
 
 
@@ -34,9 +30,7 @@ def stock(lab: Lab) -> Any:  # noqa: ANN401 - kafka-python is untyped
     ("make", "is_patient"), [(for_control, True), (for_letters, True), (stock, False)]
 )
 @simulated(seeds=1)
-def test_a_producer_does_not_spin_while_its_broker_is_silent(
-    lab: Lab, make: Callable[[Lab], Any], *, is_patient: bool
-) -> None:
+def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
     """It took a fifth of a core and more, as kafka-python's does: here it is turns."""
     lab.topic("t")
     producer = make(lab)

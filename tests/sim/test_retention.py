@@ -1,8 +1,5 @@
 """Records are deleted below the position of a partition, held or not."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import KafkaConsumer
 from kafka.errors import OffsetOutOfRangeError, TopicAuthorizationFailedError
@@ -10,13 +7,12 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import (
-    Event,
     PositionOutOfRange,
     UnreadRecordsDeleted,
 )
 from safeconsumer.testing import _fetching
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
@@ -38,9 +34,9 @@ class Late(Reader):
         told: the events of its consumer.
     """
 
-    def __init__(self, lab: Lab, *, is_member: bool = False, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+    def __init__(self, lab, *, is_member=False, **settings):
         (self.tp,) = lab.topic("t")
-        self.told: list[Event] = []
+        self.told = []
         self.fill(lab, END)
         if is_member:
             asking = KafkaConsumer(**lab.settings(group_id=GROUP))
@@ -58,22 +54,22 @@ class Late(Reader):
             super().__init__(lab, SafeConsumer, tps=[self.tp], **chosen)
             self.consumer.seek(self.tp, POSITION)
 
-    def fill(self, lab: Lab, count: int, first: int = 0) -> None:
+    def fill(self, lab, count, first=0):
         """Append so many records, a batch each."""
         for number in range(first, first + count):
             lab.append(self.tp, first=number)
 
-    def loses(self, before: int = START) -> None:
+    def loses(self, before=START):
         """Let retention delete what is below an offset."""
         self.lab.cluster.delete_before("t", 0, before)
 
-    def goes_on_at(self, offset: int, end: int = END) -> None:
+    def goes_on_at(self, offset, end=END):
         """Read to the end, and assert that what came begins there; once, in order."""
         self.until(lambda: len(self.log) >= end - offset)
         self.is_silent(seconds=1)
         assert self.offsets(self.tp) == list(range(offset, end))
 
-    def of_gone(self) -> list[tuple[int, int, int]]:
+    def of_gone(self):
         """Return what was told of deleted records: old and new position, and how many."""
         return [
             (one.position, one.start, one.gone)
@@ -81,7 +77,7 @@ class Late(Reader):
             if isinstance(one, UnreadRecordsDeleted) and one.partition == self.tp
         ]
 
-    def of_resets(self) -> list[tuple[int, int]]:
+    def of_resets(self):
         """Return what was told of other resets: old and new position."""
         assert all(
             one.skipped == max(0, one.offset - one.position)
@@ -94,7 +90,7 @@ class Late(Reader):
             if isinstance(one, PositionOutOfRange) and one.partition == self.tp
         ]
 
-    def held_past_retention(self) -> None:
+    def held_past_retention(self):
         """Pause, let retention pass, and resume."""
         self.consumer.pause(self.tp)
         self.is_silent(seconds=2)
@@ -112,8 +108,8 @@ class Late(Reader):
 @both_resets
 @simulated(seeds=1)
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
-    lab: Lab, reset: str, how: str, level: str
-) -> None:
+    lab, reset, how, level
+):
     """P16: whatever the policy says; one event has both positions and what is gone."""
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()
@@ -121,27 +117,27 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
 
 
-def _without_a_poll(reader: Late) -> None:
+def _without_a_poll(reader):
     reader.consumer.pause(reader.tp)
     reader.loses()
     reader.consumer.resume(reader.tp)
 
 
-def _of_a_seek(reader: Late) -> None:
+def _of_a_seek(reader):
     reader.consumer.pause(reader.tp)
     reader.loses()
     reader.consumer.seek(reader.tp, POSITION)
     reader.consumer.resume(reader.tp)
 
 
-def _before_a_seek(reader: Late) -> None:
+def _before_a_seek(reader):
     reader.consumer.pause(reader.tp)
     reader.loses()
     reader.consumer.resume(reader.tp)
     reader.consumer.seek(reader.tp, POSITION)
 
 
-def _away_while_another_is_read(reader: Late) -> None:
+def _away_while_another_is_read(reader):
     (other,) = reader.lab.topic("u", 1)
     reader.consumer.pause(reader.tp)
     reader.consumer.assign([other])
@@ -151,7 +147,7 @@ def _away_while_another_is_read(reader: Late) -> None:
     reader.consumer.seek(reader.tp, POSITION)
 
 
-HOLDS: dict[str, Callable[[Late], None]] = {
+HOLDS = {
     "no poll between": _without_a_poll,
     "a seek while held": _of_a_seek,
     "a seek after it": _before_a_seek,
@@ -162,7 +158,7 @@ HOLDS: dict[str, Callable[[Late], None]] = {
 @pytest.mark.contract("P16")
 @pytest.mark.parametrize("name", HOLDS)
 @simulated(seeds=1)
-def test_any_hold_since_the_last_valid_position_counts(lab: Lab, name: str) -> None:
+def test_any_hold_since_the_last_valid_position_counts(lab, name):
     """P16: however it was placed and ended; also if nobody looked meanwhile."""
     reader = Late(lab)
     HOLDS[name](reader)
@@ -172,7 +168,7 @@ def test_any_hold_since_the_last_valid_position_counts(lab: Lab, name: str) -> N
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_a_closed_gate_counts_as_a_hold(lab: Lab) -> None:
+def test_a_closed_gate_counts_as_a_hold(lab):
     """P16: the gate at an assignment, while the control topics are read."""
     Operator(lab)
     reader = Late(lab, is_member=True, control=CONTROL)
@@ -184,7 +180,7 @@ def test_a_closed_gate_counts_as_a_hold(lab: Lab) -> None:
 @pytest.mark.contract("P16", "P8")
 @both_ways
 @simulated(seeds=1)
-def test_what_is_parked_comes_though_it_was_deleted(lab: Lab, how: str) -> None:
+def test_what_is_parked_comes_though_it_was_deleted(lab, how):
     """P16, P8: parked records are delivered; what follows them and is gone is told."""
     reader = Late(lab, how=how, max_partition_fetch_bytes=500)
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -206,7 +202,7 @@ def test_what_is_parked_comes_though_it_was_deleted(lab: Lab, how: str) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_others_read_on(lab: Lab) -> None:
+def test_others_read_on(lab):
     """P16: of several topics only what was passed is reset, and told."""
     reader = Late(lab)
     others = lab.topic("u", 2, records=5)
@@ -231,7 +227,7 @@ def test_others_read_on(lab: Lab) -> None:
 @pytest.mark.contract("P16")
 @both_resets
 @simulated(seeds=1)
-def test_nothing_is_left(lab: Lab, reset: str) -> None:
+def test_nothing_is_left(lab, reset):
     """P16: everything was deleted; what is written next comes."""
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
@@ -245,7 +241,7 @@ def test_nothing_is_left(lab: Lab, reset: str) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_where_it_goes_on_is_what_is_committed(lab: Lab) -> None:
+def test_where_it_goes_on_is_what_is_committed(lab):
     """P16: the new position is the partition's, so that lag and commits are right."""
     reader = Late(lab, is_member=True)
     reader.held_past_retention()
@@ -258,7 +254,7 @@ def test_where_it_goes_on_is_what_is_committed(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_without_a_policy_it_raises(lab: Lab) -> None:
+def test_without_a_policy_it_raises(lab):
     """P16: ``none`` raises as in kafka-python, until the program seeks."""
     reader = Late(lab, auto_offset_reset="none")
     reader.consumer.pause(reader.tp)
@@ -280,7 +276,7 @@ def test_without_a_policy_it_raises(lab: Lab) -> None:
 @pytest.mark.contract("P16", "P6")
 @both_protocols
 @simulated(seeds=1)
-def test_held_through_a_lost_membership(lab: Lab, assignor: type) -> None:
+def test_held_through_a_lost_membership(lab, assignor):
     """P16: the next ownership begins at a committed offset that is gone meanwhile."""
     reader = Late(lab, is_member=True, assignor=assignor)
     generation = lab.generation()
@@ -296,7 +292,7 @@ def test_held_through_a_lost_membership(lab: Lab, assignor: type) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_resumed_while_it_is_away(lab: Lab) -> None:
+def test_resumed_while_it_is_away(lab):
     """P16: it was held here, and no position of it has been valid since."""
     reader = Late(lab, is_member=True)
     reader.consumer.pause(*reader.consumer.assignment())
@@ -312,7 +308,7 @@ def test_resumed_while_it_is_away(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_taken_away_while_its_start_is_asked_for(lab: Lab) -> None:
+def test_taken_away_while_its_start_is_asked_for(lab):
     """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
     reader = Late(lab, is_member=True)
     asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
@@ -334,7 +330,7 @@ def test_taken_away_while_its_start_is_asked_for(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_a_refusal_to_say_where_the_log_begins(lab: Lab) -> None:
+def test_a_refusal_to_say_where_the_log_begins(lab):
     """P16: it is asked again, and told once; what is raised does not end it."""
     reader = Late(lab)
     lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER, count=3)
@@ -345,7 +341,7 @@ def test_a_refusal_to_say_where_the_log_begins(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_an_error_where_the_log_begins_is_raised_once(lab: Lab) -> None:
+def test_an_error_where_the_log_begins_is_raised_once(lab):
     """P16: then it goes on where it must."""
     reader = Late(lab)
     lab.cluster.fail("ListOffsets", error=TOPIC_AUTHORIZATION_FAILED, count=1)
@@ -358,7 +354,7 @@ def test_an_error_where_the_log_begins_is_raised_once(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_a_seek_while_it_is_asked_for(lab: Lab) -> None:
+def test_a_seek_while_it_is_asked_for(lab):
     """P16: the seek counts, and nothing is told."""
     reader = Late(lab)
     asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
@@ -372,7 +368,7 @@ def test_a_seek_while_it_is_asked_for(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_to_the_end_while_it_is_asked_for(lab: Lab) -> None:
+def test_to_the_end_while_it_is_asked_for(lab):
     """P16: what the program asks for is no reset of ours."""
     reader = Late(lab)
     asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
@@ -388,7 +384,7 @@ def test_to_the_end_while_it_is_asked_for(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_paused_again_while_it_is_asked_for(lab: Lab) -> None:
+def test_paused_again_while_it_is_asked_for(lab):
     """P16: the position is right when it is resumed; nothing comes before."""
     reader = Late(lab)
     asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
@@ -407,7 +403,7 @@ def test_paused_again_while_it_is_asked_for(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_retention_is_quicker_than_the_answer(lab: Lab) -> None:
+def test_retention_is_quicker_than_the_answer(lab):
     """P16: what is deleted between answer and fetch is told, too."""
     reader = Late(lab)
     asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
@@ -424,7 +420,7 @@ def test_retention_is_quicker_than_the_answer(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_never_held_to_the_latest(lab: Lab) -> None:
+def test_never_held_to_the_latest(lab):
     """P16: as kafka-python does, which passes over what is left; and told."""
     reader = Late(lab)
     reader.loses()
@@ -436,7 +432,7 @@ def test_never_held_to_the_latest(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_never_held_to_the_earliest(lab: Lab) -> None:
+def test_never_held_to_the_earliest(lab):
     """P16: as kafka-python does; what is gone is told all the same."""
     reader = Late(lab, auto_offset_reset="earliest")
     reader.loses()
@@ -444,11 +440,11 @@ def test_never_held_to_the_earliest(lab: Lab) -> None:
     assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
 
 
-def _read_a_record(reader: Late) -> None:
+def _read_a_record(reader):
     reader.take(1)
 
 
-def _had_no_news(reader: Late) -> None:
+def _had_no_news(reader):
     reader.consumer.seek_to_end(reader.tp)
     reader.is_silent(seconds=2)
     reader.consumer.pause(reader.tp)
@@ -459,9 +455,7 @@ def _had_no_news(reader: Late) -> None:
 @pytest.mark.contract("P16")
 @pytest.mark.parametrize("reads", [_read_a_record, _had_no_news])
 @simulated(seeds=1)
-def test_a_hold_counts_until_a_position_is_valid(
-    lab: Lab, reads: Callable[[Late], None]
-) -> None:
+def test_a_hold_counts_until_a_position_is_valid(lab, reads):
     """P16: what retention passes long after it is as if it had never been held."""
     reader = Late(lab)
     reader.consumer.pause(reader.tp)
@@ -479,7 +473,7 @@ def test_a_hold_counts_until_a_position_is_valid(
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False])
 @simulated(seeds=1)
-def test_beyond_the_end(lab: Lab, reset: str, *, is_held: bool) -> None:
+def test_beyond_the_end(lab, reset, *, is_held):
     """P16: the policy decides, held or not; one event has both positions."""
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.seek(reader.tp, 1000)
@@ -496,7 +490,7 @@ def test_beyond_the_end(lab: Lab, reset: str, *, is_held: bool) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_a_topic_that_is_made_again_while_held(lab: Lab) -> None:
+def test_a_topic_that_is_made_again_while_held(lab):
     """P16: its position is beyond the new end, so the policy decides."""
     reader = Late(lab, auto_offset_reset="earliest", metadata_max_age_ms=1000)
     reader.consumer.pause(reader.tp)
@@ -510,7 +504,7 @@ def test_a_topic_that_is_made_again_while_held(lab: Lab) -> None:
 
 @pytest.mark.contract("P16")
 @simulated(seeds=1)
-def test_a_seek_below_the_start_that_was_never_held(lab: Lab) -> None:
+def test_a_seek_below_the_start_that_was_never_held(lab):
     """P16: kafka-python's policy decides."""
     reader = Late(lab)
     reader.loses()
@@ -532,9 +526,7 @@ def test_a_seek_below_the_start_that_was_never_held(lab: Lab) -> None:
     ids=["throttled", "preferred", "diverging"],
 )
 @simulated(seeds=1)
-def test_an_answer_that_read_nothing_proves_no_position(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, instead: dict[str, Any] | None
-) -> None:
+def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instead):
     """
     A leader that names a replica to read from, or another log, looks at no offset.
 
@@ -548,7 +540,7 @@ def test_an_answer_that_read_nothing_proves_no_position(
     reader.loses()
     reply, left = _fetching.Fetches._reply, [1]
 
-    def elsewhere(self: Any, exchange: Any, session: Any, told: Any) -> None:  # noqa: ANN401 - the kit's
+    def elsewhere(self, exchange, session, told):
         if told and left:
             left.pop()
             if instead is None:

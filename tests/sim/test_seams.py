@@ -1,7 +1,6 @@
 """What the product keeps to so that it can run in the simulated world."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import safeconsumer
@@ -16,7 +15,7 @@ LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
 REENTRANT = {"worker/dead_letters.py"}
 
 
-def _is(node: ast.AST, module: str, names: set[str]) -> bool:
+def _is(node, module, names):
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -25,7 +24,7 @@ def _is(node: ast.AST, module: str, names: set[str]) -> bool:
     )
 
 
-def _defaults(tree: ast.AST) -> Iterator[str]:
+def _defaults(tree):
     """Find clocks that are kept: one is asked by its module's name, at the call."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
@@ -36,7 +35,7 @@ def _defaults(tree: ast.AST) -> Iterator[str]:
                     yield f"{default.lineno}: a clock as a default argument"
 
 
-def _locks(tree: ast.Module) -> Iterator[str]:
+def _locks(tree):
     """Find locks that modules make: a world plays only those that are made in it."""
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
@@ -45,7 +44,7 @@ def _locks(tree: ast.Module) -> Iterator[str]:
                     yield f"{node.lineno}: a lock of a module"
 
 
-def _waits(tree: ast.AST, name: str) -> Iterator[str]:
+def _waits(tree, name):
     """Find what waits, or tells the time, in Python's own C code."""
     for node in ast.walk(tree):
         if _is(node, "queue", {"SimpleQueue"}) and name not in REENTRANT:
@@ -54,7 +53,7 @@ def _waits(tree: ast.AST, name: str) -> Iterator[str]:
             yield f"{node.lineno}: datetime.now"
 
 
-def test_clocks_locks_and_queues_can_be_played() -> None:
+def test_clocks_locks_and_queues_can_be_played():
     """All findings at once; a world plays names of the standard library only."""
     found = []
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]

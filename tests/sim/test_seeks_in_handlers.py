@@ -6,7 +6,6 @@ import pytest
 
 from safeconsumer import SafeConsumer
 from tests.harness.signals import Places
-from tests.sim.lab import Lab
 from tests.sim.meddling import both_steps
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
@@ -19,7 +18,7 @@ __all__ = ["both_steps"]  # a fixture
 @pytest.mark.usefixtures("both_steps")
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @simulated(seeds=1, nightly=4)
-def test_where_a_handler_seeks_reading_goes_on(lab: Lab, how: str) -> None:
+def test_where_a_handler_seeks_reading_goes_on(lab, how):
     """P8: the lock is no obstacle there; what was taken before is not gone on from."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)

@@ -5,29 +5,25 @@ What pages say about kafka-python's own consumer, played with it.
 that fails means that the sentence is no longer so, and both change.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata
 
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, stock_fails
 
 
 @both_protocols
 @simulated(seeds=1)
-def test_a_partition_that_its_member_keeps_stays_paused(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
     """A member joins and leaves; the partition that stays keeps its pause throughout."""
     tps = lab.topic("t", 2, records=3)
-    settings: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
+    settings = {"partition_assignment_strategy": [assignor]}
     reader = Reader(lab, KafkaConsumer, "t", assignor=assignor, client_id="a")
     reader.until(lambda: len(reader.log) == 6, each=5)
     reader.consumer.pause(*reader.consumer.assignment())
@@ -45,9 +41,7 @@ def test_a_partition_that_its_member_keeps_stays_paused(
 
 @stock_fails("the rest goes back into an empty slot only, and this one is not empty")
 @simulated(seeds=1)
-def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
+def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind):
     """The other one's records come meanwhile; stock delivers nothing for a minute."""
     other, paused = lab.topic("t", 2)
     lab.append(paused, 100)
@@ -67,9 +61,7 @@ def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
 @simulated(seeds=1)
-def test_retention_of_a_paused_partition_goes_by_the_reset_policy(
-    lab: Lab, reset: str, first: int
-) -> None:
+def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, first):
     """With ``latest``, the default, what is left of the backlog is passed over."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     (tp,) = lab.topic("t", 1)
@@ -94,7 +86,7 @@ def test_retention_of_a_paused_partition_goes_by_the_reset_policy(
 
 
 @simulated(seeds=1)
-def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab: Lab) -> None:
+def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab):
     """It is sent, and the broker takes it."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, KafkaConsumer, "t", client_id="a")
@@ -109,7 +101,7 @@ def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab: Lab) -> No
     other.stop()
 
 
-def _refused(call: Callable[[], object]) -> str:
+def _refused(call):
     try:
         call()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
@@ -118,13 +110,13 @@ def _refused(call: Callable[[], object]) -> str:
 
 
 @simulated(seeds=1)
-def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab: Lab) -> None:
+def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
     """``commit()``; and what the listener raises comes out of ``poll``."""
     lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer)
-    raised: list[str] = []
+    raised = []
 
-    def assigned(_: set[TopicPartition]) -> None:
+    def assigned(_):
         raised.append(_refused(reader.consumer.commit))
         message = "a listener's own"
         raise ValueError(message)
@@ -137,7 +129,7 @@ def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_pattern_matches_what_begins_so(lab: Lab) -> None:
+def test_a_pattern_matches_what_begins_so(lab):
     """``subscribe(pattern="ord")`` subscribes to ``orders``."""
     (tp,) = lab.topic("orders", 1)
     reader = Reader(lab, KafkaConsumer)
@@ -146,7 +138,7 @@ def test_a_pattern_matches_what_begins_so(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_the_time_limit_of_an_iteration_counts_the_first_join(lab: Lab) -> None:
+def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
     """``consumer_timeout_ms`` ends an iteration before the join has, with no record."""
     lab.topic("t", 1, records=1)
     lab.cluster.fail("JoinGroup", delay=3.0)
@@ -158,7 +150,7 @@ def test_the_time_limit_of_an_iteration_counts_the_first_join(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_close_commits_what_the_last_poll_returned(lab: Lab) -> None:
+def test_a_close_commits_what_the_last_poll_returned(lab):
     """Handled or not, if the client commits by itself."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, "t", enable_auto_commit=True)
@@ -168,7 +160,7 @@ def test_a_close_commits_what_the_last_poll_returned(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_poll_after_next_returns_records_twice(lab: Lab) -> None:
+def test_a_poll_after_next_returns_records_twice(lab):
     """What iteration has taken and not yielded yet is fetched anew, and yielded later."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, tps=[tp], consumer_timeout_ms=1000)
@@ -179,7 +171,7 @@ def test_a_poll_after_next_returns_records_twice(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_static_member_that_is_fenced_polls_on_in_silence(lab: Lab) -> None:
+def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
     """Another one has its name; its polls raise nothing."""
     lab.topic("t", 1, records=3)
     reader = Reader(lab, KafkaConsumer, "t", group_instance_id="static")
@@ -192,13 +184,13 @@ def test_a_static_member_that_is_fenced_polls_on_in_silence(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_two_threads_that_poll_are_not_refused(lab: Lab) -> None:
+def test_two_threads_that_poll_are_not_refused(lab):
     """Nothing says that a consumer is not thread-safe."""
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
-    raised: list[str] = []
+    raised = []
 
-    def poll() -> None:
+    def poll():
         raised.append(_refused(lambda: reader.consumer.poll(1000)))
 
     lab.start("second", poll)
@@ -208,12 +200,12 @@ def test_two_threads_that_poll_are_not_refused(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab: Lab) -> None:
+def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
     """``commit_async`` returns it; its callback comes when the commit is done."""
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer, tps=[tp], group_id=GROUP)
     lab.cluster.fail("OffsetCommit", delay=3.0)
-    called: list[object] = []
+    called = []
     offsets = {tp: OffsetAndMetadata(1, "", -1)}
     future = reader.consumer.commit_async(offsets, lambda *given: called.append(given))
     lab.sleep(1)
@@ -222,12 +214,12 @@ def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab: Lab) 
 
 
 @simulated(seeds=1)
-def test_calls_of_a_closed_consumer(lab: Lab) -> None:
+def test_calls_of_a_closed_consumer(lab):
     """A RuntimeError, or an IllegalStateError, which is none."""
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     reader.consumer.close()
-    calls: list[Callable[[], object]] = [
+    calls = [
         partial(reader.consumer.poll, 0),
         reader.consumer.commit,
         partial(reader.consumer.end_offsets, [tp]),
@@ -236,13 +228,13 @@ def test_calls_of_a_closed_consumer(lab: Lab) -> None:
     assert [*map(_refused, calls)] == ["IllegalStateError"] * 2 + ["RuntimeError"] * 2
 
 
-class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Meddling(Deserializer):
     """Calls a function at the n-th value that it is given."""
 
-    def __init__(self, at: int, call: Callable[[], object]) -> None:
+    def __init__(self, at, call):
         self._left, self._call = at, call
 
-    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+    def deserialize(self, topic, headers, data):
         del topic, headers
         self._left -= 1
         if not self._left:
@@ -250,17 +242,17 @@ class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
         return data
 
 
-def _fail() -> None:
+def _fail():
     message = "a deserializer's own"
     raise ValueError(message)
 
 
-def _interrupt() -> None:
+def _interrupt():
     raise KeyboardInterrupt
 
 
 @simulated(seeds=1)
-def test_a_seek_while_a_poll_decodes_is_undone(lab: Lab) -> None:
+def test_a_seek_while_a_poll_decodes_is_undone(lab):
     """As one on another thread may come: the poll sets the position behind it."""
     (tp,) = lab.topic("t", 1, records=10)
     seek = Meddling(5, lambda: reader.consumer.seek(tp, 3))
@@ -272,7 +264,7 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab: Lab) -> None:
+def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
     """The other partition's records were taken already, and nobody was given them."""
     tps = lab.topic("t", 2, records=10)
     fail = Meddling(15, _interrupt)
@@ -285,7 +277,7 @@ def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab: Lab) -> N
 
 
 @simulated(seeds=1)
-def test_a_record_below_the_position_is_deserialized(lab: Lab) -> None:
+def test_a_record_below_the_position_is_deserialized(lab):
     """So no seek leads past one of the same batch that does not deserialize."""
     (tp,) = lab.topic("t", 1, records=5)
     fail = Meddling(3, _fail)
@@ -296,7 +288,7 @@ def test_a_record_below_the_position_is_deserialized(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab: Lab) -> None:
+def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
     """An unclean election replaces the records from 5 on; 5 to 9 are passed over."""
     (tp,) = lab.topic("t", 1, records=10)
     first = Reader(lab, KafkaConsumer, "t")
@@ -310,7 +302,7 @@ def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab: Lab) -> None
 
 
 @simulated(seeds=1)
-def test_a_broker_without_offset_for_leader_epoch_is_read_no_more(lab: Lab) -> None:
+def test_a_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
     """It is asked for ever after the partition's leader has changed."""
     (tp,) = lab.topic("t", 1, records=3)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]

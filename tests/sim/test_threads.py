@@ -1,8 +1,6 @@
 """One thread polls; others pause, resume and ask, and what waits is woken."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.errors import IllegalStateError
@@ -12,7 +10,7 @@ from safeconsumer.errors import ConcurrentPollError
 from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.harness.holds.lab import Told
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
@@ -20,7 +18,7 @@ from tests.sim.reading import Reader, both_ways
 AN_HOUR = 3600.0
 
 
-def parked(lab: Lab, *, in_flight: bool, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+def parked(lab, *, in_flight, **settings):
     """Pause a partition whose records are here, with a long fetch of another or none."""
     p0, p1 = lab.topic("t", 2)
     more = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 120_000, **settings}
@@ -41,9 +39,7 @@ in_flight = pytest.mark.parametrize("in_flight", [True, False])
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(
-    lab: Lab, how: str, *, in_flight: bool
-) -> None:
+def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(lab, how, *, in_flight):
     """P10: within 50 ms, whether a fetch is under way or nothing is."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
@@ -61,9 +57,7 @@ def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(
 
 @in_flight
 @simulated(seeds=3, nightly=50)
-def test_a_resume_at_any_moment_of_a_poll_is_not_missed(
-    lab: Lab, *, in_flight: bool
-) -> None:
+def test_a_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
     """Before it waits, as it begins to, and as it ends: turns of the two are drawn."""
     reader = parked(lab, in_flight=in_flight)
     (p0, *_) = lab.partitions("t")
@@ -81,9 +75,7 @@ def test_a_resume_at_any_moment_of_a_poll_is_not_missed(
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_an_expiry_ends_the_wait_and_never_early(
-    lab: Lab, how: str, *, in_flight: bool
-) -> None:
+def test_an_expiry_ends_the_wait_and_never_early(lab, how, *, in_flight):
     """P2: no timer thread: the wait itself is capped, and is long without an expiry."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
@@ -100,7 +92,7 @@ def test_an_expiry_ends_the_wait_and_never_early(
 
 @pytest.mark.contract("P1")
 @simulated(seeds=1, nightly=10)
-def test_a_pause_during_the_wait_is_obeyed(lab: Lab) -> None:
+def test_a_pause_during_the_wait_is_obeyed(lab):
     """P1: the final check comes after the wait; what was taken goes back."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
@@ -118,7 +110,7 @@ def test_a_pause_during_the_wait_is_obeyed(lab: Lab) -> None:
 
 # ------------------------------------------------------------ one thread polls
 
-POLLS: dict[str, Callable[[SafeConsumer], object]] = {
+POLLS = {
     "poll": lambda consumer: consumer.poll(0),
     "iterate": next,
 }
@@ -128,9 +120,7 @@ POLLS: dict[str, Callable[[SafeConsumer], object]] = {
 @both_ways
 @pytest.mark.parametrize("call", POLLS)
 @simulated(seeds=1)
-def test_a_second_poll_at_the_same_time_is_refused(
-    lab: Lab, call: str, how: str
-) -> None:
+def test_a_second_poll_at_the_same_time_is_refused(lab, call, how):
     """P12: a clear error for the second thread; the first one gets its records."""
     reader = parked(lab, in_flight=True, how=how)
     (p0, *_) = lab.partitions("t")
@@ -149,12 +139,12 @@ def test_a_second_poll_at_the_same_time_is_refused(
 
 @both_ways
 @simulated(seeds=1)
-def test_a_poll_in_the_middle_of_a_drain_is_refused(lab: Lab, how: str) -> None:
+def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
     """It would move what the other one stands on; that ends as if nothing had been."""
     reader = Meddled(lab, how=how)
-    refused: list[str] = []
+    refused = []
 
-    def poll() -> None:
+    def poll():
         with pytest.raises(ConcurrentPollError) as caught:
             reader.consumer.poll(0)
         refused.append(str(caught.value))
@@ -167,20 +157,20 @@ def test_a_poll_in_the_middle_of_a_drain_is_refused(lab: Lab, how: str) -> None:
 
 @both_decoders
 @simulated(seeds=1)
-def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab, decoder: str) -> None:
+def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
     """The step only yields, and takes no lock; what it stands on is not moved."""
     reader = Meddled(lab, how="iterate", decoder=decoder)
-    ledger: Any = reader.consumer._safe_ledger
+    ledger = reader.consumer._safe_ledger
     quiet = ledger.quiet
-    acts: list[Callable[[], None]] = []
-    refused: list[str] = []
+    acts = []
+    refused = []
 
-    def poll() -> None:
+    def poll():
         with pytest.raises(ConcurrentPollError) as caught:
             reader.consumer.poll(0)
         refused.append(str(caught.value))
 
-    def asked() -> object:
+    def asked():
         while acts:
             elsewhere(acts.pop())
         return quiet()
@@ -200,13 +190,13 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab, decoder: str) -> No
 
 
 @simulated(seeds=1)
-def test_a_hook_may_pause_and_not_poll(lab: Lab) -> None:
+def test_a_hook_may_pause_and_not_poll(lab):
     """It is called under no lock; a poll of its own would take records that nobody sees."""
-    refused: list[str] = []
-    made: list[SafeConsumer] = []
+    refused = []
+    made = []
     tps = lab.topic("t", 2, records=3)
 
-    def hook(event: object) -> None:
+    def hook(event):
         if isinstance(event, HoldsPlaced) and event.holds[0].owner == "app":
             made[0].pause(tps[1], owner="hook")
         if made and isinstance(event, HoldsPlaced | ParkedDataDropped):
@@ -237,9 +227,7 @@ def test_a_hook_may_pause_and_not_poll(lab: Lab) -> None:
     ids=str,
 )
 @simulated(seeds=1)
-def test_events_name_the_consumer_as_kafka_knows_it(
-    lab: Lab, settings: dict[str, Any]
-) -> None:
+def test_events_name_the_consumer_as_kafka_knows_it(lab, settings):
     """Also where the name is upstream's own."""
     told = Told()
     consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))

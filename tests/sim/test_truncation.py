@@ -1,14 +1,11 @@
 """An unclean election cuts a log below a position; reading goes on where the logs part."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 from kafka.errors import LogTruncationError
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
@@ -17,13 +14,13 @@ END, CUT = 10, 5
 both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 
-def cut(lab: Lab, tp: TopicPartition, offset: int = CUT, count: int = 10) -> None:
+def cut(lab, tp, offset=CUT, count=10):
     """Let an unclean election cut a log, and the new leader append other records."""
     lab.cluster.truncate(tp.topic, tp.partition, offset)
     lab.append(tp, count, first=100)
 
 
-def values(reader: Reader, since: int = 0) -> list[int]:
+def values(reader, since=0):
     return [int(one.value) for one in reader.log[since:]]
 
 
@@ -33,11 +30,11 @@ NEW = list(range(100, 110))  # the values that the new leader appends, from CUT 
 class Watching(Reader):
     """Reads ``t``, whose partition has ten records, and keeps its consumer's events."""
 
-    def __init__(self, lab: Lab, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
-        self.events: list[Any] = []
+    def __init__(self, lab, **settings):
+        self.events = []
         super().__init__(lab, SafeConsumer, "t", hooks=[self.events.append], **settings)
 
-    def moves(self) -> list[tuple[TopicPartition, int, int]]:
+    def moves(self):
         """Return what events said of logs that were cut: old position and new."""
         return [
             (one.partition, one.position, one.offset)
@@ -46,7 +43,7 @@ class Watching(Reader):
         ]
 
 
-def reads_and_commits(lab: Lab, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+def reads_and_commits(lab, **settings):
     """Let a member of the group read the ten records, commit and leave."""
     first = Watching(lab, **{**settings, "auto_offset_reset": "earliest"})
     first.take(END)
@@ -61,9 +58,7 @@ def reads_and_commits(lab: Lab, **settings: Any) -> None:  # noqa: ANN401 - Kafk
 @both_protocols
 @both_resets
 @simulated(seeds=2)
-def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(
-    lab: Lab, reset: str, assignor: type
-) -> None:
+def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
     """The commit says 10; records 5 to 9 are others now, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
@@ -76,9 +71,7 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(
 @pytest.mark.contract("P20")
 @both_protocols
 @simulated(seeds=2)
-def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, assignor=assignor)
     reader.take(END)
@@ -94,9 +87,7 @@ def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(
 
 @pytest.mark.contract("P20")
 @simulated(seeds=2)
-def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(
-    lab: Lab,
-) -> None:
+def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
     """A broker has said where the log ends, and in which epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
@@ -114,9 +105,7 @@ def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=2)
-def test_a_live_member_goes_back_to_the_cut_and_says_so(
-    lab: Lab, reset: str, *, is_held: bool
-) -> None:
+def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
     reader = Watching(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -138,9 +127,7 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(
 @pytest.mark.contract("P20")
 @both_protocols
 @simulated(seeds=2)
-def test_a_member_that_came_to_the_end_goes_back_to_the_cut(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     """Its first fetch has brought no record, and so no epoch."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
@@ -161,8 +148,8 @@ def test_a_member_that_came_to_the_end_goes_back_to_the_cut(
 )
 @simulated(seeds=2)
 def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
-    lab: Lab, offset: int, parked: Iterable[int]
-) -> None:
+    lab, offset, parked
+):
     """They were fetched before it was cut; what follows them is of the new log."""
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, metadata_max_age_ms=1000)
@@ -179,7 +166,7 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
 @pytest.mark.contract("P20")
 @both_ways
 @simulated(seeds=2, nodes=2)
-def test_another_broker_that_lacks_records_takes_over(lab: Lab, how: str) -> None:
+def test_another_broker_that_lacks_records_takes_over(lab, how):
     """The old leader refuses, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, how=how)
@@ -194,7 +181,7 @@ def test_another_broker_that_lacks_records_takes_over(lab: Lab, how: str) -> Non
 
 @pytest.mark.contract("P20", "P16")
 @simulated(seeds=2)
-def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab: Lab) -> None:
+def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     cut(lab, tp)
@@ -211,7 +198,7 @@ def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab: Lab) -> Non
 
 @pytest.mark.contract("P20", "P16")
 @simulated(seeds=2)
-def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab: Lab) -> None:
+def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     """The policy decides; the records below the end are not of another log."""
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab)
@@ -224,7 +211,7 @@ def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab: Lab) -> None:
 
 @pytest.mark.contract("P20")
 @simulated(seeds=2)
-def test_a_clean_election_moves_nothing(lab: Lab) -> None:
+def test_a_clean_election_moves_nothing(lab):
     """Whatever epochs have begun since the commit, and wrote nothing or something."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
@@ -244,7 +231,7 @@ def test_a_clean_election_moves_nothing(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_broker_without_the_request_is_read_on(lab: Lab) -> None:
+def test_a_broker_without_the_request_is_read_on(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]
@@ -257,7 +244,7 @@ def test_a_broker_without_the_request_is_read_on(lab: Lab) -> None:
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_position_has_the_epoch_that_was_committed(lab: Lab) -> None:
+def test_a_position_has_the_epoch_that_was_committed(lab):
     """Who has read nothing commits the epoch that somebody else has committed."""
     (tp,) = lab.topic("t", records=END)
     for _ in range(3):
@@ -277,7 +264,7 @@ def test_a_position_has_the_epoch_that_was_committed(lab: Lab) -> None:
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_record_that_is_taken_back_leaves_its_epoch(lab: Lab) -> None:
+def test_a_record_that_is_taken_back_leaves_its_epoch(lab):
     """A signal handler raised in a step of an iteration that something wraps."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)

@@ -6,13 +6,12 @@ Something happens on another thread, or an error, while a record of it is deseri
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
 
 from safeconsumer.events.consumer import ParkedDataDropped
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
 from tests.sim.playing import simulated
 from tests.sim.reading import both_ways
@@ -21,14 +20,12 @@ from tests.sim.reading import both_ways
 @pytest.mark.contract("P1", "P8")
 @both_decoders
 @simulated(seeds=1)
-def test_a_commit_behind_a_pause_has_nothing_that_goes_back(
-    lab: Lab, decoder: str
-) -> None:
+def test_a_commit_behind_a_pause_has_nothing_that_goes_back(lab, decoder):
     """P8: 1. A poll takes both. 2. Another thread pauses one and commits. 3. It goes back."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer
 
-    def pause_and_commit() -> None:
+    def pause_and_commit():
         consumer.pause(reader.in_order[0])
         consumer.commit()
 
@@ -47,12 +44,12 @@ def test_a_commit_behind_a_pause_has_nothing_that_goes_back(
 
 @both_ways
 @simulated(seeds=1)
-def test_a_commit_counts_what_was_returned_before(lab: Lab, how: str) -> None:
+def test_a_commit_counts_what_was_returned_before(lab, how):
     """Only what this poll has taken is left out; an iteration commits what it yielded."""
     reader = Meddled(lab, group_id=GROUP, max_poll_records=4, how=how)
-    seen: list[int | None] = []
+    seen = []
 
-    def commit() -> None:
+    def commit():
         reader.consumer.commit()
         seen.append(lab.committed(reader.in_order[0]))
 
@@ -69,16 +66,16 @@ def test_a_commit_counts_what_was_returned_before(lab: Lab, how: str) -> None:
         assert lab.committed(reader.in_order[0]) == len(reader.log)
 
 
-def told_at_the_end_of_a_poll(lab: Lab, act: Callable[[Meddled], object]) -> Meddled:
+def told_at_the_end_of_a_poll(lab, act):
     """
     Have a hook act while it is told that data was dropped: by a poll that took records.
 
     Both partitions are asked for; while the answer is held back the second one is
     paused, and there is no room to park it.
     """
-    made: list[Meddled] = []
+    made = []
 
-    def hook(event: object) -> None:
+    def hook(event):
         if isinstance(event, ParkedDataDropped) and made:
             act(made.pop())
 
@@ -96,11 +93,11 @@ def told_at_the_end_of_a_poll(lab: Lab, act: Callable[[Meddled], object]) -> Med
 
 
 @simulated(seeds=1)
-def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab: Lab) -> None:
+def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab):
     """Its poll has not returned yet."""
-    seen: list[int | None] = []
+    seen = []
 
-    def commit(reader: Meddled) -> None:
+    def commit(reader):
         reader.consumer.commit()
         seen.append(lab.committed(reader.tps[0]))
 
@@ -110,10 +107,10 @@ def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_hook_that_pauses_and_seeks(lab: Lab) -> None:
+def test_a_hook_that_pauses_and_seeks(lab):
     """It runs at the end of a poll that has taken what it seeks past."""
 
-    def pause_and_seek(reader: Meddled) -> None:
+    def pause_and_seek(reader):
         reader.consumer.pause(reader.tps[0])
         reader.consumer.seek(reader.tps[0], 7)
 
@@ -126,7 +123,7 @@ def test_a_hook_that_pauses_and_seeks(lab: Lab) -> None:
 
 @pytest.mark.contract("P1")
 @simulated(seeds=1)
-def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab: Lab) -> None:
+def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab):
     """P1: the final check comes after the hooks, which may take longer than a pause."""
     reader = told_at_the_end_of_a_poll(
         lab, lambda it: elsewhere(lambda: it.consumer.pause(it.tps[0]))
@@ -141,9 +138,7 @@ def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab: Lab) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 @pytest.mark.parametrize("at", [1, 10, 14])
 @simulated(seeds=1)
-def test_records_of_a_poll_that_raised_come_again(
-    lab: Lab, decoder: str, error: type[BaseException], at: int
-) -> None:
+def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
     """Stock's never come, nor does its next poll return: positions moved with the drain."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     reader.meddler.raise_at(at, error)
@@ -159,7 +154,7 @@ def test_records_of_a_poll_that_raised_come_again(
 
 
 @simulated(seeds=1)
-def test_a_seek_behind_a_poll_that_raised_stands(lab: Lab) -> None:
+def test_a_seek_behind_a_poll_that_raised_stands(lab):
     """Nothing is put back over it."""
     reader = Meddled(lab)
     reader.meddler.raise_at(15, KeyboardInterrupt)
@@ -174,14 +169,12 @@ def test_a_seek_behind_a_poll_that_raised_stands(lab: Lab) -> None:
 @pytest.mark.contract("P8")
 @both_decoders
 @simulated(seeds=1)
-def test_what_departs_and_returns_in_the_middle_of_a_drain(
-    lab: Lab, decoder: str
-) -> None:
+def test_what_departs_and_returns_in_the_middle_of_a_drain(lab, decoder):
     """P8: no ``KeyError`` out of poll; its new ownership has a position of its own."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer
 
-    def away_and_back() -> None:
+    def away_and_back():
         first, second = reader.in_order
         consumer.assign([second])
         consumer.commit()
@@ -199,15 +192,15 @@ def test_what_departs_and_returns_in_the_middle_of_a_drain(
 
 
 @simulated(seeds=1)
-def test_what_departs_while_its_answer_is_looked_at(lab: Lab) -> None:
+def test_what_departs_while_its_answer_is_looked_at(lab):
     """P8: no ``KeyError`` out of poll, though upstream looks at the assignment twice."""
     reader = Meddled(lab)
     departing, staying = reader.tps
-    subscription: Any = reader.consumer._subscription
+    subscription = reader.consumer._subscription
     is_fetchable = subscription.is_fetchable
-    others: list[threading.Thread] = []
+    others = []
 
-    def is_fetchable_and_departs(tp: TopicPartition) -> bool:
+    def is_fetchable_and_departs(tp):
         found = bool(is_fetchable(tp))
         if found and tp == departing and not others:
             assign = subscription.assign_from_user
@@ -226,21 +219,21 @@ def test_what_departs_while_its_answer_is_looked_at(lab: Lab) -> None:
 Move = Callable[[Meddled, TopicPartition, int], None]
 
 
-def _seek(reader: Meddled, tp: TopicPartition, to: int) -> None:
+def _seek(reader, tp, to):
     reader.consumer.seek(tp, to)
 
 
-def _pause_and_seek(reader: Meddled, tp: TopicPartition, to: int) -> None:
+def _pause_and_seek(reader, tp, to):
     reader.consumer.pause(tp)
     reader.consumer.seek(tp, to)
 
 
-def _seek_while_held(reader: Meddled, tp: TopicPartition, to: int) -> None:
+def _seek_while_held(reader, tp, to):
     with reader.consumer.held(tp):
         reader.consumer.seek(tp, to)
 
 
-def _to_the_beginning(reader: Meddled, tp: TopicPartition, to: int) -> None:
+def _to_the_beginning(reader, tp, to):
     reader.consumer.seek(tp, to)
     reader.consumer.seek_to_beginning(tp)
     reader.consumer.pause(tp)
@@ -254,9 +247,7 @@ def _to_the_beginning(reader: Meddled, tp: TopicPartition, to: int) -> None:
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
 @simulated(seeds=1)
-def test_a_seek_in_the_middle_of_a_drain_stands(
-    lab: Lab, decoder: str, move: Move, to: int, at: int
-) -> None:
+def test_a_seek_in_the_middle_of_a_drain_stands(lab, decoder, move, to, at):
     """Upstream reads the position, decodes, and sets it: the seek between is undone."""
     reader = Meddled(lab, records=30, decoder=decoder)
     reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
@@ -274,7 +265,7 @@ def test_a_seek_in_the_middle_of_a_drain_stands(
 
 @both_decoders
 @simulated(seeds=1)
-def test_retention_behind_records_that_went_back(lab: Lab, decoder: str) -> None:
+def test_retention_behind_records_that_went_back(lab, decoder):
     """They come all the same, and then what is left: a reset waits for them."""
     reader = Meddled(lab, records=5, decoder=decoder)
     consumer = reader.consumer

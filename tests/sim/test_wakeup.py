@@ -1,28 +1,24 @@
 """``wakeup()`` ends a poll that waits, whatever it waits for, and no other call."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from tests.harness.signals import handled_by, send
-from tests.sim.lab import Lab
 from tests.sim.meddling import trace
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 from tests.sim.test_threads import AN_HOUR, in_flight, parked
 
 
-def polling(reader: Reader, seconds: float = AN_HOUR) -> threading.Thread:
+def polling(reader, seconds=AN_HOUR):
     thread = threading.Thread(target=reader.poll, args=(seconds, 1))
     thread.start()
     return thread
 
 
-def ends(lab: Lab, waiting: threading.Thread, reader: Reader) -> None:
+def ends(lab, waiting, reader):
     """Wake it, and assert that it ends at once."""
     assert waiting.is_alive()
     began = lab.now
@@ -35,9 +31,7 @@ def ends(lab: Lab, waiting: threading.Thread, reader: Reader) -> None:
 @both_ways
 @in_flight
 @simulated(seeds=2, nightly=10)
-def test_it_ends_a_poll_that_waits_for_records(
-    lab: Lab, how: str, *, in_flight: bool
-) -> None:
+def test_it_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
     """P19: from another thread, and the next poll waits again and loses nothing."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
@@ -52,7 +46,7 @@ def test_it_ends_a_poll_that_waits_for_records(
 
 @in_flight
 @simulated(seeds=3, nightly=50)
-def test_it_is_missed_at_no_moment_of_a_poll(lab: Lab, *, in_flight: bool) -> None:
+def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
     """P19: turns of the two are drawn; a poll that had ended leaves it to the next one."""
     reader = parked(lab, in_flight=in_flight)
     for _ in range(9):
@@ -67,7 +61,7 @@ def test_it_is_missed_at_no_moment_of_a_poll(lab: Lab, *, in_flight: bool) -> No
 @pytest.mark.contract("P19")
 @both_ways
 @simulated(seeds=1)
-def test_with_nobody_waiting_it_ends_the_next_poll(lab: Lab, how: str) -> None:
+def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
     """P19: several are one, and what is there comes."""
     (tp,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
@@ -85,9 +79,7 @@ def test_with_nobody_waiting_it_ends_the_next_poll(lab: Lab, how: str) -> None:
 @pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_traced", [False, True])
 @simulated(seeds=1)
-def test_where_its_time_is_over_an_iteration_stops_once(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, is_traced: bool
-) -> None:
+def test_where_its_time_is_over_an_iteration_stops_once(lab, monkeypatch, *, is_traced):
     """P19: woken in its last moment, it has stopped for that; the next one waits."""
     if is_traced:
         trace(monkeypatch)
@@ -97,7 +89,7 @@ def test_where_its_time_is_over_an_iteration_stops_once(
     fetcher = reader.consumer._fetcher
     fetch_records = fetcher.fetch_records
 
-    def late(*given: Any, **more: Any) -> Any:  # noqa: ANN401 - the fetcher's own
+    def late(*given, **more):
         found = fetch_records(*given, **more)
         if lab.now >= end:
             fetcher.fetch_records = fetch_records
@@ -115,13 +107,13 @@ def test_where_its_time_is_over_an_iteration_stops_once(
 @pytest.mark.contract("P19")
 @both_ways
 @simulated(seeds=1)
-def test_in_a_signal_handler_that_interrupts_the_poll(lab: Lab, how: str) -> None:
+def test_in_a_signal_handler_that_interrupts_the_poll(lab, how):
     """P19: it takes no lock, wherever the poll is; here as it looks what is quiet."""
     reader = parked(lab, in_flight=True, how=how)
-    ledger: Any = reader.consumer._safe_ledger
+    ledger = reader.consumer._safe_ledger
     begin_call = ledger.begin_call
 
-    def begun() -> object:
+    def begun():
         send()
         return begin_call()
 
@@ -138,12 +130,10 @@ def test_in_a_signal_handler_that_interrupts_the_poll(lab: Lab, how: str) -> Non
     "api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"]
 )
 @simulated(seeds=1, nightly=5)
-def test_it_ends_a_poll_that_waits_for_its_group(
-    lab: Lab, api: str, assignor: type
-) -> None:
+def test_it_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
     """P19: what it waited for goes on, and later polls use it: nothing is asked twice."""
     tps = lab.topic("t", 2, records=3)
-    told: list[object] = []
+    told = []
     listener = Listener(told.append)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     reader.consumer.subscribe(["t"], listener=listener)
@@ -161,19 +151,19 @@ def test_it_ends_a_poll_that_waits_for_its_group(
     if api != "OffsetFetch":
         assert told == []  # a join is applied by a poll, and by nobody else
     for tp in tps:
-        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])  # type: ignore[misc]  # of this round
+        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])
     assert lab.kinds().count("JoinGroup") < 4
     assert [one for one in told if one] == [set(tps)]
 
 
 @pytest.mark.contract("P19")
 @simulated(seeds=1)
-def test_it_waits_for_a_listener(lab: Lab) -> None:
+def test_it_waits_for_a_listener(lab):
     """P19: what a listener does is done; then the poll ends."""
     tps = lab.topic("t", 2, records=3)
-    done: list[float] = []
+    done = []
 
-    def assigned(_: set[TopicPartition]) -> None:
+    def assigned(_):
         reader.consumer.wakeup()
         lab.sleep(3)
         done.append(lab.now)
@@ -183,14 +173,14 @@ def test_it_waits_for_a_listener(lab: Lab) -> None:
     reader.poll(AN_HOUR)
     assert lab.now - done[0] < 0.1
     for tp in tps:
-        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])  # type: ignore[misc]  # of this round
+        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])
 
 
-def _commit(consumer: SafeConsumer, _: TopicPartition) -> None:
+def _commit(consumer, _):
     consumer.commit()
 
 
-def _position(consumer: SafeConsumer, tp: TopicPartition) -> None:
+def _position(consumer, tp):
     assert consumer.position(tp) == 0
 
 
@@ -199,9 +189,7 @@ def _position(consumer: SafeConsumer, tp: TopicPartition) -> None:
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
 @simulated(seeds=1)
-def test_it_ends_no_other_call(
-    lab: Lab, api: str, call: Callable[[SafeConsumer, TopicPartition], None]
-) -> None:
+def test_it_ends_no_other_call(lab, api, call):
     """It waits on, and succeeds; the next poll ends at once."""
     (tp,) = lab.topic("t", records=3)
     consumer = SafeConsumer(**lab.settings(group_id="g"))
@@ -226,14 +214,12 @@ def test_it_ends_no_other_call(
 @pytest.mark.contract("P19")
 @both_protocols
 @simulated(seeds=2, nightly=10)
-def test_a_program_that_is_woken_before_each_poll_joins_and_reads(
-    lab: Lab, assignor: type
-) -> None:
+def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
     """What the polls waited for goes on, and another member is not held up."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
 
-    def read() -> bool:
+    def read():
         reader.consumer.wakeup()
         reader.poll(1)
         lab.sleep(0.1)
@@ -253,7 +239,7 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(
     for tp in tps:
         lab.append(tp, 10, first=10)
 
-    def all_is_read() -> bool:
+    def all_is_read():
         came = {(one.partition, one.offset) for one in [*reader.log, *other.records]}
         return read() and len(came) == 40
 
@@ -266,10 +252,10 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(
 @both_protocols
 @simulated(seeds=1)
 def test_the_commit_before_a_join_is_waited_for(
-    lab: Lab,
-    assignor: type,
-    is_woken: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    lab,
+    assignor,
+    is_woken,
+):
     """The broker refuses it at first: it loads its groups. Nobody reads anything twice."""
     lab.topic("t", 2, records=30)
     by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}

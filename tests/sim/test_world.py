@@ -5,35 +5,33 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.selector import NetworkSelector
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab, play
+from tests.sim.lab import play
 from tests.sim.world import DeadlockError, EndlessError, NotYetError, World
 
 
-def run(main: Callable[[World], Any], seed: int = 0, **more: float) -> Any:  # noqa: ANN401 - what main returns
+def run(main, seed=0, **more):
     """Play a function that needs no Kafka."""
     world = World(seed, **more)
     return world.run(lambda: main(world))
 
 
-def threads(*targets: Callable[[], Any]) -> list[threading.Thread]:
+def threads(*targets):
     found = [threading.Thread(target=one) for one in targets]
     for one in found:
         one.start()
     return found
 
 
-def test_outside_a_world_all_is_as_it_was() -> None:
+def test_outside_a_world_all_is_as_it_was():
     """The patch does nothing to a thread, a lock or a clock that no world made."""
-    seen: list[bool] = []
+    seen = []
     own = threading.get_ident()
     thread = threading.Thread(target=lambda: seen.append(threading.get_ident() == own))
     thread.start()
@@ -43,17 +41,17 @@ def test_outside_a_world_all_is_as_it_was() -> None:
     assert type(threading.RLock()).__module__ == "_thread"
 
 
-def test_nobody_can_run_and_nothing_is_due_is_told_at_once() -> None:
+def test_nobody_can_run_and_nothing_is_due_is_told_at_once():
     """A deadlock names every task, and where it waits."""
     one, other = [], []
 
-    def main(_: World) -> None:
+    def main(_):
         one.append(threading.Lock())
         other.append(threading.Lock())
         for this in threads(lambda: takes(one, other), lambda: takes(other, one)):
             this.join()
 
-    def takes(first: list[Any], second: list[Any]) -> None:
+    def takes(first, second):
         with first[0]:
             time.sleep(1)
             second[0].acquire()
@@ -64,10 +62,10 @@ def test_nobody_can_run_and_nothing_is_due_is_told_at_once() -> None:
     assert "virtual second 1.0" in str(told.value)
 
 
-def test_what_never_comes_ends_at_the_worlds_limit() -> None:
+def test_what_never_comes_ends_at_the_worlds_limit():
     """Timers that go on for ever are no deadlock; the limit tells where all stand."""
 
-    def main(_: World) -> None:
+    def main(_):
         threads(lambda: [time.sleep(60) for _ in range(10_000)])
         threading.Event().wait()
 
@@ -75,10 +73,10 @@ def test_what_never_comes_ends_at_the_worlds_limit() -> None:
         run(main, limit=7200)
 
 
-def test_an_exception_in_a_thread_comes_out_of_the_world() -> None:
+def test_an_exception_in_a_thread_comes_out_of_the_world():
     """A thread that dies of an exception fails the test, at once."""
 
-    def fails() -> None:
+    def fails():
         time.sleep(5)
         message = "as planned"
         raise RuntimeError(message)
@@ -87,12 +85,10 @@ def test_an_exception_in_a_thread_comes_out_of_the_world() -> None:
         run(lambda world: (threads(fails), world.sleep(1000)))
 
 
-def test_a_loop_that_logs_an_error_for_ever_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
     """kafka-python's for metadata does so within one turn: 7 GB until pytest ended it."""
 
-    def no_timers(*_: object) -> None:
+    def no_timers(*_):
         message = "as planned"
         raise TypeError(message)
 
@@ -102,10 +98,10 @@ def test_a_loop_that_logs_an_error_for_ever_is_ended(
         play(lambda lab: lab.member(SafeConsumer, "orders"))
 
 
-def test_a_task_that_never_sleeps_is_ended() -> None:
+def test_a_task_that_never_sleeps_is_ended():
     """Others have their turns meanwhile, but the time hardly goes by."""
 
-    def main(world: World) -> None:
+    def main(world):
         threads(lambda: [world.give_way() for _ in range(10**7)])
         world.sleep(1e6)
 
@@ -114,16 +110,14 @@ def test_a_task_that_never_sleeps_is_ended() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_keeps_a_world_that_is_over(
-    *, fails: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_keeps_a_world_that_is_over(*, fails, caplog):
     """One process plays hundreds; one that failed leaves its threads in the middle."""
     caplog.set_level(
         "CRITICAL", "kafka"
     )  # a record of a log keeps the frames of its error
     worlds = []
 
-    def scenario(lab: Lab) -> None:
+    def scenario(lab):
         worlds.append(weakref.ref(lab.world))
         lab.topic("orders", 1, records=1)
         member = lab.member(SafeConsumer, "orders")
@@ -136,17 +130,17 @@ def test_nothing_keeps_a_world_that_is_over(
     assert [world() for world in worlds] == [None]
 
 
-def test_a_world_says_at_its_end_which_threads_still_ran() -> None:
+def test_a_world_says_at_its_end_which_threads_still_ran():
     """They are named, and unwound: their ``finally`` runs."""
     world, ended = World(), []
 
-    def stays() -> None:
+    def stays():
         try:
             time.sleep(1e6)
         finally:
             ended.append(True)
 
-    def main() -> None:
+    def main():
         threading.Thread(target=stays, name="stays").start()
         time.sleep(1)
 
@@ -156,13 +150,13 @@ def test_a_world_says_at_its_end_which_threads_still_ran() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_lock_lets_one_in(seed: int) -> None:
+def test_a_lock_lets_one_in(seed):
     """Locks exclude each other's holders, also where turns are lost at each."""
 
-    def main(_: World) -> int:
+    def main(_):
         lock, count = threading.Lock(), [0]
 
-        def add() -> None:
+        def add():
             for _ in range(20):
                 with lock:
                     was = count[0]
@@ -176,7 +170,7 @@ def test_a_lock_lets_one_in(seed: int) -> None:
     assert run(main, seed, preempt=0.2) == 60
 
 
-def test_a_world_leaves_no_thread_behind() -> None:
+def test_a_world_leaves_no_thread_behind():
     """Of what it runs first Python would make a dummy, and keep it for ever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
@@ -184,7 +178,7 @@ def test_a_world_leaves_no_thread_behind() -> None:
     assert set(threading.enumerate()) <= before
 
 
-def _life_of_a_group(lab: Lab) -> tuple[Any, ...]:
+def _life_of_a_group(lab):
     """Two clients of two kinds, a producer, a cut: what the brokers were asked."""
     lab.topic("t", 4, records=20)
     a = lab.member(SafeConsumer, "t", name="a")
@@ -206,18 +200,18 @@ def _life_of_a_group(lab: Lab) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("seed", "preempt"), [(0, 0.0), (1, 0.05)])
-def test_the_same_seed_is_the_same_history(seed: int, preempt: float) -> None:
+def test_the_same_seed_is_the_same_history(seed, preempt):
     """Every request comes at the same microsecond, from the same client, once more."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
 
 
-def test_a_thread_outside_draws_from_another_source() -> None:
+def test_a_thread_outside_draws_from_another_source():
     """Another test's client, say, which nobody has closed, and which tries to connect."""
-    stop: list[bool] = []
+    stop = []
 
-    def draw() -> None:
+    def draw():
         while not stop:
             random.uniform(0.8, 1.2)  # noqa: S311 - as the client does
 
@@ -231,16 +225,14 @@ def test_a_thread_outside_draws_from_another_source() -> None:
         thread.join()
 
 
-def test_another_seed_is_another_history() -> None:
+def test_another_seed_is_another_history():
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(5)}) == 5
 
 
-def test_the_end_of_a_world_is_no_error_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_end_of_a_world_is_no_error_in_the_log(caplog):
     """Threads that a test left are unwound; kafka-python would log that one crashed."""
 
-    def leave(lab: Lab) -> None:
+    def leave(lab):
         lab.topic("t", 1, records=1)
         member = lab.member(KafkaConsumer, "t")
         lab.until(lambda: member.records)

@@ -21,13 +21,11 @@ import ssl  # noqa: F401 - so does this
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any
 
 from greenlet import GreenletExit
 
 from tests.sim import network
-from tests.sim.world import Task, World
+from tests.sim.world import World
 
 _OS_THREAD = threading.get_ident()
 _FIRST_IDENT = 10_000_000  # of simulated threads; those of real ones are larger by far
@@ -48,13 +46,13 @@ _real_sleep = time.sleep
 cpu_seconds = time.process_time  # for those who measure a world
 
 
-def world() -> World | None:
+def world():
     """Return the world that the caller is in; None outside."""
     one = World.current
     return one if one is not None and _real_ident() == _OS_THREAD else None
 
 
-def _task() -> Task | None:
+def _task():
     one = world()
     return None if one is None else one.task
 
@@ -64,11 +62,11 @@ class Lock:
 
     __slots__ = ("__weakref__", "_is_held", "_waiters")
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._is_held = False
-        self._waiters: list[Task] = []
+        self._waiters = []
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - Python's own signature
+    def acquire(self, blocking=True, timeout=-1):
         """Take it; False if that would take too long."""
         one = World.current
         if one is None or one.is_over:
@@ -82,7 +80,7 @@ class Lock:
         self._is_held = True
         return True
 
-    def _take_at_the_end(self, one: World | None, *, may_wait: bool) -> bool:
+    def _take_at_the_end(self, one, *, may_wait):
         """Take it where nobody can wait: what is unwound there must not."""
         if self._is_held:
             if may_wait and one is not None:
@@ -91,7 +89,7 @@ class Lock:
         self._is_held = True
         return True
 
-    def _wait(self, one: World, timeout: float | None) -> None:
+    def _wait(self, one, timeout):
         end = None if timeout is None else one.clock + timeout
         task = one.task
         assert task is not None, "what a timer calls must not wait for a lock"
@@ -104,7 +102,7 @@ class Lock:
             if task in self._waiters:
                 self._waiters.remove(task)
 
-    def release(self) -> None:
+    def release(self):
         if not self._is_held:
             message = "release unlocked lock"
             raise RuntimeError(message)
@@ -113,40 +111,40 @@ class Lock:
         for one in waiters:
             one.wake()
 
-    def locked(self) -> bool:
+    def locked(self):
         return self._is_held
 
-    def _at_fork_reinit(self) -> None:
+    def _at_fork_reinit(self):
         self._is_held = False
 
     __enter__ = acquire
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.release()
 
 
 class EitherLock:
     """A lock of a module that is older than any world: real outside, played inside."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._real = _real_lock()
         self._played = Lock()
 
-    def __enter__(self) -> bool:
+    def __enter__(self):
         return self._fitting.acquire()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._fitting.release()
 
     @property
-    def _fitting(self) -> Any:  # noqa: ANN401 - two kinds of lock
+    def _fitting(self):
         return self._real if world() is None else self._played
 
 
 class SimpleQueue:
     """queue.SimpleQueue: C's outside a world, Python's inside."""
 
-    def __new__(cls) -> Any:  # noqa: ANN401 - two kinds of queue
+    def __new__(cls):
         return _real_queue() if world() is None else queue._PySimpleQueue()
 
     __class_getitem__ = classmethod(lambda cls, _: cls)
@@ -155,18 +153,18 @@ class SimpleQueue:
 class _Life:
     """What a simulated thread is, beside its Thread."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task):
         self.task = task
         self.is_over = False
-        self.joiners: list[Task] = []
+        self.joiners = []
 
-    def end(self) -> None:
+    def end(self):
         self.is_over = True
         for one in self.joiners:
             one.wake()
 
 
-def _start(thread: Any) -> None:  # noqa: ANN401 - a Thread with an attribute more
+def _start(thread):
     one = world()
     if one is None:
         _real_start(thread)
@@ -181,19 +179,19 @@ def _start(thread: Any) -> None:  # noqa: ANN401 - a Thread with an attribute mo
     thread._started.set()
 
 
-def _play(thread: Any) -> None:  # noqa: ANN401
+def _play(thread):
     try:
         thread.run()
     finally:
         thread._sim_life.end()
 
 
-def _is_alive(thread: threading.Thread) -> bool:
+def _is_alive(thread):
     life = life_of(thread)
     return _real_is_alive(thread) if life is None else not life.is_over
 
 
-def _join(thread: threading.Thread, timeout: float | None = None) -> None:
+def _join(thread, timeout=None):
     life, one = life_of(thread), world()
     if life is None:
         _real_join(thread, timeout)
@@ -206,25 +204,25 @@ def _join(thread: threading.Thread, timeout: float | None = None) -> None:
         one.park(None if end is None else end - one.clock)
 
 
-def life_of(thread: Any) -> _Life | None:  # noqa: ANN401 - any Thread
+def life_of(thread):
     """Return what a thread is in its world; None if it is a real one."""
     return getattr(thread, "_sim_life", None)
 
 
-def make_lock() -> Any:  # noqa: ANN401 - two kinds of lock
+def make_lock():
     return _real_lock() if world() is None else Lock()
 
 
-def make_rlock() -> Any:  # noqa: ANN401 - two kinds of lock
+def make_rlock():
     return _real_rlock() if world() is None else _played_rlock()
 
 
-def get_ident() -> int:
+def get_ident():
     task = _task()
     return _real_ident() if task is None else _FIRST_IDENT + task.number
 
 
-def current_thread() -> threading.Thread:
+def current_thread():
     """Return the caller's thread; the main one for what a world runs first."""
     task = _task()
     if task is None:
@@ -233,31 +231,31 @@ def current_thread() -> threading.Thread:
     return threading.main_thread() if task.thread is None else task.thread
 
 
-def enumerate_threads() -> list[threading.Thread]:
+def enumerate_threads():
     """Return the threads that are alive, those of the caller's world included."""
     one = world()
     played = [] if one is None else [task.thread for task in one.running()]
     return [*_real_enumerate(), *(thread for thread in played if thread is not None)]
 
 
-def _uuid4() -> uuid.UUID:
+def _uuid4():
     one = world()
     if one is None:
         return _real_uuid4()
     return uuid.UUID(int=one.rng.getrandbits(128), version=4)
 
 
-def _drawing(name: str) -> Callable[..., Any]:
+def _drawing(name):
     real = getattr(random, name)
 
-    def draw(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - as random's own
+    def draw(*args, **more):
         one = world()
         return (real if one is None else getattr(one.chance, name))(*args, **more)
 
     return draw
 
 
-def _sleep(seconds: float) -> None:
+def _sleep(seconds):
     one = world()
     if one is None:
         _real_sleep(seconds)
@@ -265,19 +263,19 @@ def _sleep(seconds: float) -> None:
         one.sleep(seconds)
 
 
-def _clock(real: Callable[[], Any], played: Callable[[World], Any]) -> Any:  # noqa: ANN401 - seconds or ns
-    def tell() -> Any:  # noqa: ANN401
+def _clock(real, played):
+    def tell():
         one = world()
         return real() if one is None else played(one)
 
     return tell
 
 
-def _nanoseconds(played: Callable[[World], float]) -> Callable[[World], int]:
+def _nanoseconds(played):
     return lambda one: int(played(one) * 1e9)
 
 
-def install() -> None:
+def install():
     """Play time and threads from now on, in every world; a second call does nothing."""
     if threading.get_ident is get_ident:
         return
@@ -291,7 +289,7 @@ def install() -> None:
     pool._global_shutdown_lock = EitherLock()
 
 
-def _install_clocks() -> None:
+def _install_clocks():
     clocks = {
         "monotonic": World.monotonic,
         "perf_counter": World.monotonic,
@@ -305,7 +303,7 @@ def _install_clocks() -> None:
     queue.time = threading._time = time.monotonic  # they have names of their own for it
 
 
-def _install_threads() -> None:
+def _install_threads():
     threading.Thread.start = _start
     threading.Thread.join = _join
     threading.Thread.is_alive = _is_alive

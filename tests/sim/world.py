@@ -14,7 +14,7 @@ import logging
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -53,52 +53,50 @@ class Timer:
 
     __slots__ = ("at", "call")
 
-    def __init__(self, at: float, call: Callable[[], None]) -> None:
+    def __init__(self, at, call):
         self.at = at
-        self.call: Callable[[], None] | None = call
+        self.call = call
 
-    def cancel(self) -> None:
+    def cancel(self):
         self.call = None
 
 
 class Process:
     """Tasks that are frozen, killed and cut off together, and share a wall clock."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
         self.is_frozen = False
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return self.name
 
     @property
-    def is_able(self) -> bool:
+    def is_able(self):
         """Whether its tasks can run."""
         return not (self.is_frozen or self.is_dead)
 
 
 class Task(greenlet):
-    def __init__(
-        self, world: "World", target: Callable[[], Any], name: str, process: Process
-    ) -> None:
+    def __init__(self, world, target, name, process):
         super().__init__(target, parent=world.hub)
         self.world = world
         self.name = name
         self.process = process
         self.number = next(world.serial)
         self.is_parked = False
-        self.thread: Any = None  # the threading.Thread that it is, if it is one
+        self.thread = None  # the threading.Thread that it is, if it is one
         self.carried = [None] * len(world.carried)
 
-    def wake(self) -> None:
+    def wake(self):
         """Let it run again, unless it runs or is about to."""
         if self.is_parked:
             self.is_parked = False
             self.world.runnable.append(self)
 
-    def place(self) -> str:
+    def place(self):
         """Return where it stands, the innermost call first."""
         frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
@@ -125,9 +123,7 @@ class World:
     # How what Python keeps for each real thread is read and written; each task has its own.
     carried: ClassVar[list[tuple[Callable[[], Any], Callable[[Any], None]]]] = []
 
-    def __init__(
-        self, seed: int = 0, *, preempt: float = 0.0, limit: float = LIMIT
-    ) -> None:
+    def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
         self.seed = seed
         self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
         # What the client draws: a real thread that another test has left may draw, too.
@@ -137,29 +133,29 @@ class World:
         self.clock = _BEGIN
         self.turns = 0
         self.is_over = False
-        self.hub: Any = None
-        self.network: Any = None  # what its sockets connect by, if it has one
-        self.task: Task | None = None  # the one that runs; None between turns
+        self.hub = None
+        self.network = None  # what its sockets connect by, if it has one
+        self.task = None  # the one that runs; None between turns
         self.outside = Process("test")
-        self.runnable: list[Task] = []
-        self.tasks: list[Task] = []
-        self.still_ran: tuple[str, ...] = ()  # at the end
+        self.runnable = []
+        self.tasks = []
+        self.still_ran = ()  # at the end
         self.serial = itertools.count(1)  # for what has no order but its address
         self._busy = 0  # turns since the clock last jumped
         self._turn_limit = float("inf")  # when the clock has been looked at too often
         self._order = itertools.count()
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._first: Task | None = None
-        self._crash: BaseException | None = None
+        self._timers = []
+        self._first = None
+        self._crash = None
 
     # The clock
 
     @property
-    def now(self) -> float:
+    def now(self):
         """Virtual seconds since the beginning."""
         return self.clock - _BEGIN
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         """Tell the time. It moves by being looked at, so no deadline stands still."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
@@ -168,11 +164,11 @@ class World:
             raise self._crash
         return self.clock
 
-    def wall(self) -> float:
+    def wall(self):
         """Tell the time of the caller's process, in seconds since the epoch."""
         return EPOCH + self.monotonic() - _BEGIN + self.process.skew
 
-    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, delay, call):
         """Call something after a delay, in no task: it must not wait."""
         timer = Timer(self.clock + max(0.0, delay), call)
         heapq.heappush(self._timers, (timer.at, next(self._order), timer))
@@ -181,15 +177,10 @@ class World:
     # Tasks
 
     @property
-    def process(self) -> Process:
+    def process(self):
         return self.outside if self.task is None else self.task.process
 
-    def spawn(
-        self,
-        target: Callable[[], Any],
-        name: str = "task",
-        process: Process | None = None,
-    ) -> Task:
+    def spawn(self, target, name="task", process=None):
         """Start a task; its first turn comes when the caller has given up its own."""
         task = Task(self, lambda: self._live(target), name, process or self.process)
         self.tasks.append(task)
@@ -197,7 +188,7 @@ class World:
         task.wake()
         return task
 
-    def running(self) -> list[Task]:
+    def running(self):
         """Return the tasks of living processes that have not ended, but the test's own."""
         return [
             one
@@ -205,7 +196,7 @@ class World:
             if not (one.dead or one.process.is_dead or one is self._first)
         ]
 
-    def park(self, timeout: float | None = None) -> None:
+    def park(self, timeout=None):
         """Stand still until somebody wakes this task, or after so many seconds."""
         if self.is_over:
             raise GreenletExit
@@ -217,7 +208,7 @@ class World:
         if timer is not None:
             timer.cancel()
 
-    def give_way(self) -> None:
+    def give_way(self):
         """Let others go first, perhaps."""
         if self.is_over:
             raise GreenletExit
@@ -226,17 +217,15 @@ class World:
             self.runnable.append(task)
             self._switch()
 
-    def _switch(self) -> None:
+    def _switch(self):
         self.hub.switch()
         if self.is_over:
             raise GreenletExit
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.park(max(0.0, seconds))
 
-    def until(
-        self, condition: Callable[[], Any], seconds: float = 600.0, what: str = ""
-    ) -> Any:  # noqa: ANN401 - what the condition returns
+    def until(self, condition, seconds=600.0, what=""):
         """
         Wait until a condition is true, and return what it returned.
 
@@ -258,12 +247,12 @@ class World:
 
     # Running
 
-    def run(self, main: Callable[[], Any]) -> Any:  # noqa: ANN401 - what main returns
+    def run(self, main):
         """Play until ``main`` has returned, end what still runs, return its result."""
         __tracebackhide__ = True
         assert World.current is None, "one world at a time"
         self.hub = getcurrent()
-        result: list[Any] = []
+        result = []
         self._first = self.spawn(lambda: result.append(main()), "main", self.outside)
         with self._alone():
             try:
@@ -274,7 +263,7 @@ class World:
         return result[0]
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self):
         """Let nothing that ran before decide what happens here, nor the reverse."""
         was_collecting, drawn = gc.isenabled(), random.getstate()
         gc.disable()  # when an object dies must not depend on what ran before
@@ -288,7 +277,7 @@ class World:
             if was_collecting:
                 gc.enable()
 
-    def _live(self, target: Callable[[], Any]) -> None:
+    def _live(self, target):
         __tracebackhide__ = True
         try:
             target()
@@ -298,7 +287,7 @@ class World:
             if self._crash is None and not self.is_over:
                 self._crash = error
 
-    def _step(self) -> None:
+    def _step(self):
         """Call what is due; then give a task its turn, or let the time go by."""
         __tracebackhide__ = True
         self._call_what_is_due()
@@ -313,14 +302,14 @@ class World:
             message = f"still waiting after {self.limit:g} virtual seconds: "
             raise NotYetError(message + self.picture())
 
-    def _call_what_is_due(self) -> None:
+    def _call_what_is_due(self):
         while self._timers and self._timers[0][0] <= self.clock:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
                 call()
 
-    def _turn(self, task: Task) -> None:
+    def _turn(self, task):
         """Let a task run. A turn costs time, the more the longer nobody has slept."""
         self.runnable.remove(task)
         self.turns += 1
@@ -332,14 +321,14 @@ class World:
                 raise self._endless(what)
             task.switch()
 
-    def _endless(self, what: str) -> EndlessError:
+    def _endless(self, what):
         assert self.task is not None, "only a task has turns"
         name = f"{self.task.process}/{self.task.name}"
         text = f"{name} goes in circles: {what}: {self.picture()}"
         return EndlessError(text)
 
     @contextmanager
-    def _being(self, task: Task) -> Iterator[None]:
+    def _being(self, task):
         self.task = task
         self._turn_limit = self.clock + _LOOKS * _LOOK
         for (_, write), value in zip(self.carried, task.carried, strict=True):
@@ -353,7 +342,7 @@ class World:
             for _, write in self.carried:
                 write(None)
 
-    def _jump(self) -> None:
+    def _jump(self):
         while self._timers and self._timers[0][2].call is None:
             heapq.heappop(self._timers)
         if not self._timers:
@@ -364,13 +353,13 @@ class World:
             self._busy = max(0, self._busy - int(ahead * 1e5) - 1)
             self.clock += ahead
 
-    def picture(self) -> str:
+    def picture(self):
         """Return where every task stands, a line for each."""
         alive = [one for one in self.tasks if not one.dead]
         lines = [f"\n  {one.process}/{one.name}: {one.place()}" for one in alive]
         return f"virtual second {self.now:.3f}, seed {self.seed}{''.join(lines)}"
 
-    def _end(self) -> None:
+    def _end(self):
         """
         Unwind every task: it gets GreenletExit where it is, and may not wait.
 
@@ -384,7 +373,7 @@ class World:
         finally:
             logging.disable(before)
 
-    def _unwind(self) -> None:
+    def _unwind(self):
         self.still_ran = tuple(f"{one.process}/{one.name}" for one in self.running())
         for task in self.tasks:
             for _ in range(_UNWINDINGS):

@@ -1,10 +1,6 @@
 """A broker that testcontainers runs is taken by the kit's fixtures, and holds hold on it."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
-from kafka import KafkaProducer
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing import poll_until
@@ -18,7 +14,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def kafka_broker() -> Iterator[Any]:
+def kafka_broker():
     """Give what docs/how-to/test-your-code.md gives; the image is pulled if need be."""
     from docker.errors import DockerException  # noqa: PLC0415 - half a second
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
@@ -33,11 +29,8 @@ def kafka_broker() -> Iterator[Any]:
 
 
 def test_a_pause_survives_a_rebalance(
-    kafka_topic: Callable[..., str],
-    make_consumer: Callable[..., SafeConsumer],
-    make_producer: Callable[..., KafkaProducer],
-    force_rebalance: Callable[..., list[Any]],
-) -> None:
+    kafka_topic, make_consumer, make_producer, force_rebalance
+):
     """Every fixture works with it; nothing comes while held, everything afterwards."""
     topic = kafka_topic(partitions=2)
     consumer = make_consumer(SafeConsumer, topic, group="billing")

@@ -16,7 +16,7 @@ DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); "
 LONG = "time.sleep(600)"
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     """Tell whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -25,24 +25,24 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_program_that_does_not_end_is_killed_where_its_test_fails() -> None:
+def test_a_program_that_does_not_end_is_killed_where_its_test_fails():
     """Popen would wait for it where the block is left, for ever."""
     deaf = [sys.executable, "-c", f"{DEAF}print('up', flush=True); {LONG}"]
 
-    def outlives() -> None:
+    def outlives():
         with begun(deaf, stdout=subprocess.PIPE) as process:
             started.append(process)
             process.stdout.readline()
             process.terminate()
             process.wait(0.1)
 
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
     with pytest.raises(subprocess.TimeoutExpired):
         outlives()
     assert started[0].returncode == -signal.SIGKILL
 
 
-def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path: Path) -> None:
+def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path):
     """A driver that dies leaves its workers."""
     log = tmp_path / "log"
     with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
@@ -52,7 +52,7 @@ def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path: Path) ->
     wait_for(lambda: not is_alive(child), "its end")
 
 
-def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path: Path) -> None:
+def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path):
     """It is in memory, some 10 MB for each broker, until the machine is started anew."""
     program = (
         "import os, sys; from pathlib import Path; "
@@ -73,7 +73,7 @@ sleep 600
 """
 
 
-def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path: Path) -> None:
+def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path):
     """A shell would first wait for the step that runs, and leave those beside it."""
     for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
         (tmp_path / name).write_text(text)
@@ -87,7 +87,7 @@ def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path: Path) -> None:
         "TMPDIR": str(work),
     }
 
-    def pids() -> list[int]:
+    def pids():
         return [int(line) for line in started.read_text().splitlines()]
 
     with logged([".ci/run"], tmp_path / "log", environment) as program:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ DAY = 24 * 60 * 60
 NOW = 2_000_000_000
 
 
-def git(folder: Path, *arguments: str, at: int = NOW) -> str:
+def git(folder, *arguments, at=NOW):
     who = {
         f"GIT_{one}_{what}": "x"
         for one in ("AUTHOR", "COMMITTER")
@@ -31,18 +30,18 @@ def git(folder: Path, *arguments: str, at: int = NOW) -> str:
     return done.stdout.strip()
 
 
-def commit(folder: Path, at: int) -> str:
+def commit(folder, at):
     git(folder, "commit", "-q", "--allow-empty", "-m", "x", at=at)
     return git(folder, "rev-parse", "HEAD")
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path):
     git(tmp_path, "init", "-q", "-b", "main")
     return tmp_path
 
 
-def test_a_commit_of_main_has_the_day_before_it(clone: Path) -> None:
+def test_a_commit_of_main_has_the_day_before_it(clone):
     """Its parent, where everything is younger: so a clone with two commits has one."""
     first = commit(clone, NOW - DAY - 2)
     commit(clone, NOW - DAY + 1)
@@ -55,7 +54,7 @@ def test_a_commit_of_main_has_the_day_before_it(clone: Path) -> None:
     assert states.landed(clone) == young
 
 
-def test_a_branch_has_where_it_left_main(clone: Path) -> None:
+def test_a_branch_has_where_it_left_main(clone):
     """Origin's, where there is one: what is not pushed has not landed."""
     pushed = commit(clone, NOW)
     git(clone, "checkout", "-q", "-b", "work")
@@ -67,7 +66,7 @@ def test_a_branch_has_where_it_left_main(clone: Path) -> None:
     assert states.landed(clone) == pushed
 
 
-def test_an_arm_has_the_package_of_its_state(tmp_path: Path) -> None:
+def test_an_arm_has_the_package_of_its_state(tmp_path):
     """And the benchmarks of this checkout, in which it runs."""
     (tmp_path / "safeconsumer.py").touch()
     code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"

@@ -13,8 +13,6 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -24,7 +22,6 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tests.harness.kafka.broken import KINDS
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 from tests.unit.kafka.test_unclosed import WAYS, told
@@ -62,7 +59,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 
 @pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
-def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind: int) -> None:
+def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
     """A batch whose generator has raised is asked for ever."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-W", "ignore", "-c", _STOCK, str(kind)],
@@ -75,12 +72,12 @@ def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind: int) -> No
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+def logged(caplog):
     with caplog.at_level(logging.DEBUG, logger="kafka"):
         yield caplog
 
 
-def test_a_password_is_in_the_log(logged: pytest.LogCaptureFixture) -> None:
+def test_a_password_is_in_the_log(logged):
     """Every request is logged as sent; the admin client logs its settings."""
     secret = "guess-71d2ba90"  # noqa: S105 - to be found
     parser = KafkaProtocol(client_id="me")
@@ -98,9 +95,7 @@ def test_a_password_is_in_the_log(logged: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_socket_is_left_to_the_collector(
-    way: Callable[[Any, socket.socket], None],
-) -> None:
+def test_a_socket_is_left_to_the_collector(way):
     """A handshake that fails or is cut short, and a connection closed with unsent bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server, told() as found:
         way(KafkaNetClient, server)
@@ -109,11 +104,9 @@ def test_a_socket_is_left_to_the_collector(
 
 
 @simulated(seeds=1)
-def test_a_client_that_may_create_no_topics_asks_for_them_to_be_created(
-    lab: Lab,
-) -> None:
+def test_a_client_that_may_create_no_topics_asks_for_them_to_be_created(lab):
     """``allow_auto_create_topics=False`` does not reach the request."""
-    asked: list[bool] = []
+    asked = []
     lab.cluster.on_request = lambda entry, message: (
         asked.append(message.body.allow_auto_topic_creation)
         if entry.api == "Metadata"

@@ -22,12 +22,12 @@ class Worker:
 """
 
 
-def fault(function: str = "Worker.run", old: str = "return 1", **more: object) -> Fault:
+def fault(function="Worker.run", old="return 1", **more):
     row = {"file": "f.py", "new": "return 2", "tests": (), "room": (), **more}
-    return Fault(id="F1", function=function, old=old, **row)  # type: ignore[arg-type]  # a row's
+    return Fault(id="F1", function=function, old=old, **row)
 
 
-def test_a_fault_is_planted_in_its_function_only() -> None:
+def test_a_fault_is_planted_in_its_function_only():
     planted = fault().planted(TEXT)
     assert planted == TEXT.replace(
         "(self):\n        return 1\n", "(self):\n        return 2\n"
@@ -42,7 +42,7 @@ def test_a_fault_is_planted_in_its_function_only() -> None:
         pytest.param("Worker.stop", "1", id="text that stands twice"),
     ],
 )
-def test_a_row_that_does_not_fit_the_code_is_refused(function: str, old: str) -> None:
+def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
     with pytest.raises(UnplantableError, match="F1"):
         fault(function, old).planted(TEXT)
 
@@ -65,14 +65,12 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function: str, old: str) ->
         ),
     ],
 )
-def test_what_becomes_of_a_fault_is_said(
-    row: dict[str, object], result: Result, said: str, *, is_good: bool
-) -> None:
+def test_what_becomes_of_a_fault_is_said(row, result, said, *, is_good):
     text, good = faults._judged(fault(**row), [result])
     assert (said in text, good) == (True, is_good)
 
 
-def test_every_row_has_an_id_of_its_own_and_names_files_that_exist() -> None:
+def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
     rows = table.faults(table.ROOMS)
     assert max(Counter(one.id for one in rows).values()) == 1
     named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.room)}

@@ -1,7 +1,5 @@
 """The lint of pages finds what is planted, so that its silence means something."""
 
-from pathlib import Path
-
 import pytest
 from attrs import evolve
 
@@ -28,7 +26,7 @@ BLOCK = Block(
         ("# Late by one look.\n```text\nIt is told.\n```\n<!-- It is told. -->", 0),
     ],
 )
-def test_words_nobody_says_and_sentences_without_a_verb(text: str, faults: int) -> None:
+def test_words_nobody_says_and_sentences_without_a_verb(text, faults):
     assert len(list(prose.faults(text))) == faults
 
 
@@ -40,7 +38,7 @@ def test_words_nobody_says_and_sentences_without_a_verb(text: str, faults: int) 
         ("Reads a topic; it is None if there is none.", 0),
     ],
 )
-def test_docstrings(text: str, faults: int) -> None:
+def test_docstrings(text, faults):
     assert len(list(prose.docstring_faults(f'"""\n{text}\n"""\n'))) == faults
 
 
@@ -54,11 +52,11 @@ def test_docstrings(text: str, faults: int) -> None:
         ({"code": "$ safeconsumer demoo\n$ safeconsumer demo --loud\n"}, 2),
     ],
 )
-def test_blocks(change: dict[str, str], faults: int) -> None:
+def test_blocks(change, faults):
     assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
 
 
-def test_names_of_what_is_gone(tmp_path: Path) -> None:
+def test_names_of_what_is_gone(tmp_path):
     text = "See `unit/test_gone`, `tests/unit/test_lint.py`; python -m tests.gone"
     assert list(names.lost(text)) == ["tests/unit/test_gone", "tests.gone"]
     page = tmp_path / "page.md"
@@ -74,7 +72,7 @@ def test_names_of_what_is_gone(tmp_path: Path) -> None:
         ("tests/*/cli tests/*/group tests/*/console tests/*/metrics", set()),
     ],
 )
-def test_commands_that_no_test_of_a_row_calls(folders: str, missing: set[str]) -> None:
+def test_commands_that_no_test_of_a_row_calls(folders, missing):
     """Holds are placed and lifted by the tests of groups."""
     found = {
         fault.rpartition("'")[0].rpartition("'")[2]
@@ -97,6 +95,6 @@ def test_commands_that_no_test_of_a_row_calls(folders: str, missing: set[str]) -
         ("```console\n$ python -m tests.bench throughput\n```", 0),
     ],
 )
-def test_inline_commands(text: str, faults: int) -> None:
+def test_inline_commands(text, faults):
     """They run, or their line names the extra that they need."""
     assert len(list(examples.inline_faults(text))) == faults

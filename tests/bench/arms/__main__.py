@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import traceback
-from typing import Any
 
 # Only the module of one is imported: what others need would be in the memory that is
 # measured.
@@ -16,7 +15,7 @@ _ARMS = {
 }
 
 
-def _private_stdout() -> Any:  # noqa: ANN401 - a text file
+def _private_stdout():
     # What a library prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     null = os.open(os.devnull, os.O_WRONLY)
@@ -25,17 +24,17 @@ def _private_stdout() -> Any:  # noqa: ANN401 - a text file
     return answers
 
 
-def _made(name: str, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - any arm
+def _made(name, settings):
     module, kind = _ARMS[name]
     return getattr(importlib.import_module(f"tests.bench.arms.{module}"), kind)(
         **settings
     )
 
 
-def main() -> None:
+def main():
     """Make the arm that the first line asks for, then do step after step."""
     answers = _private_stdout()
-    arm: Any = None
+    arm = None
     try:
         for line in sys.stdin:
             request = json.loads(line)

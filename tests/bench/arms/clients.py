@@ -6,7 +6,6 @@ import importlib
 import re
 import resource
 import time
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.bench.arms.consumers import make, poll_until, wait_until
@@ -40,15 +39,15 @@ class Setup(NamedTuple):
     wait_ms: int = _LAST_WAIT_MS
 
     @property
-    def group(self) -> str:
+    def group(self):
         return f"{self.topic}-{self.client.replace(' ', '-')}-{time.monotonic_ns()}"
 
-    def everything(self, kind: Any, *more: object) -> list[Any]:  # noqa: ANN401 - each client's
+    def everything(self, kind, *more):
         """Return its partitions in the client's own words."""
         return [kind(self.topic, number, *more) for number in range(self.partitions)]
 
 
-def client_of(setup: Setup) -> Any:  # noqa: ANN401 - one of three
+def client_of(setup):
     """
     Return the client.
 
@@ -64,9 +63,9 @@ def client_of(setup: Setup) -> Any:  # noqa: ANN401 - one of three
 
 
 class _KafkaPython:
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup):
         base, _, decoder = setup.client.partition("-")
-        more: dict[str, object] = {"decoder": decoder} if base == "safe" else {}
+        more = {"decoder": decoder} if base == "safe" else {}
         if setup.is_member:
             more |= {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
         else:
@@ -83,10 +82,10 @@ class _KafkaPython:
         else:
             self._consumer.subscribe([setup.topic])
 
-    def owned(self) -> int:
+    def owned(self):
         return len(self._consumer.assignment())
 
-    def pause(self, strangers: int) -> dict[str, float]:
+    def pause(self, strangers):
         """Place the holds; return what those of strangers took."""
         is_ours = hasattr(self._consumer, "holds")
         for number, tp in enumerate(self._quiet):
@@ -104,17 +103,17 @@ class _KafkaPython:
         _expect(len(self._consumer.holds()), strangers)
         return {"placed": seconds, "mb": resident_mb() - before}
 
-    def poll(self, seconds: float) -> list[bytes]:
+    def poll(self, seconds):
         batches = self._consumer.poll(int(seconds * 1000)).values()
         return [one.value for batch in batches for one in batch]
 
-    def toggle(self, at: int) -> dict[str, float | list[float]]:
+    def toggle(self, at):
         """Pause a partition, poll, resume it, poll; return what each took."""
         consumer, tp = self._consumer, self._every[at % len(self._every)]
         fetchable = consumer._subscription.fetchable_partitions
         poll_until(consumer, lambda: len(fetchable()) == len(self._every), 100)
         self._wait_for_no_fetch()
-        taken: dict[str, float | list[float]] = {
+        taken = {
             "drain": _cpu(consumer._fetcher.fetched_records),
             "pause": _wall(consumer.pause, tp),
             "poll_sending": _cpu(consumer.poll),
@@ -129,11 +128,11 @@ class _KafkaPython:
         paused, resumed = map(list, zip(*both, strict=True))
         return {**taken, "pause_in_a_row": paused, "resume_in_a_row": resumed}
 
-    def _wait_for_no_fetch(self) -> None:
+    def _wait_for_no_fetch(self):
         pending = self._consumer._fetcher._nodes_with_pending_fetch_requests
         wait_until(lambda: not pending, lambda: time.sleep(0.01))
 
-    def read(self, records: int, max_records: int | None) -> int:
+    def read(self, records, max_records):
         for tp in self._full:
             self._consumer.seek(tp, 0)
         got, deadline = 0, time.monotonic() + _BOUND
@@ -149,19 +148,19 @@ class _KafkaPython:
                 got += _look(batch)
         return got
 
-    def close(self) -> None:
+    def close(self):
         self._consumer.close()
 
 
 class _Aiokafka:
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup):
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._start(setup))
 
-    async def _start(self, setup: Setup) -> None:
+    async def _start(self, setup):
         aiokafka = importlib.import_module("aiokafka")
         self._assigned = setup.everything(aiokafka.TopicPartition)
-        more: dict[str, object] = {"fetch_max_wait_ms": _LAST_WAIT_MS}
+        more = {"fetch_max_wait_ms": _LAST_WAIT_MS}
         if setup.is_member:
             more = {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
         self._consumer = aiokafka.AIOKafkaConsumer(
@@ -176,18 +175,18 @@ class _Aiokafka:
         else:
             self._consumer.assign(self._assigned)
 
-    def owned(self) -> int:
+    def owned(self):
         return len(self._consumer.assignment())
 
-    def poll(self, seconds: float) -> list[bytes]:
+    def poll(self, seconds):
         got = self._consumer.getmany(timeout_ms=int(seconds * 1000))
         batches = self._loop.run_until_complete(got).values()
         return [one.value for batch in batches for one in batch]
 
-    def read(self, records: int, max_records: int | None) -> int:
+    def read(self, records, max_records):
         return self._loop.run_until_complete(self._read(records, max_records))
 
-    async def _read(self, records: int, max_records: int | None) -> int:
+    async def _read(self, records, max_records):
         for tp in self._assigned:
             self._consumer.seek(tp, 0)
         got, deadline = 0, time.monotonic() + _BOUND
@@ -205,13 +204,13 @@ class _Aiokafka:
                 got += _look(batch)
         return got
 
-    def close(self) -> None:
+    def close(self):
         self._loop.run_until_complete(self._consumer.stop())
         self._loop.close()
 
 
 class _Confluent:
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup):
         confluent = importlib.import_module("confluent_kafka")
         self._assigned = setup.everything(confluent.TopicPartition, 0)
         settings = {
@@ -229,17 +228,17 @@ class _Confluent:
         if setup.is_member:
             self._consumer.subscribe([setup.topic])
 
-    def owned(self) -> int:
+    def owned(self):
         return len(self._consumer.assignment())
 
-    def poll(self, seconds: float) -> list[bytes]:
+    def poll(self, seconds):
         one = self._consumer.poll(seconds)
         if one is None:
             return []
         _check(one)
         return [one.value()]
 
-    def read(self, records: int, max_records: int | None) -> int:
+    def read(self, records, max_records):
         self._consumer.assign(self._assigned)
         poll, consume = self._consumer.poll, self._consumer.consume
         got, deadline = 0, time.monotonic() + _BOUND
@@ -261,44 +260,44 @@ class _Confluent:
             got += len(batch)
         return got
 
-    def rest(self) -> None:
+    def rest(self):
         """Stop fetching, which goes on in the background otherwise."""
         self._consumer.unassign()
 
-    def close(self) -> None:
+    def close(self):
         self._consumer.close()
 
 
-def _check(message: Any) -> None:  # noqa: ANN401 - confluent-kafka's
+def _check(message):
     error = message.error()
     if error is not None:
         text = f"an error instead of a record: {error}"
         raise ValueError(text)
 
 
-def _wall(call: Callable[..., object], *args: object) -> float:
+def _wall(call, *args):
     start = time.perf_counter()
     call(*args)
     return time.perf_counter() - start
 
 
-def _cpu(call: Callable[[], object]) -> float:
+def _cpu(call):
     start = time.process_time()
     call()
     return time.process_time() - start
 
 
-def _owner(number: int) -> dict[str, str]:
+def _owner(number):
     return {"owner": ("app", "deploy", "operator", "quota")[number % 4]}
 
 
-def _expect(got: int, expected: int) -> None:
+def _expect(got, expected):
     if got != expected:
         message = f"{got} instead of {expected}"
         raise ValueError(message)
 
 
-def _look(batch: list[Any]) -> int:
+def _look(batch):
     for one in batch:
         _ = one.key, one.value, one.offset
     return len(batch)
@@ -310,12 +309,12 @@ def _look(batch: list[Any]) -> int:
 class Reader:
     """Reads a topic with one client: from its start, again and again, or as it comes."""
 
-    def __init__(self, max_records: int | None = None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
+    def __init__(self, max_records=None, **setup):
         made = Setup(**setup)
         self._client = client_of(made)
         self._max_records = max_records
         self._polls = self._toggled = 0
-        self._placed: dict[str, float] = {}
+        self._placed = {}
         if made.is_member:
             deadline = time.monotonic() + _BOUND
             while self._client.owned() < made.partitions:
@@ -326,7 +325,7 @@ class Reader:
         if made.quiet or made.strangers:
             self._placed = self._client.pause(made.strangers)
 
-    def read(self, records: int) -> dict[str, float]:
+    def read(self, records):
         """Read so many records; return seconds of CPU and of wall, and the peak memory."""
         cpu, wall = time.process_time(), time.monotonic()
         got = self._client.read(records, self._max_records)
@@ -336,7 +335,7 @@ class Reader:
             self._client.rest()
         return {"cpu": cpu, "wall": wall, "peak": peak_mb(), **self._placed}
 
-    def toggle(self) -> dict[str, float | list[float]]:
+    def toggle(self):
         """
         Pause one partition of very many, all empty, poll, resume it, poll.
 
@@ -350,21 +349,20 @@ class Reader:
         whose answer would have the interpreter meanwhile.
         """
         self._toggled += 7919  # a prime: never the neighbour of the last one
-        taken: dict[str, float | list[float]] = self._client.toggle(self._toggled)
-        return taken
+        return self._client.toggle(self._toggled)
 
-    def settle(self) -> dict[str, float]:
+    def settle(self):
         """Return how much memory is resident while nothing comes."""
         self._client.poll(1.0)
         return {"resident": resident_mb()}
 
-    def drain(self, records: int) -> dict[str, float]:
+    def drain(self, records):
         """Read what is there already; return the peak of memory."""
         for _ in self._taken(records):
             pass
         return {"peak": peak_mb()}
 
-    def follow(self, records: int) -> dict[str, Any]:
+    def follow(self, records):
         """
         Take so many records; each value is the time at which it was produced.
 
@@ -372,7 +370,7 @@ class Reader:
             Seconds from produced to returned of each, and per record, from the first
             one on: CPU, system calls that made a thread wait, polls.
         """
-        delays: list[float] = []
+        delays = []
         self._polls, began = 0, None
         for value in self._taken(records):
             delays.append(time.monotonic() - int(value) / 1e9)
@@ -384,17 +382,17 @@ class Reader:
         )
         return {"delays": delays, "cpu": cpu, "waits": waits, "polls": polls}
 
-    def idle(self, polls: int) -> dict[str, float]:
+    def idle(self, polls):
         """Poll so many times for a second while nothing comes; return seconds of CPU."""
         cpu, wall = time.process_time(), time.monotonic()
         came = sum(len(self._client.poll(1.0)) for _ in range(polls))
         _expect(came, 0)
         return {"cpu": time.process_time() - cpu, "wall": time.monotonic() - wall}
 
-    def close(self) -> None:
+    def close(self):
         self._client.close()
 
-    def _taken(self, records: int) -> Iterator[bytes]:
+    def _taken(self, records):
         got, deadline = 0, time.monotonic() + _BOUND
         while got < records:
             self._polls += 1
@@ -405,6 +403,6 @@ class Reader:
                 message = f"{got} of {records} records came"
                 raise TimeoutError(message)
 
-    def _used(self) -> tuple[float, int, int]:
+    def _used(self):
         waits = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
         return time.process_time(), waits, self._polls

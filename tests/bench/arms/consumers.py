@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.harness.waiting import looks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kafka import KafkaConsumer
+    pass
 
 BOUND = 60.0
 
 
-def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
+def make(client, config, **more):
     """
     Make a stock or a safe consumer that begins at the start of each partition.
 
@@ -37,9 +35,7 @@ def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
     return cls(**settings)
 
 
-def poll_until(
-    consumer: KafkaConsumer, condition: Callable[[], object], timeout_ms: int = 5000
-) -> None:
+def poll_until(consumer, condition, timeout_ms=5000):
     """
     Poll until the condition holds, throwing records away, one by one.
 
@@ -49,13 +45,13 @@ def poll_until(
     wait_until(condition, lambda: consumer.poll(timeout_ms, max_records=1))
 
 
-def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
+def wait_until(condition, step):
     """Do the step until the condition holds, within a minute."""
     for _ in looks(condition, "what an arm waits for", BOUND):
         step()
 
 
-def _tuple(value: object) -> object:
+def _tuple(value):
     # A version came as a JSON list; a list of addresses stays one.
     if isinstance(value, list) and all(isinstance(one, int) for one in value):
         return tuple(value)

@@ -8,22 +8,21 @@ between two polls, as handlers do. Times are of the machine's monotonic clock.
 import json
 import sys
 import time
-from typing import Any
 
 import attrs
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer.events.consumer import Event, HoldsPlaced, HoldsRemoved
+from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 
 _BUSY_SECONDS = 0.005
 
 
-def main() -> None:
+def main():
     """Poll until stdin ends."""
     options = json.loads(sys.argv[1])
     began = time.monotonic()
 
-    def tell(event: Event) -> None:
+    def tell(event):
         if isinstance(event, HoldsPlaced | HoldsRemoved):
             say(event=event.name)
 
@@ -55,7 +54,7 @@ def main() -> None:
     consumer.close()
 
 
-def say(**fields: Any) -> None:  # noqa: ANN401 - JSON values
+def say(**fields):
     sys.stdout.write(json.dumps({"at": time.monotonic(), **fields}) + "\n")
     sys.stdout.flush()
 

@@ -4,7 +4,6 @@ import resource
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from safeconsumer.worker import Limits, Worker
 from tests.bench.arms.consumers import make, poll_until
@@ -13,21 +12,21 @@ from tests.bench.memory import peak_mb
 _MIB = 1024 * 1024
 
 
-def nothing(_record: Any, _context: Any = None) -> None:  # noqa: ANN401
+def nothing(_record, _context=None):
     """Do nothing."""
 
 
-async def nothing_async(_record: Any, _context: Any) -> None:  # noqa: ANN401
+async def nothing_async(_record, _context):
     """Do nothing."""
 
 
 class Sleep:
     """A handler that waits so many seconds, as one that asks another service."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self._seconds = seconds
 
-    def __call__(self, _record: Any, _context: Any = None) -> None:  # noqa: ANN401
+    def __call__(self, _record, _context=None):
         time.sleep(self._seconds)
 
 
@@ -46,17 +45,17 @@ class Working:
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
         self,
         *,
-        mode: str,
-        config: dict[str, Any],
-        topic: str,
-        records: int,
-        seconds: float = 60.0,
-        client: str = "safe",
-        decoder: str = "auto",
-        sleep: float | None = None,
-        concurrency: int = 8,
-        limits: dict[str, int] | None = None,
-    ) -> None:
+        mode,
+        config,
+        topic,
+        records,
+        seconds=60.0,
+        client="safe",
+        decoder="auto",
+        sleep=None,
+        concurrency=8,
+        limits=None,
+    ):
         self._mode, self._config, self._topic = mode, config, topic
         self._records, self._seconds = records, seconds
         self._client, self._decoder = client, decoder
@@ -64,7 +63,7 @@ class Working:
         self._concurrency = concurrency
         self._limits = {"records": 10_000, "bytes": 64 * _MIB, **(limits or {})}
 
-    def run(self) -> dict[str, float]:
+    def run(self):
         """Read, work, and return what it took."""
         group = f"{self._topic}-{time.monotonic_ns()}"
         consumer = make(
@@ -84,21 +83,21 @@ class Working:
             "peak_mb": peak_mb(),
         }
 
-    def close(self) -> None:
+    def close(self):
         """Do nothing: what was read with is closed."""
 
-    def _handler(self) -> Any:  # noqa: ANN401 - a handler
+    def _handler(self):
         if self._mode == "asyncio":
             return nothing_async
         if self._sleep is None:
             return nothing
         return Sleep(self._sleep)
 
-    def _is_over(self, done: Done) -> Callable[[], bool]:
+    def _is_over(self, done):
         # The time counts from the first record; if none comes, that is waited for.
         until, is_counting = time.monotonic() + 60.0, False
 
-        def is_over() -> bool:
+        def is_over():
             nonlocal until, is_counting
             if not is_counting and done():
                 is_counting, until = True, time.monotonic() + self._seconds
@@ -106,7 +105,7 @@ class Working:
 
         return is_over
 
-    def _plain(self, consumer: Any, handle: Any) -> int:  # noqa: ANN401
+    def _plain(self, consumer, handle):
         count = 0
         is_over = self._is_over(lambda: count)
         while not is_over():
@@ -119,7 +118,7 @@ class Working:
         consumer.close(autocommit=False)
         return count
 
-    def _worker(self, consumer: Any, handle: Any) -> int:  # noqa: ANN401
+    def _worker(self, consumer, handle):
         is_order = self._mode in {"partition", "key", "unordered"}
         worker = Worker(
             consumer,
@@ -142,7 +141,7 @@ class Working:
         return done
 
 
-def _cpu() -> float:
+def _cpu():
     used = (
         resource.getrusage(who)
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

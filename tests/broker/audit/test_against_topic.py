@@ -1,24 +1,21 @@
 """``--against-topic``: what a client lost without noticing is found in the topic."""
 
-from pathlib import Path
-
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.testing.clients import Clients
 from tests.broker.audit.test_built_in import filled
 from tests.harness.audit.telling import Telling
 
 
-def told_in(folder: Path, told: Telling) -> None:
+def told_in(folder, told):
     (folder / "a.journal").write_text(told.text())
 
 
-def against_topic(clients: Clients, folder: Path) -> Result:
+def against_topic(clients, folder):
     where = ["--against-topic", "--bootstrap", clients._broker.bootstrap]
     return CliRunner().invoke(safeconsumer, ["audit", str(folder), *where])
 
@@ -34,8 +31,8 @@ def against_topic(clients: Clients, folder: Path) -> Result:
     ],
 )
 def test_what_a_client_lost_is_found_in_the_topic(
-    clients: Clients, tmp_path: Path, deleted: int, read: int, said: str
-) -> None:
+    clients, tmp_path, deleted, read, said
+):
     """A run that hides a record looks whole, but the topic has it."""
     topic = filled(clients, 1, 10)
     if deleted:
@@ -51,8 +48,8 @@ def test_what_a_client_lost_is_found_in_the_topic(
 
 @pytest.mark.any_broker
 def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
-    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    clients, tmp_path, monkeypatch
+):
     """Reading makes nothing; a partition that does not exist is named, without waiting."""
     monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
@@ -76,8 +73,8 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
 @pytest.mark.any_broker
 @pytest.mark.parametrize(("policy", "status"), [("delete", 2), ("compact", 0)])
 def test_a_hole_is_judged_by_what_the_broker_says_of_the_topic(
-    clients: Clients, tmp_path: Path, policy: str, status: int
-) -> None:
+    clients, tmp_path, policy, status
+):
     """The topic itself, which has the records, convicts."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(

@@ -3,9 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,13 +18,12 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
-from safeconsumer.testing.clients import Clients
-from tests.harness.audit.telling import Line, Read, check, findings_of, read
+from tests.harness.audit.telling import check, findings_of, read
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
 
 
-def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
+def filled(clients, partitions=2, records=20):
     topic = clients.topic(partitions)
     producer = KafkaProducer(**clients._broker.client_config)
     write(
@@ -41,30 +38,28 @@ def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
     return topic
 
 
-def journal_of(folder: Path) -> Read:
+def journal_of(folder):
     (path,) = folder.glob("*.journal")
     return read(path)
 
 
-def of(journal: Read, *events: str) -> list[Line]:
+def of(journal, *events):
     return [one for one in journal.lines if one.event in events]
 
 
-def violations(*folders: Path) -> list[tuple[str, str]]:
+def violations(*folders):
     journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings()))
     return [(one.check, one.evidence) for one in found]
 
 
-def has(got: dict[Any, list[int]], count: int) -> Callable[[], bool]:
+def has(got, count):
     return lambda: sum(map(len, got.values())) >= count
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
-def test_a_consumers_life_is_written_down_and_clean(
-    clients: Clients, tmp_path: Path
-) -> None:
+def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
     """Calls, deliveries, commits and ownerships, with the generation; none is amiss."""
     topic = filled(clients)
     first = TopicPartition(topic, 0)
@@ -77,7 +72,7 @@ def test_a_consumers_life_is_written_down_and_clean(
     )
     consumer.subscribe([topic])
     consumer.pause(first, reason="x")
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(consumer, has(got, 20), got=got)
     assert first not in got
     consumer.resume(first)
@@ -106,9 +101,7 @@ def test_a_consumers_life_is_written_down_and_clean(
 
 
 @pytest.mark.any_broker
-def test_iteration_is_written_record_by_record(
-    clients: Clients, tmp_path: Path
-) -> None:
+def test_iteration_is_written_record_by_record(clients, tmp_path):
     """
     What a hold keeps back does not stand there as delivered; the rest does.
 
@@ -124,7 +117,7 @@ def test_iteration_is_written_record_by_record(
     consumer.pause(tp)
     assert consumer.poll(100) == {}
     consumer.resume(tp)
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(consumer, has(got, 10), got=got)
     assert got[tp] == list(range(10, 20))
     steps = of(journal_of(tmp_path), "deliver")
@@ -136,12 +129,12 @@ def test_iteration_is_written_record_by_record(
     assert violations(tmp_path) == []
 
 
-def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path: Path) -> None:
+def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
     """It waits for no lock; every entry is there, and their numbers are in order."""
     writer = JournalWriter(tmp_path)
     numbers = iter(range(10_000))
 
-    def handle(_number: int, _frame: object) -> None:
+    def handle(_number, _frame):
         writer.write("note", {"n_th": next(numbers)})
 
     before = signal.signal(signal.SIGALRM, handle)
@@ -161,9 +154,7 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path: Path) -> 
 
 
 @pytest.mark.any_broker
-def test_a_closed_consumer_behaves_as_one_without_a_journal(
-    clients: Clients, tmp_path: Path
-) -> None:
+def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
     """A hold that a block ends after the close, say; nothing is written any more."""
     topic = clients.topic(1)
     consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
@@ -180,9 +171,7 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(
 @pytest.mark.parametrize(
     "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
 )
-def test_a_consumer_that_cannot_be_made_leaves_no_file_open(
-    tmp_path: Path, wrong: dict[str, Any]
-) -> None:
+def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
     """A program that tries until a broker is there does not run out of them."""
     where = {"bootstrap_servers": "127.0.0.1:1", "journal": tmp_path}
     with pytest.raises((HookTypeError, AssertionError, KafkaError)):
@@ -193,9 +182,7 @@ def test_a_consumer_that_cannot_be_made_leaves_no_file_open(
 
 
 @pytest.mark.any_broker
-def test_a_folder_that_cannot_be_written_is_refused_at_once(
-    clients: Clients, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
     """No thread was started."""
     (tmp_path / "file").touch()
     before = set(threading.enumerate())
@@ -205,9 +192,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
 
 
 @pytest.mark.any_broker
-def test_transactions_and_commits_by_themselves_are_no_gaps(
-    clients: Clients, tmp_path: Path
-) -> None:
+def test_transactions_and_commits_by_themselves_are_no_gaps(clients, tmp_path):
     """Markers and aborted records are passed over; the next begins behind them."""
     topic, group = clients.topic(2), uuid4().hex
     producer = KafkaProducer(
@@ -248,21 +233,19 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
-def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 - whatever
+def test_what_is_no_folder_is_no_journal(journal):
     """A typed error, before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
-    clients: Clients, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monkeypatch):
     """Before it has told where they begin; no position is no offset."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
-    class Silenced(KafkaConsumer):  # type: ignore[misc]  # upstream is untyped
-        def end_offsets(self, *asked: Any, **more: Any) -> Any:  # noqa: ANN401 - upstream's
+    class Silenced(KafkaConsumer):
+        def end_offsets(self, *asked, **more):
             found = super().end_offsets(*asked, **more)
             broker.freeze()
             return found
@@ -280,14 +263,12 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
 
 
 @pytest.mark.any_broker
-def test_records_that_are_deleted_while_topics_are_read_are_said(
-    clients: Clients, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkeypatch):
     """It went on at the end, and what it had passed over counted as never written."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
-    class Deleted(KafkaConsumer):  # type: ignore[misc]  # upstream is untyped
-        def end_offsets(self, *asked: Any, **more: Any) -> Any:  # noqa: ANN401 - upstream's
+    class Deleted(KafkaConsumer):
+        def end_offsets(self, *asked, **more):
             found = super().end_offsets(*asked, **more)
             with KafkaAdminClient(**config) as admin:
                 admin.delete_records({TopicPartition(topic, 0): 10})
@@ -298,7 +279,7 @@ def test_records_that_are_deleted_while_topics_are_read_are_said(
         topic_journal(config, [(topic, 0)])
 
 
-def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path: Path) -> None:
+def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
     """A program that tries until a broker is there made one with each try."""
     for _ in range(2):
         with pytest.raises(KafkaError):
@@ -320,9 +301,7 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path: Path) -> Non
 
 
 @pytest.mark.any_broker
-def test_a_topic_is_read_whole_whatever_partitions_journals_name(
-    clients: Clients,
-) -> None:
+def test_a_topic_is_read_whole_whatever_partitions_journals_name(clients):
     """What nobody read of a partition, and no journal names it, is there as well."""
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])

@@ -1,7 +1,6 @@
 """The control topics, as `safeconsumer history -o json` and the audit read them."""
 
 import time
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,7 @@ from tests.harness.group.team import Team
 
 
 @pytest.mark.any_broker
-def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-) -> None:
+def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(kafka_broker):
     """It is no gap: both say that the topics are complete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)

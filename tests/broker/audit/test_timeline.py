@@ -1,7 +1,5 @@
 """The timeline of real consumers: members, a hold of their group, a worker."""
 
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,10 +14,7 @@ from tests.harness.worker.lab import Running
 
 
 @pytest.mark.any_broker
-def test_members_a_hold_of_their_group_and_a_worker(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
+def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
     """All of it is in the journals and the control topics, and nothing of it is wrong."""
     folder, out = tmp_path / "journals", tmp_path / "out.html"
     with Team(kafka_broker) as team:

@@ -1,13 +1,11 @@
 """A topic, its topic of dead letters, and the command that is tried on them."""
 
 import itertools
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
@@ -22,30 +20,15 @@ SECONDS = 30
 class Post:
     """A topic, its topic of dead letters, and letters as a worker writes them."""
 
-    def __init__(
-        self,
-        broker: Any,  # noqa: ANN401 - any kind
-        topic: str,
-        dead: str,
-        producer: Any,  # noqa: ANN401 - upstream's
-        make_consumer: Callable[..., Any],
-    ) -> None:
+    def __init__(self, broker, topic, dead, producer, make_consumer):
         self.broker, self.topic, self.dead = broker, topic, dead
-        self.bootstrap: str = broker.bootstrap
+        self.bootstrap = broker.bootstrap
         self.producer = producer
         self._make_consumer = make_consumer
         self._offsets = itertools.count()
         self.group = f"safeconsumer-replay-{dead}"
 
-    def put(
-        self,
-        value: bytes | None = b"v",
-        key: bytes | None = b"k",
-        error: Exception | None = None,
-        *,
-        is_brief: bool = False,
-        **record: Any,  # noqa: ANN401 - fields of a record
-    ) -> None:
+    def put(self, value=b"v", key=b"k", error=None, *, is_brief=False, **record):
         """Write one letter."""
         fields = {
             "topic": self.topic,
@@ -59,10 +42,10 @@ class Post:
             error=error or ValueError("planted"), attempts=3, is_brief=is_brief
         )
         send = sink_of(DeadLetter(self.producer, self.dead), "billing")
-        future: Any = send(SimpleNamespace(key=key, value=value, **fields), failure)
+        future = send(SimpleNamespace(key=key, value=value, **fields), failure)
         future.get(SECONDS)
 
-    def run(self, command: str, *options: str, topic: str | None = None) -> Result:
+    def run(self, command, *options, topic=None):
         """Run a command on the topic of dead letters."""
         where = topic or self.dead
         arguments = ["dead-letters", command, where, *options]
@@ -70,23 +53,22 @@ class Post:
             safeconsumer, [*arguments, "--bootstrap", self.bootstrap]
         )
 
-    def show(self, offset: int) -> Result:
+    def show(self, offset):
         return self.run("show", topic=f"{self.dead}:0@{offset}")
 
-    def committed(self, filters: str = "") -> int | None:
+    def committed(self, filters=""):
         """Return the group's offset; None if it has none."""
         consumer = self._make_consumer(KafkaConsumer, group=self.group + filters)
-        offset: int | None = consumer.committed(TopicPartition(self.dead, 0))
-        return offset
+        return consumer.committed(TopicPartition(self.dead, 0))
 
-    def commit(self, offset: int) -> None:
+    def commit(self, offset):
         """Set the group's offset, as Kafka's own tools do."""
         consumer = self._make_consumer(KafkaConsumer, group=self.group)
         tp = TopicPartition(self.dead, 0)
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
-    def back(self, topic: str | None = None) -> list[Any]:
+    def back(self, topic=None):
         """Return the records of the topic that letters go back to."""
         name = topic or self.topic
         consumer = self._make_consumer(KafkaConsumer)
@@ -94,7 +76,7 @@ class Post:
         consumer.assign(tps)
         consumer.seek_to_beginning(*tps)
         ends = consumer.end_offsets(tps)
-        found: list[Any] = []
+        found = []
         while any(consumer.position(tp) < ends[tp] for tp in tps):
             for records in consumer.poll(200).values():
                 found += records
@@ -102,7 +84,7 @@ class Post:
 
 
 @contextmanager
-def meddled(meddle: Callable[[Any, bytes], Any]) -> Iterator[None]:
+def meddled(meddle):
     """
     Call something before a replay sends a letter, with its producer and the value.
 
@@ -110,11 +92,11 @@ def meddled(meddle: Callable[[Any, bytes], Any]) -> Iterator[None]:
     """
     real = dead_letters.producer_of
 
-    def producer_of(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+    def producer_of(base):
         producer = real(base)
         send = producer.send
 
-        def send_or_not(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+        def send_or_not(*args, **kwargs):
             return meddle(producer, kwargs["value"]) or send(*args, **kwargs)
 
         producer.send = send_or_not
@@ -125,7 +107,7 @@ def meddled(meddle: Callable[[Any, bytes], Any]) -> Iterator[None]:
         yield
 
 
-def replayed_from(record: Any) -> str | None:  # noqa: ANN401 - upstream's
+def replayed_from(record):
     """Return which letter a record was; None if it was none."""
     found = dict(record.headers).get("dead-letter-replayed-from")
     return None if found is None else found.decode()

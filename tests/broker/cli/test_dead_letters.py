@@ -3,9 +3,7 @@
 import json
 import re
 import signal
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka.errors import (
-    KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     TopicAuthorizationFailedError,
@@ -21,8 +18,8 @@ from kafka.errors import (
 
 from safeconsumer.cli import letters, replaying
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.replaying import Letter, Replay
-from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
+from safeconsumer.cli.replaying import Replay
+from tests.broker.cli.letters import SECONDS, meddled, replayed_from
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
@@ -31,7 +28,7 @@ pytestmark = pytest.mark.embedded_suffices
 # ------------------------------------------------------------ list
 
 
-def test_list_is_a_table(post: Post) -> None:
+def test_list_is_a_table(post):
     """When, from where, which error, attempts, group and the message, cut."""
     post.put(error=KeyError("x" * 200))
     post.put(error=ValueError("first\nsecond"))
@@ -60,7 +57,7 @@ def test_list_is_a_table(post: Post) -> None:
         ((), [0, 1, 2, 3]),
     ],
 )
-def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> None:
+def test_filters(post, options, offsets):
     """All of them must fit; of repeated ones any. What is no letter has no origin."""
     post.put(error=KeyError("a"))
     post.put()
@@ -80,13 +77,13 @@ def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> No
         ("show",),
     ],
 )
-def test_wrong_usage(post: Post, typed: tuple[str, ...]) -> None:
+def test_wrong_usage(post, typed):
     assert post.run(*typed).exit_code == Status.USAGE
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
-def test_a_topic_that_does_not_exist(post: Post, command: str) -> None:
+def test_a_topic_that_does_not_exist(post, command):
     """Status 7, and it is not made."""
     name = f"{post.dead}-missing"
     for _ in range(2):
@@ -95,7 +92,7 @@ def test_a_topic_that_does_not_exist(post: Post, command: str) -> None:
         assert f"topic does not exist: {name};" in ended.stderr
 
 
-def test_a_record_that_is_no_letter_is_listed(post: Post) -> None:
+def test_a_record_that_is_no_letter_is_listed(post):
     """With what it lacks."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
@@ -107,7 +104,7 @@ def test_a_record_that_is_no_letter_is_listed(post: Post) -> None:
     assert (ended.exit_code, count) == (0, "0 letters, 2 records that are no letters")
 
 
-def test_what_others_wrote_does_not_steer_the_terminal(post: Post) -> None:
+def test_what_others_wrote_does_not_steer_the_terminal(post):
     """Neither by an error's message nor by a header."""
     post.put(error=ValueError("\x1b[2J"), headers=[("\x1b[2J", b"\x1b[2J")])
     for ended in (post.run("list"), post.show(0)):
@@ -117,7 +114,7 @@ def test_what_others_wrote_does_not_steer_the_terminal(post: Post) -> None:
 # ------------------------------------------------------------ show
 
 
-def raised() -> Exception:
+def raised():
     try:
         int("no number")
     except ValueError as error:
@@ -125,7 +122,7 @@ def raised() -> Exception:
     raise AssertionError
 
 
-def test_show_tells_everything(post: Post) -> None:
+def test_show_tells_everything(post):
     """Text as text, the rest in hex."""
     post.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
     ended = post.show(0)
@@ -140,7 +137,7 @@ def test_show_tells_everything(post: Post) -> None:
     assert 'value\n    {"a":\n        1}' in said
 
 
-def test_list_as_json(post: Post) -> None:
+def test_list_as_json(post):
     """Whole letters, for a machine."""
     post.put(None, b"k", is_brief=True)
     (told,) = json.loads(post.run("list", "-o", "json").stdout)
@@ -153,7 +150,7 @@ def test_list_as_json(post: Post) -> None:
     assert told["headers"] == [{"name": "trace", "text": "1"}]
 
 
-def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
+def test_show_of_nothing_and_of_no_letter(post):
     """Status 1, and what there is."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     foreign, nothing = post.show(0), post.show(1)
@@ -163,7 +160,7 @@ def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
     assert nothing.stderr == f"safeconsumer: there is no record at {post.dead}:0@1\n"
 
 
-def test_a_letter_about_a_letter(post: Post) -> None:
+def test_a_letter_about_a_letter(post):
     """The last one counts; the first is the record that it is about."""
     inner = [
         ("trace", b"1"),
@@ -181,7 +178,7 @@ def test_a_letter_about_a_letter(post: Post) -> None:
 
 
 @pytest.mark.any_broker
-def test_replay_gives_records_back_as_they_were(post: Post) -> None:
+def test_replay_gives_records_back_as_they_were(post):
     """Key, value and headers, in their partition, and which letter each was."""
     post.put(b"a", b"k", headers=[("x", b"1"), ("x", b""), ("y", b"\xff")])
     post.put(None, b"tombstone", headers=[])
@@ -201,7 +198,7 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
 
 
 @pytest.mark.any_broker
-def test_a_run_goes_on_where_the_last_one_stopped(post: Post) -> None:
+def test_a_run_goes_on_where_the_last_one_stopped(post):
     """By the group's offsets, which are a plain consumer's; unless it is to begin anew."""
     for n in range(3):
         post.put(b"%d" % n)
@@ -226,14 +223,12 @@ def test_a_run_goes_on_where_the_last_one_stopped(post: Post) -> None:
 @pytest.mark.parametrize(
     ("options", "how"), [([], "again"), (["--again"], "again without --again")]
 )
-def test_what_goes_on_after_an_interrupt(
-    post: Post, monkeypatch: pytest.MonkeyPatch, options: list[str], how: str
-) -> None:
+def test_what_goes_on_after_an_interrupt(post, monkeypatch, options, how):
     for n in range(3):
         post.put(b"%d" % n)
     send = Replay._post
 
-    def interrupted(self: Replay, letter: Letter) -> None:
+    def interrupted(self, letter):
         send(self, letter)
         signal.raise_signal(signal.SIGINT)
 
@@ -246,7 +241,7 @@ def test_what_goes_on_after_an_interrupt(
 
 
 @pytest.mark.any_broker
-def test_runs_with_filters_have_groups_of_their_own(post: Post) -> None:
+def test_runs_with_filters_have_groups_of_their_own(post):
     """What they pass over stays for the others; each goes on where it stopped."""
     post.put(b"0")
     for n in range(1, 4):
@@ -262,7 +257,7 @@ def test_runs_with_filters_have_groups_of_their_own(post: Post) -> None:
     )
 
 
-def test_one_letter_by_its_name(post: Post) -> None:
+def test_one_letter_by_its_name(post):
     """As ``list`` has it; each time that it is asked for, and no other run passes it."""
     post.put(b"0")
     post.put(b"1")
@@ -277,7 +272,7 @@ def test_one_letter_by_its_name(post: Post) -> None:
 
 
 @pytest.mark.any_broker
-def test_offsets_that_the_topic_does_not_have(post: Post) -> None:
+def test_offsets_that_the_topic_does_not_have(post):
     """Whatever set them: a run begins at the first letter, as a plain consumer does."""
     post.put()
     post.commit(50)
@@ -285,7 +280,7 @@ def test_offsets_that_the_topic_does_not_have(post: Post) -> None:
     assert post.committed() == 1
 
 
-def test_a_dry_run_changes_nothing(post: Post) -> None:
+def test_a_dry_run_changes_nothing(post):
     """It says what would go where, and what would stay."""
     post.put()
     post.put(partition=7)
@@ -301,7 +296,7 @@ def test_a_dry_run_changes_nothing(post: Post) -> None:
     assert (post.back(), post.committed()) == ([], None)
 
 
-def test_what_cannot_go_back_is_named_and_passed(post: Post) -> None:
+def test_what_cannot_go_back_is_named_and_passed(post):
     """Status 8; all that can has gone, and it goes by its name once it can."""
     gone = f"{post.topic}-gone"
     post.producer.send(post.dead, b"not ours").get(SECONDS)
@@ -332,7 +327,7 @@ def test_what_cannot_go_back_is_named_and_passed(post: Post) -> None:
     assert [one.value for one in post.back()] == [b"2"]
 
 
-def test_a_second_death_and_a_second_replay(post: Post) -> None:
+def test_a_second_death_and_a_second_replay(post):
     """The header that says which letter it was does not pile up."""
     post.put()
     post.run("replay")
@@ -356,17 +351,17 @@ def test_a_second_death_and_a_second_replay(post: Post) -> None:
 )
 @pytest.mark.parametrize("is_answer", [True, False])
 def test_a_producer_that_fails(
-    post: Post,
-    error: KafkaError,
-    status: Status,
-    said: str,
-    is_answer: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    post,
+    error,
+    status,
+    said,
+    is_answer,
+):
     """At the second of three letters: the next run sends it, and what was behind it again."""
     for n in range(3):
         post.put(b"%d" % n)
 
-    def refuse(_: object, value: bytes) -> Any:  # noqa: ANN401 - a future, or None
+    def refuse(_, value):
         if value != b"1":
             return None
         if not is_answer:
@@ -386,14 +381,14 @@ def test_a_producer_that_fails(
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
-    post: Post,
-    is_last: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    post,
+    is_last,
+):
     """Not if all of them were on their way, and have arrived."""
     for n in range(3):
         post.put(b"%d" % n)
 
-    def press(_: object, value: bytes) -> None:
+    def press(_, value):
         if value == (b"2" if is_last else b"1"):
             signal.raise_signal(signal.SIGINT)
 
@@ -408,9 +403,7 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
 
 
 @pytest.mark.any_broker
-def test_a_group_with_members_is_refused(
-    post: Post, make_consumer: Callable[..., Any]
-) -> None:
+def test_a_group_with_members_is_refused(post, make_consumer):
     """Before anything is sent: its members commit, too."""
     post.put()
     stays = {"session_timeout_ms": 30_000}
@@ -423,11 +416,7 @@ def test_a_group_with_members_is_refused(
 
 
 @pytest.mark.embedded_broker
-def test_a_coordinator_that_does_not_answer_ends_it(
-    post: Post,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_coordinator_that_does_not_answer_ends_it(post, kafka_broker, monkeypatch):
     """It had no end, and a job that replays hung."""
     post.put()
     monkeypatch.setattr(replaying, "_COMMIT_MS", 300)
@@ -449,9 +438,7 @@ VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" %
     value=st.none() | st.binary(),
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
-def test_any_record_can_be_shown(
-    headers: list[tuple[str, bytes | None]], value: bytes | None, timestamp: int
-) -> None:
+def test_any_record_can_be_shown(headers, value, timestamp):
     """Whoever wrote it."""
     one = letters.found(
         SimpleNamespace(
@@ -471,7 +458,7 @@ def test_any_record_can_be_shown(
     letters.Wanted(errors=("E",), since=0.0).takes(one)
 
 
-def test_what_is_sent_back_has_its_own_trace(post: Post) -> None:
+def test_what_is_sent_back_has_its_own_trace(post):
     """Or none: an instrumentor of producers adds nothing."""
     from opentelemetry.instrumentation.kafka import (  # noqa: PLC0415 - of the extra ci
         KafkaInstrumentor,

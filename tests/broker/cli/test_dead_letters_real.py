@@ -1,16 +1,15 @@
 """Dead letters at a broker: a replay that dies."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
+from tests.broker.cli.letters import SECONDS, meddled, replayed_from
 
 pytestmark = pytest.mark.any_broker
 
 
-def test_a_replay_that_is_killed_in_the_middle_of_a_window(post: Post) -> None:
+def test_a_replay_that_is_killed_in_the_middle_of_a_window(post):
     """The next run sends the window again: nothing is lost, and the header tells of it."""
     for n in range(104):
         post.put(b"%d" % n)
@@ -18,7 +17,7 @@ def test_a_replay_that_is_killed_in_the_middle_of_a_window(post: Post) -> None:
     class Killed(BaseException):
         pass
 
-    def die(producer: Any, value: bytes) -> None:  # noqa: ANN401 - a producer
+    def die(producer, value):
         if value == b"102":
             producer.flush(SECONDS)
             raise Killed

@@ -1,11 +1,8 @@
 """The demo on its broker and on somebody's cluster; its referee believes no client."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from attrs import evolve
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import demo
@@ -14,7 +11,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.demo import cluster, playing
 from safeconsumer.demo.cluster import UsersCluster
 from safeconsumer.demo.situations import SITUATIONS
-from safeconsumer.demo.stage import RUN, SAFE, STOCK, Stage
+from safeconsumer.demo.stage import RUN, SAFE, STOCK
 from safeconsumer.demo.tally import Failure
 from safeconsumer.testing import EmbeddedBroker
 
@@ -22,14 +19,14 @@ FLAG = next(one for one in SITUATIONS if one.name == "flag")
 TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION = 29, 44
 
 
-def run(broker: Any, *arguments: str) -> Result:  # noqa: ANN401 - one of several kinds
+def run(broker, *arguments):
     bootstrap = ",".join(broker.client_config["bootstrap_servers"])
     return CliRunner().invoke(
         safeconsumer, ["demo", "--bootstrap", bootstrap, *arguments]
     )
 
 
-def left(broker: Any) -> list[str]:  # noqa: ANN401 - one of several kinds
+def left(broker):
     """Return what a cluster has of the demo's."""
     with UsersCluster(",".join(broker.client_config["bootstrap_servers"])).admin() as a:
         found = [*a.list_topics(), *(one["group_id"] for one in a.list_groups())]
@@ -37,9 +34,7 @@ def left(broker: Any) -> list[str]:  # noqa: ANN401 - one of several kinds
 
 
 @pytest.mark.any_broker
-def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(
-    kafka_broker: Any,  # noqa: ANN401 - one of several kinds
-) -> None:
+def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(kafka_broker):
     """Its names are shown; topics and groups are removed afterwards."""
     ended = run(kafka_broker, "--situation", "flag", "--situation", "group")
     assert ended.exit_code == Status.DONE, ended.output
@@ -54,8 +49,8 @@ def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(
 
 
 @pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def play(_: Sequence[Any], broker: UsersCluster, __: object) -> None:
+def interrupted(monkeypatch):
+    def play(_, broker, __):
         broker.create_topic(f"{RUN}-7-orders", 1)
         raise KeyboardInterrupt
 
@@ -63,7 +58,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_what_was_made_is_removed_after_ctrl_c() -> None:
+def test_what_was_made_is_removed_after_ctrl_c():
     """In a cluster of several brokers."""
     with EmbeddedBroker(brokers=3) as broker:
         ended = run(broker)
@@ -73,7 +68,7 @@ def test_what_was_made_is_removed_after_ctrl_c() -> None:
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_what_may_not_be_removed_is_named() -> None:
+def test_what_may_not_be_removed_is_named():
     with EmbeddedBroker() as broker:
         broker.fail("DeleteTopics", error=TOPIC_AUTHORIZATION_FAILED)
         ended = run(broker)
@@ -83,7 +78,7 @@ def test_what_may_not_be_removed_is_named() -> None:
 
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
-def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error: int) -> None:
+def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
     """Nothing is played."""
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
@@ -93,7 +88,7 @@ def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error: int) -> Non
     assert ended.stderr.count("\n") == 1
 
 
-def test_nobody_at_the_address_is_one_line() -> None:
+def test_nobody_at_the_address_is_one_line():
     """Five seconds later."""
     arguments = ["demo", "--bootstrap", "127.0.0.1:1"]
     ended = CliRunner().invoke(safeconsumer, arguments)
@@ -101,14 +96,12 @@ def test_nobody_at_the_address_is_one_line() -> None:
     assert ended.stderr == "safeconsumer: no Kafka broker answers at 127.0.0.1:1\n"
 
 
-def test_a_broker_that_goes_away_in_a_play_ends_the_demo(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
     """It is asked once; neither that play nor another one is tried."""
-    plays: list[str] = []
+    plays = []
     with EmbeddedBroker() as broker:
 
-        def play(stage: Stage) -> None:
+        def play(stage):
             plays.append(stage.client.title)
             broker.stop()
             message = "Unable to bootstrap"
@@ -124,9 +117,9 @@ def test_a_broker_that_goes_away_in_a_play_ends_the_demo(
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.
 @pytest.mark.nightly
-def test_a_client_that_leaks_is_found_out_whatever_it_is_called() -> None:
+def test_a_client_that_leaks_is_found_out_whatever_it_is_called():
     """A stock one under our name is no better; a client that raises ends its own play."""
-    lines: list[str] = []
+    lines = []
     impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
     broken = evolve(SAFE, make=int)
     with_both = evolve(FLAG, clients=(impostor, broken))

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from email.message import Message
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -25,15 +24,13 @@ START = "from safeconsumer.cli.main import main; main()"
 HEARS_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 
 
-def command(*arguments: str, first: str = "") -> list[str]:
+def command(*arguments, first=""):
     # Not the installed script: this is the same, and works where nothing is installed.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
     return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
-def run(
-    *arguments: str, first: str = "", stdout: IO[str] | int = subprocess.PIPE
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments, first="", stdout=subprocess.PIPE):
     return subprocess.run(  # noqa: S603 - our own code
         command(*arguments, first=first),
         stdout=stdout,
@@ -44,7 +41,7 @@ def run(
     )
 
 
-def launched(folder: Path, *arguments: str, **streams: int) -> subprocess.Popen[str]:
+def launched(folder, *arguments, **streams):
     """Start the program in a folder that may have handlers."""
     return subprocess.Popen(  # noqa: S603 - our own code
         command(*arguments),
@@ -55,7 +52,7 @@ def launched(folder: Path, *arguments: str, **streams: int) -> subprocess.Popen[
     )
 
 
-def test_it_ends_with_the_tests_that_started_it() -> None:
+def test_it_ends_with_the_tests_that_started_it():
     """Also where these are killed: a worker would read its topic for ever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     code = f"import subprocess; subprocess.run({started})"
@@ -66,7 +63,7 @@ def test_it_ends_with_the_tests_that_started_it() -> None:
         tests.communicate(timeout=20)  # until the program has closed it, too
 
 
-def test_a_missing_package_is_told_in_one_line() -> None:
+def test_a_missing_package_is_told_in_one_line():
     """With the command that installs it, and status 2."""
     ended = run("demo", first="sys.modules['click'] = None; ")
 
@@ -80,7 +77,7 @@ def test_a_missing_package_is_told_in_one_line() -> None:
     )
 
 
-def test_without_the_audit_s_package_all_others_are_listed() -> None:
+def test_without_the_audit_s_package_all_others_are_listed():
     """And the audit says in one line what it needs: its extra is one of several."""
     hidden = "sys.modules['msgspec'] = None; "
     listed = run("--help", first=hidden)
@@ -94,7 +91,7 @@ def test_without_the_audit_s_package_all_others_are_listed() -> None:
         assert ended.stderr == f"safeconsumer: {line}\n"
 
 
-def test_another_import_error_is_not_hidden() -> None:
+def test_another_import_error_is_not_hidden():
     """Only what the extra installs is explained."""
     ended = run("demo", first="sys.modules['json'] = None; ")
 
@@ -120,8 +117,8 @@ audit.load = load
     ],
 )
 def test_an_error_that_no_command_foresees_is_no_outcome(
-    error: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    error, said, monkeypatch, tmp_path
+):
     """One line, and a status of its own: 1 would say that promises were broken."""
     first = f"exec({RAISES.format(error=error)!r}); "
     monkeypatch.delenv("SAFECONSUMER_TRACEBACK", raising=False)
@@ -136,7 +133,7 @@ def test_an_error_that_no_command_foresees_is_no_outcome(
     assert whole.stderr.endswith(ended.stderr)
 
 
-def test_it_says_where_to_report_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_where_to_report_a_defect(monkeypatch):
     """As the package's own data say; a checkout has no address."""
     told = Message()
     told["Project-URL"] = "Homepage, https://example.com/x"
@@ -147,7 +144,7 @@ def test_it_says_where_to_report_a_defect(monkeypatch: pytest.MonkeyPatch) -> No
     assert main._address() == ""
 
 
-def test_a_command_imports_no_other() -> None:
+def test_a_command_imports_no_other():
     """All together take a second."""
     told = (
         "; print([one for one in sys.modules if one.endswith(('.holding', '.audit'))])"
@@ -163,7 +160,7 @@ def test_a_command_imports_no_other() -> None:
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
 
 
-def test_nobody_reads_on() -> None:
+def test_nobody_reads_on():
     """As with ``safeconsumer ... | head -1``: no word, and a status of its own."""
     code = (
         "import safeconsumer.cli.holding as h; from safeconsumer.cli.errors import "
@@ -195,7 +192,7 @@ sys.meta_path.insert(0, Interrupts())
 @pytest.mark.parametrize(
     "module", ["safeconsumer.cli.commands", "safeconsumer.cli.holding", "kafka.admin"]
 )
-def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
+def test_ctrl_c_while_a_command_is_imported(module):
     """130, where click says "Aborted!" and 1: that the outcome is bad."""
     first = f"exec({INTERRUPTS.format(module=module)!r}); "
     ended = run("pause", "orders", "--reason=x", "--group=g", first=first)
@@ -207,7 +204,7 @@ def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
-def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
+def test_help_on_a_full_disk(arguments):
     """One line, no traceback."""
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
@@ -216,7 +213,7 @@ def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
     assert "No space left on device" in ended.stderr
 
 
-def test_help_that_nobody_reads() -> None:
+def test_help_that_nobody_reads():
     """Of the program itself, which is read before any command."""
     ours, its = os.pipe()
     os.close(ours)
@@ -225,7 +222,7 @@ def test_help_that_nobody_reads() -> None:
     assert (ended.returncode, ended.stderr) == (Status.CLOSED, "")
 
 
-def test_without_a_broker_it_brings_its_own() -> None:
+def test_without_a_broker_it_brings_its_own():
     """A bare machine shows it: status 0, and a table whose columns add up."""
     ended = run("demo", "--situation", "flag")
 
@@ -242,7 +239,7 @@ def test_without_a_broker_it_brings_its_own() -> None:
     assert (" leaked" in stock, safe.endswith(" ok")) == (True, True)
 
 
-def test_ctrl_c_ends_it_cleanly() -> None:
+def test_ctrl_c_ends_it_cleanly():
     """In the middle of a situation: status 130, one word, no traceback."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with begun(command("demo", first=HEARS_CTRL_C), **pipes) as process:
@@ -258,7 +255,7 @@ def test_ctrl_c_ends_it_cleanly() -> None:
     ) == (Status.INTERRUPTED, "safeconsumer: interrupted\n")
 
 
-def test_it_runs_as_a_module() -> None:
+def test_it_runs_as_a_module():
     """Where its script is not in PATH; its version is the package's."""
     ended = subprocess.run(
         [sys.executable, "-m", "safeconsumer", "--version"],

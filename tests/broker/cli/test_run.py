@@ -5,13 +5,9 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -122,9 +118,9 @@ def patient(handle=note, **settings):
 class Program:
     """The command in a folder with handlers, on a topic of its own."""
 
-    def __init__(self, folder: Path, broker: Any, topic: str, producer: Any) -> None:  # noqa: ANN401
+    def __init__(self, folder, broker, topic, producer):
         self.folder, self.topic, self._producer = folder, topic, producer
-        self.started: list[subprocess.Popen[str]] = []
+        self.started = []
         self.bootstrap = broker.bootstrap
         self.client = broker.client_config
         (folder / "handlers.py").write_text(HANDLERS)
@@ -134,12 +130,7 @@ class Program:
             "session_timeout_ms": 30_000,  # they stay members on a slow machine
         }
 
-    def start(
-        self,
-        target: str = "handlers:noting",
-        *more: str,
-        prefix: str | None = None,
-    ) -> subprocess.Popen[str]:
+    def start(self, target="handlers:noting", *more, prefix=None):
         """Start a worker; with a prefix it obeys the holds on topics of that prefix."""
         settings = {
             **self._config,
@@ -154,17 +145,17 @@ class Program:
         self.started.append(process)
         return process
 
-    def kill(self) -> None:
+    def kill(self):
         for process in self.started:
             with process:  # closes its pipes, too
                 process.kill()
 
-    def produce(self, *values: bytes) -> None:
+    def produce(self, *values):
         """Write values to the first partition."""
         for value in values:
             self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
 
-    def wait_seen(self, count: int) -> None:
+    def wait_seen(self, count):
         wait_for(
             lambda: len(self.seen()) >= count,
             f"{count} records seen",
@@ -172,12 +163,12 @@ class Program:
             seen=self.seen,
         )
 
-    def seen(self) -> list[str]:
+    def seen(self):
         path = self.folder / "seen"
         return path.read_text().splitlines() if path.exists() else []
 
 
-def ended(process: subprocess.Popen[str], status: Status) -> str:
+def ended(process, status):
     """Wait for the end of a worker, and return what it said."""
     with process:
         try:
@@ -189,19 +180,14 @@ def ended(process: subprocess.Popen[str], status: Status) -> str:
     return told
 
 
-def stopped(process: subprocess.Popen[str], status: Status = Status.DONE) -> str:
+def stopped(process, status=Status.DONE):
     """Stop a worker, and return what it said."""
     process.send_signal(signal.SIGTERM)
     return ended(process, status)
 
 
 @pytest.fixture
-def program(
-    tmp_path: Path,
-    kafka_broker: Any,  # noqa: ANN401
-    kafka_topic: Callable[..., str],
-    make_producer: Callable[..., Any],
-) -> Iterator[Program]:
+def program(tmp_path, kafka_broker, kafka_topic, make_producer):
     """Prepare the command; what a failed test left of it is killed."""
     topic = kafka_topic(partitions=2)
     program = Program(tmp_path, kafka_broker, topic, make_producer())
@@ -210,9 +196,7 @@ def program(
 
 
 @pytest.mark.any_broker
-def test_sigterm_drains_and_commits(
-    program: Program, make_consumer: Callable[..., Any]
-) -> None:
+def test_sigterm_drains_and_commits(program, make_consumer):
     """Status 0, and what was done is committed."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
@@ -226,7 +210,7 @@ def test_sigterm_drains_and_commits(
 
 
 @pytest.mark.any_broker
-def test_a_second_sigterm_stops_at_once(program: Program) -> None:
+def test_a_second_sigterm_stops_at_once(program):
     """With the status that says so, however long the handler sleeps."""
     program.produce(b"a", b"slow")
     process = program.start("handlers:patient")
@@ -239,9 +223,7 @@ def test_a_second_sigterm_stops_at_once(program: Program) -> None:
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_second_sigterm_ends_process_whose_loop_never_returns(
-    program: Program,
-) -> None:
+def test_second_sigterm_ends_process_whose_loop_never_returns(program):
     """Nothing can be committed then."""
     process = program.start("handlers:standing")
     wait_for((program.folder / "stands").exists, "it to stand", SECONDS)
@@ -253,7 +235,7 @@ def test_second_sigterm_ends_process_whose_loop_never_returns(
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_one_sigterm_ends_process_whose_hook_never_returns(program: Program) -> None:
+def test_one_sigterm_ends_process_whose_hook_never_returns(program):
     """What was done is committed; the last line names the hook."""
     program.produce(b"a")
     process = program.start("handlers:hanging")
@@ -264,9 +246,7 @@ def test_one_sigterm_ends_process_whose_hook_never_returns(program: Program) -> 
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_one_sigterm_ends_process_whose_stderr_nobody_reads(
-    program: Program, make_consumer: Callable[..., Any]
-) -> None:
+def test_one_sigterm_ends_process_whose_stderr_nobody_reads(program, make_consumer):
     """What was done is committed, and the group is left."""
     from kafka import KafkaAdminClient, KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
@@ -283,7 +263,7 @@ def test_one_sigterm_ends_process_whose_stderr_nobody_reads(
 
 
 @pytest.mark.embedded_suffices
-def test_a_thread_of_the_event_loops_keeps_nothing_running(program: Program) -> None:
+def test_a_thread_of_the_event_loops_keeps_nothing_running(program):
     """Python would wait for it at its exit, for as long as it sleeps."""
     program.produce(b"slow")
     process = program.start("handlers:elsewhere")
@@ -294,7 +274,7 @@ def test_a_thread_of_the_event_loops_keeps_nothing_running(program: Program) -> 
 
 
 @pytest.mark.embedded_suffices
-def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
+def test_a_bad_record_ends_it_with_a_status(program):
     """And one line that names the record."""
     program.produce(b"a", b"bad")
     process = program.start("handlers:waiting")
@@ -303,7 +283,7 @@ def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
 
 
 @pytest.mark.embedded_suffices
-def test_probes_say_that_the_loop_turns(program: Program) -> None:
+def test_probes_say_that_the_loop_turns(program):
     """Both paths answer, and the metrics."""
     program.produce(b"a", b"slow")
     process = program.start("handlers:hasty", "--probes=0")
@@ -323,7 +303,7 @@ def test_probes_say_that_the_loop_turns(program: Program) -> None:
     stopped(process, Status.FAILED)
 
 
-def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
+def probed(port, path):
     """Return the status and what a probe says, be it well or not."""
     try:
         answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}")
@@ -334,7 +314,7 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.any_broker
-def test_it_says_where_each_partition_starts(program: Program) -> None:
+def test_it_says_where_each_partition_starts(program):
     """As a line of its log, which it writes where the program has not set up its own."""
     said = []
     for count in (1, 2):
@@ -349,14 +329,14 @@ def test_it_says_where_each_partition_starts(program: Program) -> None:
     ]
 
 
-def _start(line: str) -> tuple[str, ...]:
+def _start(line):
     fields = dict(one.split("=", 1) for one in line.split() if "=" in one)
     return tuple(
         fields[one].strip("'") for one in ("partition", "offset", "is_committed")
     )
 
 
-def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
+def test_ctrl_c_before_a_broker_has_answered(tmp_path):
     """130, as of every command."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
@@ -368,12 +348,10 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
             assert ended(process, Status.INTERRUPTED) == "safeconsumer: interrupted\n"
 
 
-def test_ctrl_c_in_the_lines_that_lock_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_in_the_lines_that_lock_the_loop(monkeypatch):
     """Before the ``try`` that would unlock it: closing failed, and hid the interrupt."""
 
-    def interrupted(loop: Any, _timeout: float | None = None) -> None:  # noqa: ANN401 - kafka-python's
+    def interrupted(loop, _timeout=None):
         if not loop._poll_lock.acquire(blocking=False):
             message = "Concurrent access to net.poll!"
             raise RuntimeError(message)
@@ -385,12 +363,12 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
 
 
 @pytest.mark.any_broker
-def test_an_operators_hold_is_obeyed(program: Program) -> None:
+def test_an_operators_hold_is_obeyed(program):
     """It takes part: ``wait quiet`` hears from it that it obeys."""
     prefix = f"p-{uuid.uuid4().hex[:8]}-"
     where = (f"--bootstrap={program.bootstrap}", f"--topic-prefix={prefix}")
 
-    def done(*arguments: str) -> None:
+    def done(*arguments):
         ended(launched(program.folder, *arguments, *where), Status.DONE)
 
     done("control", "init")

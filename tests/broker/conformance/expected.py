@@ -1,6 +1,6 @@
 """What ours and kafka-python 3.0.12 are known to do; what differs is noticed."""
 
-from tests.harness.trying import OURS, Outcome, Verdict
+from tests.harness.trying import OURS, Verdict
 
 _STARVES = (
     "resume-in-mid-batch",
@@ -77,7 +77,7 @@ STOCK = {
 """The verdicts by case; it passes where nothing is said."""
 
 
-def is_known(outcome: Outcome) -> bool:
+def is_known(outcome):
     """
     Tell whether an outcome is no surprise.
 

@@ -1,10 +1,8 @@
 """Ours passes every case; kafka-python's known results are the ones that are known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,16 +32,13 @@ LabOf = Callable[[str], Lab]
 
 
 @pytest.fixture(scope="session")
-def lab_of(
-    kafka_broker: Any,  # noqa: ANN401 - the plugin's object
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[LabOf]:
+def lab_of(kafka_broker, tmp_path_factory):
     """Keep one lab per client, so that its processes serve case after case."""
-    labs: dict[str, Lab] = {}
+    labs = {}
     logs = tmp_path_factory.mktemp("conformance")
     with ExitStack() as stack:
 
-        def found(client: str) -> Lab:
+        def found(client):
             if client not in labs:
                 log, launch = logs / f"{client}.log", launch_of(CLIENTS[client])
                 lab = Lab(kafka_broker, launch, "range", log)
@@ -58,9 +53,7 @@ def lab_of(
     ("client", "case"),
     sorted(PAIRS - WAITING.keys()),
 )
-def test_a_client_does_what_is_known_of_it(
-    client: str, case: str, lab_of: LabOf
-) -> None:
+def test_a_client_does_what_is_known_of_it(client, case, lab_of):
     """A change of either is noticed: ours gets worse, or kafka-python another."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
@@ -73,7 +66,7 @@ def test_a_client_does_what_is_known_of_it(
         for pair in sorted(PAIRS & WAITING.keys())
     ],
 )
-def test_ours_does_not_pass_yet(client: str, case: str, lab_of: LabOf) -> None:
+def test_ours_does_not_pass_yet(client, case, lab_of):
     """Known, and to be mended."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
@@ -82,9 +75,7 @@ def test_ours_does_not_pass_yet(client: str, case: str, lab_of: LabOf) -> None:
 @pytest.mark.java_brokers
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_does_what_is_known_where_a_log_is_cut(
-    client: str, tmp_path: Path
-) -> None:
+def test_a_client_does_what_is_known_where_a_log_is_cut(client, tmp_path):
     """On a broker of its own, which is killed and started anew for that."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:

@@ -10,6 +10,6 @@ __all__ = ["patience", "served", "team"]
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """Let the console wait for its own readers, however slow the machine is."""
     monkeypatch.setattr(changing, "_SEEN_WITHIN", 20.0)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
 from tests.harness.group.operating import where
-from tests.harness.group.team import Team
 from tests.harness.processes import begun
 from tests.harness.waiting import looks
 
@@ -28,7 +26,7 @@ main()
 
 
 @pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
-def test_without_the_extra_it_says_how_to_install_it(package: str) -> None:
+def test_without_the_extra_it_says_how_to_install_it(package):
     """In a process of its own, where nothing of it was imported before."""
     program = _WITHOUT.format(package=package)
     ended = subprocess.run(  # noqa: S603 - our own text
@@ -46,7 +44,7 @@ def test_without_the_extra_it_says_how_to_install_it(package: str) -> None:
 
 
 @pytest.mark.embedded_broker
-def test_ctrl_c_ends_it_though_somebody_waits(team: Team, tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_though_somebody_waits(team, tmp_path):
     """Whose connection would not end for a minute, or who sends no body: a traceback."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     token = tmp_path / "token"

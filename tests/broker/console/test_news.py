@@ -2,20 +2,16 @@
 
 import re
 import time
-from collections.abc import Iterator
 
-import httpx2
 import pytest
 
 from safeconsumer.group import follower
 from tests.harness.console.harness import (
-    Served,
     row_of,
     until_level,
     until_settled,
 )
 from tests.harness.group.settled import settled
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
@@ -24,13 +20,13 @@ pytestmark = pytest.mark.embedded_broker
 CONSOLE = "safeconsumer-console"
 
 
-def asked(served: Served, path: str, **query: str) -> httpx2.Response:
+def asked(served, path, **query):
     with served.client() as client:
         return client.get(path, params=query)
 
 
 @pytest.fixture
-def quiet(team: Team, served: Served) -> Iterator[Served]:
+def quiet(team, served):
     """Make a group of one member that is held and quiet."""
     members = settled(team, "a")
     team.operator_holds(f"{team.topic}:0")
@@ -43,9 +39,7 @@ def quiet(team: Team, served: Served) -> Iterator[Served]:
 # ---------------------------------------------------------------- ages
 
 
-def test_what_is_old_is_unknown(
-    team: Team, quiet: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_old_is_unknown(team, quiet, monkeypatch):
     """The cluster's answer hangs, and nothing is raised: green it is not for long."""
     monkeypatch.setattr(follower, "OLD_AFTER", 3.0)
     late = team.broker.hold("DescribeGroups", client_id=CONSOLE)
@@ -69,7 +63,7 @@ def test_what_is_old_is_unknown(
     assert asked(quiet, "/api/v1/ready").status_code == 200
 
 
-def test_an_age_is_of_what_was_read_to_its_end(team: Team, quiet: Served) -> None:
+def test_an_age_is_of_what_was_read_to_its_end(team, quiet):
     """The console's reader is slow: a hold that was acknowledged makes what it has old."""
     following = quiet.state.follower
     late = team.broker.hold("Fetch", client_id=CONSOLE)

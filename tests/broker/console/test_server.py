@@ -8,7 +8,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console import changing
 from tests.harness.console.harness import (
-    Served,
     row_of,
     until_complete,
     until_level,
@@ -16,7 +15,6 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.operating import run
 from tests.harness.group.settled import settled
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
@@ -24,7 +22,7 @@ pytestmark = pytest.mark.embedded_suffices
 
 
 @pytest.mark.any_broker
-def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
+def test_pause_to_quiet_to_resume(team, served):
     """An operator's way, by REST: pause, look until it is quiet, resume."""
     members = settled(team, "a", "b")
     group = team.group
@@ -52,13 +50,11 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
 
 
 @pytest.mark.embedded_broker
-def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
-    team: Team, served: Served
-) -> None:
+def test_a_preview_that_waits_for_the_broker_holds_nobody_up(team, served):
     """The cluster is asked on a thread: other calls are answered meanwhile."""
     members = settled(team, "a")
 
-    def previewed() -> str:
+    def previewed():
         with served.client() as client:
             return client.get("/place", params=wish).text
 
@@ -81,7 +77,7 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
-def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) -> None:
+def test_a_refused_write_is_no_outage(team, served, error):
     """As for commands: trying again does not help."""
     team.broker.fail("Produce", error)
     wish = {"group": team.group, "scopes": "@all", "reason": "x"}
@@ -91,7 +87,7 @@ def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) ->
     assert served.pause(**wish).status_code == 200
 
 
-def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) -> None:
+def test_a_dry_run_and_a_preview_are_one_document(team, served):
     """The same members, the same sentences, the same values."""
     members = settled(team, "a", plain=("plain",))
     for one in members:
@@ -103,7 +99,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
         wait_for(lambda: len(served.get("holds")["holds"]) == 2, "the holds")
         wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
 
-        def is_known() -> bool:
+        def is_known():
             told = served.plan(**wish)
             said = [one["sentence"] for one in told["points"]]
             disobeying = [one for one in said if "would not obey" in one]
@@ -120,7 +116,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
 
 
 @pytest.mark.embedded_broker
-def test_the_broker_away_and_back(team: Team, served: Served) -> None:
+def test_the_broker_away_and_back(team, served):
     """The last snapshot stays, with its age; writes are refused; then all is well."""
     team.operator_holds(team.topic)
     wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
@@ -151,7 +147,7 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
 
 
 @pytest.fixture
-def committed(team: Team, served: Served) -> Served:
+def committed(team, served):
     """Serve a console that knows the team's group, which has committed and is empty."""
     member = team.member(control=None)
     member.assign(team.partitions)
@@ -160,16 +156,14 @@ def committed(team: Team, served: Served) -> Served:
     return served
 
 
-def reasons(served: Served) -> list[str]:
+def reasons(served):
     """Return why what stands is held, as the topic has it."""
     with served.state.commands.lend() as operator:
         return [str(one.hold.reason) for one in operator.standing()[0] if one.hold]
 
 
 @pytest.mark.embedded_broker
-def test_what_stands_is_read_before_it_is_replaced(
-    team: Team, committed: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stands_is_read_before_it_is_replaced(team, committed, monkeypatch):
     """The console's own reader hears nothing, and does not know it yet."""
     monkeypatch.setattr(changing, "_SEEN_WITHIN", 2.0)  # it waits for it in vain
     wish = {"group": team.group, "scopes": team.topic, "reason": "a look", "for": "1s"}

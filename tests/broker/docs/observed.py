@@ -19,11 +19,11 @@ class Consumer(ObservedPauses, KafkaConsumer):
 class Lines(logging.Handler):
     count = 0
 
-    def emit(self, _record):  # noqa: ANN001, ANN201 - run by Pythons of before, too
+    def emit(self, _record):
         self.count += 1
 
 
-def main(bootstrap):  # noqa: ANN001, ANN201 - likewise
+def main(bootstrap):
     """Play it, and print what came and what was counted."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
@@ -36,12 +36,12 @@ def main(bootstrap):  # noqa: ANN001, ANN201 - likewise
         consumer_timeout_ms=5000,
     )
 
-    def write():  # noqa: ANN202 - likewise
+    def write():
         for number in range(5):
             producer.send("orders", b"%d" % number)
         producer.flush()
 
-    def polled(tries):  # noqa: ANN001, ANN202 - likewise
+    def polled(tries):
         came = 0
         while came < 5 and tries:
             came += sum(map(len, consumer.poll(timeout_ms=1000).values()))

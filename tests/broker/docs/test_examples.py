@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-from pathlib import Path
 
 import click
 import pytest
@@ -16,11 +15,11 @@ from tests.harness.metrics.scraping import needs_promtool, promtool
 EXAMPLES = ROOT / "docs" / "examples"
 
 
-def _text(name: str) -> str:
+def _text(name):
     return (EXAMPLES / name).read_text("utf-8")
 
 
-def _commands() -> list[str]:
+def _commands():
     found = re.findall(r"(safeconsumer .*)$", _text("billing.service"), re.MULTILINE)
     for name in ("compose.yml", "prometheus.yml"):
         found += re.findall(r"# +(safeconsumer .*)$", _text(name), re.MULTILINE)
@@ -29,11 +28,11 @@ def _commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", _commands())
-def test_a_found_oneis_one(command: str) -> None:
+def test_a_found_oneis_one(command):
     """Its options are known, and take what they are given."""
     name, *arguments = shlex.split(command.partition(" # ")[0])
     assert name == "safeconsumer"
-    known: click.Command | None = safeconsumer
+    known = safeconsumer
     context = click.Context(safeconsumer)
     while isinstance(known, click.Group):
         name = arguments.pop(0)
@@ -42,18 +41,18 @@ def test_a_found_oneis_one(command: str) -> None:
     known.make_context(name, arguments)
 
 
-def test_the_manifest_is_the_page_s() -> None:
+def test_the_manifest_is_the_page_s():
     """A reader of the page and somebody who copies the file get the same."""
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text("utf-8")
     assert _text("kubernetes.yml").partition("\n")[2] in page
 
 
-def test_the_kafka_is_the_one_that_is_tested() -> None:
+def test_the_kafka_is_the_one_that_is_tested():
     assert f"image: apache/kafka:{USUAL_VERSION}\n" in _text("compose.yml")
 
 
 @needs_promtool
-def test_prometheus_takes_its_file(tmp_path: Path) -> None:
+def test_prometheus_takes_its_file(tmp_path):
     """With the rules where the file says that they are."""
     (tmp_path / "safeconsumer").mkdir()
     shutil.copy(EXAMPLES / "prometheus.yml", tmp_path)

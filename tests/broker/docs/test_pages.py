@@ -7,9 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +16,6 @@ from safeconsumer.cli.commands import safeconsumer
 from tests.harness.docs.pages import (
     PAGES,
     ROOT,
-    Block,
     blocks,
     inline,
     printed_after,
@@ -45,20 +42,15 @@ STARTED = {
 }
 
 
-def _name(page: Path) -> str:
+def _name(page):
     return str(page.relative_to(ROOT))
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("page", RUN, ids=_name)
 def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
-    page: Path,
-    kafka_broker: Any,  # noqa: ANN401 - one of several kinds
-    kafka_topic: Callable[..., str],
-    make_producer: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    page, kafka_broker, kafka_topic, make_producer, monkeypatch, tmp_path
+):
     """
     Its blocks one after the other, as a reader would paste them into one session.
 
@@ -78,7 +70,7 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
 
 
 @pytest.mark.parametrize("command", STARTED)
-def test_a_command_in_prose_starts(command: str) -> None:
+def test_a_command_in_prose_starts(command):
     """In the environment of the extra that its line names, by the lint: ``ci``."""
     words = shlex.split(command.removeprefix("python -m "))
     ended = subprocess.run(  # noqa: S603 - our own text
@@ -95,11 +87,11 @@ def test_a_command_in_prose_starts(command: str) -> None:
 class Pasting(code.InteractiveConsole):
     """Somebody who pastes a block into Python's own prompt: its lines, one by one."""
 
-    def __init__(self, names: dict[str, Any], block: Block) -> None:
+    def __init__(self, names, block):
         super().__init__(names, str(block.page))
         self._line = block.line
 
-    def paste(self, text: str) -> str:
+    def paste(self, text):
         """Return what is printed, but for the values of expressions."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), _values_unseen():
@@ -109,11 +101,11 @@ class Pasting(code.InteractiveConsole):
             assert not is_open, f"{self.filename}:{self._at}: a blank line is missing"
         return printed.getvalue()
 
-    def showsyntaxerror(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Python's
+    def showsyntaxerror(self, *_, **__):
         """Fail, where a reader would read this and go on with less than the page has."""
         pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
 
-    def showtraceback(self) -> None:
+    def showtraceback(self):
         error = sys.exception()
         assert error is not None
         error.add_note(f"{self.filename}:{self._at}")
@@ -121,7 +113,7 @@ class Pasting(code.InteractiveConsole):
 
 
 @contextlib.contextmanager
-def _values_unseen() -> Iterator[None]:
+def _values_unseen():
     before, sys.displayhook = sys.displayhook, lambda _: None
     try:
         yield
@@ -132,13 +124,13 @@ def _values_unseen() -> Iterator[None]:
 class Reader:
     """Somebody who types a page."""
 
-    def __init__(self, page: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
+    def __init__(self, page, broker, topic):
         self.blocks = blocks(page)
         self._broker = broker
         self._topic = topic
-        self._names: dict[str, Any] = {"CONFIG": broker.client_config}
+        self._names = {"CONFIG": broker.client_config}
 
-    def read(self, block: Block) -> None:
+    def read(self, block):
         """Run it, and compare what it prints with what the page shows."""
         if block.language == "console":
             assert lasting(told(block.code, self._command)) == lasting(block.code)
@@ -148,7 +140,7 @@ class Reader:
             if shown is not None:
                 assert lasting(printed.replace(self._topic, "orders")) == lasting(shown)
 
-    def _python(self, block: Block) -> str:
+    def _python(self, block):
         text = block.code.replace(ADDRESS, "**CONFIG")
         if "localhost:9092" in block.code:
             text = re.sub(r"""(["':])orders\b""", rf"\1{self._topic}", text)
@@ -160,7 +152,7 @@ class Reader:
             return ""
         return Pasting(self._names, block).paste(text)
 
-    def _tests(self, text: str) -> str:
+    def _tests(self, text):
         file = Path("test_of_the_page.py")
         file.write_text(text, "utf-8")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -174,7 +166,7 @@ class Reader:
         assert ended.returncode == 0, ended.stdout
         return ""
 
-    def _command(self, command: str) -> str:
+    def _command(self, command):
         name, *arguments = shlex.split(command)
         if name == "export":
             return ""

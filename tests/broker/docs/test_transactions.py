@@ -1,8 +1,5 @@
 """The program of the page about transactions: it fails, and loses nothing."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -24,7 +21,7 @@ class EndedError(Exception):
 class Program:
     """The page's program, at this broker, with topics and a group of its own."""
 
-    def __init__(self, broker: Any, orders: str, invoices: str) -> None:  # noqa: ANN401 - any kind
+    def __init__(self, broker, orders, invoices):
         (block,) = blocks(ROOT / "docs/how-to/transactions.md")
         self._code = block.code
         for old, new in (
@@ -36,21 +33,16 @@ class Program:
             assert old in self._code
             self._code = self._code.replace(old, new)
 
-    def run(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        before_poll: Callable[[SafeConsumer], None],
-        commit: Callable[[KafkaProducer], None],
-    ) -> None:
+    def run(self, monkeypatch, before_poll, commit):
         real, polls = SafeConsumer.poll, iter(range(MOST_POLLS))
 
-        def poll(consumer: SafeConsumer, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
+        def poll(consumer, *args, **options):
             if next(polls, None) is None:
                 raise EndedError
             before_poll(consumer)
             return real(consumer, *args, **options)
 
-        names: dict[str, Any] = {}
+        names = {}
         with monkeypatch.context() as patch:
             patch.setattr(SafeConsumer, "poll", poll)
             patch.setattr(KafkaProducer, "commit_transaction", commit)
@@ -61,29 +53,26 @@ class Program:
 
 
 def test_a_batch_that_failed_is_not_lost(
-    kafka_broker: Any,  # noqa: ANN401 - one of several kinds
-    kafka_topic: Callable[..., str],
-    make_producer: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kafka_broker, kafka_topic, make_producer, monkeypatch
+):
     """It was the first one, so that nothing was committed before."""
     orders, invoices = kafka_topic(partitions=1), kafka_topic(partitions=1)
     program = Program(kafka_broker, orders, invoices)
     writer = make_producer()
-    written: list[bytes] = []
+    written = []
 
-    def write_once_it_reads(consumer: SafeConsumer) -> None:
+    def write_once_it_reads(consumer):
         at_home = [tp for tp in consumer.assignment() if consumer.position(tp) == 0]
         if at_home and not written:
             written.extend(VALUES)
             for value in VALUES:
                 writer.send(orders, value).get(20)
 
-    def fail(_producer: KafkaProducer) -> None:
+    def fail(_producer):
         raise EndedError
 
     real = KafkaProducer.commit_transaction
-    done: list[bytes] = []
+    done = []
     reader = KafkaConsumer(
         invoices,
         **kafka_broker.client_config,
@@ -91,11 +80,11 @@ def test_a_batch_that_failed_is_not_lost(
         isolation_level="read_committed",
     )
 
-    def commit(producer: KafkaProducer) -> None:
+    def commit(producer):
         real(producer)
         expected = len(done) + 1
 
-        def has_come() -> bool:
+        def has_come():
             for some in reader.poll(500).values():
                 done.extend(one.value for one in some)
             return len(done) >= expected

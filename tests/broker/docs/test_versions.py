@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,7 +40,7 @@ NEW = {
 }
 
 
-def _said(python: Path) -> Any:  # noqa: ANN401 - JSON
+def _said(python):
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 1)
         command = [str(python), str(_PROGRAM), broker.bootstrap, "t"]
@@ -52,11 +51,11 @@ def _said(python: Path) -> Any:  # noqa: ANN401 - JSON
     return json.loads(ended.stdout)
 
 
-def test_the_installed_version_is_as_the_table_says_of_3() -> None:
+def test_the_installed_version_is_as_the_table_says_of_3():
     assert _said(Path(sys.executable)) == NEW
 
 
 @pytest.mark.nightly
-def test_2_3_is_as_the_table_says_of_it() -> None:
+def test_2_3_is_as_the_table_says_of_it():
     """It is installed into an environment of its own."""
     assert _said(python_of("kafka-python==2.3.3")) == OLD

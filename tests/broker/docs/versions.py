@@ -4,7 +4,7 @@ Says how the installed kafka-python behaves: JSON on stdout, for any from 2.3 on
 ``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202, ANN204, BLE001 - run by Pythons of before, too
+# ruff: noqa: BLE001 - run by Pythons of before, too
 
 import inspect
 import json

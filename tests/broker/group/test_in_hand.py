@@ -3,14 +3,11 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import frozen
 
-from safeconsumer import SafeConsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.worker import Worker
 from tests.harness.group.operating import run
@@ -29,22 +26,22 @@ class Writing:
 
     folder: Path
 
-    def __call__(self, records: list[Any], _context: Any = None) -> None:  # noqa: ANN401 - upstream's
+    def __call__(self, records, _context=None):
         for record in records:
             time.sleep(0.05)
             with (self.folder / str(record.partition)).open("a") as file:
                 file.write(f"{record.offset}\n")
 
-    def written(self, partition: int) -> list[str]:
+    def written(self, partition):
         path = self.folder / str(partition)
         return path.read_text().splitlines() if path.exists() else []
 
 
 @contextlib.contextmanager
-def polling(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
+def polling(consumer, handle):
     over = threading.Event()
 
-    def loop() -> None:
+    def loop():
         while not over.is_set():
             for records in consumer.poll(100).values():
                 handle(records)
@@ -59,7 +56,7 @@ def polling(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def processes(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
+def processes(consumer, handle):
     worker = Worker(consumer, handle, executor="process", concurrency=2, batch=20)
     running = Running(worker)
     try:
@@ -71,10 +68,8 @@ def processes(consumer: SafeConsumer, handle: Writing) -> Iterator[None]:
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("program", [polling, processes])
 def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-    program: Callable[..., contextlib.AbstractContextManager[None]],
-) -> None:
+    kafka_broker, tmp_path, program
+):
     """Of the partition that is held, while the program goes on with the other."""
     handle = Writing(tmp_path)
     with Team(kafka_broker, partitions=2, records=RECORDS) as team:

@@ -7,9 +7,7 @@ from safeconsumer.cli import waiting
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Everything
-from tests.harness.group.team import Team
 from tests.harness.waiting import wait_for
 
 # Of clients whose requests do not end before a test's time does.
@@ -17,7 +15,7 @@ PATIENT = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000
 
 
 @pytest.mark.real_broker
-def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
+def test_a_group_of_the_new_protocol_is_not_called_empty(team):
     """KIP-848: describing it as a group of the old kind answers that there is none."""
     import confluent_kafka  # noqa: PLC0415 - of the extra ci
 
@@ -45,7 +43,7 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
             Operator(team.broker.client_config, team.quick) as operator,
         ):
 
-            def is_like() -> bool:
+            def is_like():
                 seen = following.snapshot().pictures.get(team.group)
                 return seen is not None and seen.facts == operator.group(team.group)
 
@@ -57,12 +55,12 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_stops_answering(team: Team) -> None:
+def test_a_broker_that_stops_answering(team):
     """What waits is left behind, and the next look has clients of its own."""
     team.operator_holds("@all")
     with Operator(team.broker.client_config, team.quick) as operator:
 
-        def look(seconds: float) -> int:
+        def look(seconds):
             return len(
                 operator.within(seconds, lambda one: one.standing(team.group)[0])
             )
@@ -77,14 +75,14 @@ def test_a_broker_that_stops_answering(team: Team) -> None:
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
+def test_a_broker_that_freezes_while_a_scope_is_looked_up(team):
     """What a wait asks beside its look had the client's own limit, not the wait's."""
     team.operator_holds(team.topic)
     base = {**team.broker.client_config, **PATIENT}
     with Operator(base, team.quick) as operator:
-        asked: list[Operator] = []
+        asked = []
 
-        def check(one: Operator, _: Picture) -> None:
+        def check(one, _):
             if not asked:
                 team.broker.freeze()
             asked.append(one)
@@ -102,10 +100,10 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
 
 
 @pytest.mark.any_broker
-def test_what_will_not_be_is_not_waited_for(team: Team) -> None:
+def test_what_will_not_be_is_not_waited_for(team):
     """``pause --wait`` waited a minute for a hold that somebody had lifted."""
 
-    def judge(_: Picture) -> tuple[bool, str]:
+    def judge(_):
         message = "lifted meanwhile"
         raise waiting.InVainError(message)
 

@@ -1,8 +1,5 @@
 """ACLs really set: a member reads operators' holds and cannot write one."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from kafka.admin import (
     ACLFilter,
@@ -14,13 +11,12 @@ from kafka.admin import (
     ResourceType,
 )
 
-from safeconsumer import Control, SafeConsumer
+from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, allow
-from tests.harness.group.story import Story
 from tests.harness.polling import poll_until
 
 pytestmark = [
@@ -31,14 +27,14 @@ pytestmark = [
 ]
 
 
-def member(story: Story) -> SafeConsumer:
+def member(story):
     consumer = story.member("a")
     story.team.settled(consumer)
     return consumer
 
 
 @pytest.mark.contract("G3")
-def test_a_member_obeys_an_operator_and_cannot_be_one(story: Story) -> None:
+def test_a_member_obeys_an_operator_and_cannot_be_one(story):
     """Its principal reads operators' holds, writes group holds, and no more."""
     consumer = member(story)
     group = ("--group", story.team.group)
@@ -64,9 +60,7 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(story: Story) -> None:
         (("=PLAIN\n", "=SCRAM-SHA-256\n"), "does not offer SCRAM-SHA-256"),
     ],
 )
-def test_a_refused_login_is_told_in_the_brokers_words(
-    story: Story, changed: tuple[str, str], said: str
-) -> None:
+def test_a_refused_login_is_told_in_the_brokers_words(story, changed, said):
     """
     With the user, and without the password.
 
@@ -83,10 +77,10 @@ def test_a_refused_login_is_told_in_the_brokers_words(
     assert PASSWORDS["operator"] not in ended.stderr
 
 
-def test_an_audit_can_log_in(story: Story, tmp_path: Path) -> None:
+def test_an_audit_can_log_in(story, tmp_path):
     """Reading the topics too, with --config; a refused login is told as elsewhere."""
     consumer = story.team.subscribed("a", control=None, journal=str(tmp_path))
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
     consumer.close()
     asked = ("audit", str(tmp_path), "--against-topic", "--control")
@@ -97,7 +91,7 @@ def test_an_audit_can_log_in(story: Story, tmp_path: Path) -> None:
     assert story.run("operator", *asked).exit_code == Status.REFUSED
 
 
-def test_a_record_that_is_too_large_is_told_so(story: Story) -> None:
+def test_a_record_that_is_too_large_is_told_so(story):
     """Not "no answer from the broker"."""
     story.prefix = f"small-{story.team.group}-"
     small = {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"}
@@ -109,7 +103,7 @@ def test_a_record_that_is_too_large_is_told_so(story: Story) -> None:
     assert "MessageSizeTooLargeError" in ended.stderr
 
 
-def test_who_may_see_nothing_is_told_that(story: Story) -> None:
+def test_who_may_see_nothing_is_told_that(story):
     """Not that there is no group or no topic, nor to make one; JSON is no empty list."""
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
@@ -129,10 +123,10 @@ def test_who_may_see_nothing_is_told_that(story: Story) -> None:
         assert "control init" not in ended.stderr, words
 
 
-def test_doctor_tells_rights_that_lack_from_topics_that_lack(story: Story) -> None:
+def test_doctor_tells_rights_that_lack_from_topics_that_lack(story):
     topic, read, settings = ResourceType.TOPIC, ACLOperation.READ, story.team.settings
 
-    def told() -> str:
+    def told():
         ended = story.run("watcher", "doctor")
         assert ended.exit_code == Status.FAILED
         assert "control init" not in ended.output
@@ -153,7 +147,7 @@ def test_doctor_tells_rights_that_lack_from_topics_that_lack(story: Story) -> No
     assert found.count("set the ACLs of safeconsumer control acls") == 2
 
 
-def test_a_member_that_may_not_describe_warns(story: Story) -> None:
+def test_a_member_that_may_not_describe_warns(story):
     """It does not refuse: the right is not needed for anything else."""
     team, read = story.team, ACLOperation.READ
     for name in (*team.settings.topics, team.topic):
@@ -165,7 +159,7 @@ def test_a_member_that_may_not_describe_warns(story: Story) -> None:
     assert ["DescribeConfigs" in one.reason for one in told] == [True]
 
 
-def test_a_member_whose_rights_are_taken_away_stays_quiet(story: Story) -> None:
+def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
     """What it was told last counts; that it hears no more is told."""
     team, consumer = story.team, member(story)
     team.operator_holds("@all")

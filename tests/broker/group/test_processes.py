@@ -6,23 +6,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from safeconsumer.cli.commands import WHERE
 from safeconsumer.cli.errors import Status
 from tests.harness.group.operating import run, where
-from tests.harness.group.team import Team
 
 pytestmark = pytest.mark.any_broker
 
 
 @pytest.mark.parametrize("as_json", [(), ("-o", "json")])
 @pytest.mark.parametrize("command", ["pause", "extend", "resume"])
-def test_what_was_written_is_said_though_it_cannot_be_printed(
-    team: Team, command: str, as_json: tuple[str, ...]
-) -> None:
+def test_what_was_written_is_said_though_it_cannot_be_printed(team, command, as_json):
     """A full disk is told on stderr, beside that the hold is placed all the same."""
     asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
     asked += {
@@ -43,9 +39,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
 
 
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])
-def test_without_any_output_a_command_does_what_it_should(
-    team: Team, command: str
-) -> None:
+def test_without_any_output_a_command_does_what_it_should(team, command):
     """As programs are started that nobody listens to: no stdin, no stdout."""
     asked = ["--group", team.group]
     asked += ["@all", "--reason", "x", "--future"] if command == "pause" else []
@@ -96,8 +90,8 @@ SHOWING = ("pause", "status", "history")  # they print reasons
     ],
 )
 def test_a_command_works_on_a_terminal_that_lacks_letters(
-    team: Team, command: str, encoding: str, tmp_path: Path
-) -> None:
+    team, command, encoding, tmp_path
+):
     """A reason in Chinese is shown as escapes, or as UTF-8, and hides nothing."""
     for owner in ("alice", "bob"):
         whose = ("--group", team.group, "--owner", owner, "--for", "1h")
@@ -119,17 +113,11 @@ def test_a_command_works_on_a_terminal_that_lacks_letters(
         assert REASON in ended.stdout or ESCAPED in ended.stdout
 
 
-def test_each_command_is_tried_on_such_a_terminal() -> None:
+def test_each_command_is_tried_on_such_a_terminal():
     assert TYPED.keys() | ENDLESS == WHERE.keys()
 
 
-def in_a_process(
-    arguments: list[str],
-    *,
-    stdout: IO[str] | int | None = None,
-    first: str = "",
-    **environment: str,
-) -> subprocess.CompletedProcess[str]:
+def in_a_process(arguments, *, stdout=None, first="", **environment):
     """Run a command as a shell does: streams are what they are there."""
     # Descriptors are closed before Python looks at its streams.
     code = "import sys; from safeconsumer.cli.main import main; main()"

@@ -2,24 +2,20 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 import pytest
-from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import ControlWriteError
 from safeconsumer.group import clients, topics
 from safeconsumer.group import events as control_events
-from safeconsumer.group.facts import Standing
 from safeconsumer.group.history import entries
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.holds.ledger import PauseLedger
-from tests.harness.group.team import LIMIT, Team
+from tests.harness.group.team import LIMIT
 from tests.harness.polling import poll_until
 from tests.harness.waiting import retried, wait_for
 
@@ -29,20 +25,20 @@ pytestmark = pytest.mark.any_broker
 CLEANED_WITHIN = 60.0
 
 
-def delete(team: Team, name: str) -> None:
+def delete(team, name):
     """Delete a topic, and return once the broker no longer knows it."""
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_topics([name])
         wait_for(lambda: name not in admin.list_topics(), "the deletion", LIMIT)
 
 
-def create(team: Team, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
+def create(team, name, settings):
     """Create a topic, again if the broker is still busy deleting the last one."""
     retried(lambda: team.create(name, settings), KafkaError, limit=LIMIT)
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
+def test_a_topic_that_becomes_unfit_is_noticed(team):
     """An alarm says what to do; what is held stays; mended, it is read again."""
     consumer = team.subscribed(control=team.with_settings(check_interval=0.2))
     team.settled(consumer)
@@ -61,7 +57,7 @@ def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
     poll_until(consumer, lambda: not consumer.quiet())
 
 
-def set_policy(team: Team, name: str, policy: str) -> None:
+def set_policy(team, name, policy):
     """Change a topic's cleanup policy."""
     change = ConfigResource(
         ConfigResourceType.TOPIC, name, configs={"cleanup.policy": policy}
@@ -71,7 +67,7 @@ def set_policy(team: Team, name: str, policy: str) -> None:
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
+def test_a_topic_that_is_missing_gates_and_is_found_later(team):
     """The alarm says how to make it; it is not made by asking for it."""
     name = f"later-{team.group}"
     consumer = team.subscribed(control=team.with_settings(operator_topic=name))
@@ -82,12 +78,12 @@ def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
     with KafkaAdminClient(**team.broker.client_config) as admin:
         assert name not in admin.list_topics()
     team.create(name, topics.HOLDS_SETTINGS)
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
+def test_a_topic_deleted_and_made_again_lifts_nothing(team):
     """Last state and an alarm; a tombstone on the new one lifts."""
     consumer = team.subscribed()
     team.settled(consumer)
@@ -107,9 +103,7 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
-    team: Team,
-) -> None:
+def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(team):
     """It ends beyond what was read of the old one before anybody looks."""
     consumer = team.subscribed()
     team.settled(consumer)
@@ -125,7 +119,7 @@ def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
     poll_until(consumer, team.is_quiet(consumer))
 
 
-def again(team: Team, scope: str) -> None:
+def again(team, scope):
     """Lift a scope; the writer may still have the deleted topic's metadata."""
     retried(lambda: team.operator_lifts(scope), ControlWriteError, limit=LIMIT)
 
@@ -139,7 +133,7 @@ QUICK = {
 }
 
 
-def test_compaction_that_really_runs(team: Team) -> None:
+def test_compaction_that_really_runs(team):
     """What was cleaned away is not missed, also where the log's end is empty."""
     name = f"cleaned-{team.group}"
     team.create(name, QUICK)
@@ -152,7 +146,7 @@ def test_compaction_that_really_runs(team: Team) -> None:
     assert consumer.quiet() == {team.partitions[0]}
 
 
-def test_what_happened_lately_is_not_compacted(team: Team) -> None:
+def test_what_happened_lately_is_not_compacted(team):
     """Nor the hold before a lift, without which the lift would be one of nothing."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
@@ -169,14 +163,14 @@ def test_what_happened_lately_is_not_compacted(team: Team) -> None:
     assert mine == ["held", "lifted"]
 
 
-def wait_until_cleaned(team: Team, scope: str) -> Sequence[Standing]:
+def wait_until_cleaned(team, scope):
     """Hold and lift a scope until the log loses more of what came before; return it."""
-    read: list[Sequence[Standing]] = []
+    read = []
 
-    def lost(records: Sequence[Standing]) -> int:
+    def lost(records):
         return records[-1].offset + 1 - len(records)
 
-    def is_cleaned() -> bool:
+    def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
         # One that goes on reading knows what is gone from the log meanwhile.
@@ -188,9 +182,7 @@ def wait_until_cleaned(team: Team, scope: str) -> Sequence[Standing]:
     return read[-1]
 
 
-def test_no_topic_is_made_by_a_member(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_topic_is_made_by_a_member(team, monkeypatch):
     """A group topic that is gone fails the call; it must not come back unfit."""
     monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 2.0)
     consumer = team.subscribed()
@@ -204,7 +196,7 @@ def test_no_topic_is_made_by_a_member(
 
 
 @pytest.mark.contract("G4")
-def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
+def test_a_flood_of_garbage_does_not_drown_a_hold(team):
     """10,000 records a second; the hold among them is obeyed while they come."""
     consumer = team.subscribed()
     got = team.settled(consumer)
@@ -225,12 +217,12 @@ def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
         over.set()
         flood.join()
     team.operator_lifts("@all")
-    later: dict[TopicPartition, list[int]] = {}
+    later = {}
     poll_until(consumer, lambda: len(later) == 4, got=later)
     assert later == {tp: [5] for tp in team.partitions}
 
 
-def pour(team: Team, over: threading.Event) -> None:
+def pour(team, over):
     """Write 10,000 records a second, or as many as this machine can."""
     number = 0
     while not over.wait(0.01):
@@ -243,9 +235,7 @@ def pour(team: Team, over: threading.Event) -> None:
 
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_a_member_with_a_wrong_clock(
-    team: Team, ahead: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_with_a_wrong_clock(team, ahead, monkeypatch):
     """It ends what is over, and keeps what is not, by the broker's clock."""
     team.operator_holds(f"{team.topic}:0", for_=0.001)
     began = time.monotonic()
@@ -253,7 +243,7 @@ def test_a_member_with_a_wrong_clock(
     defaults = PauseLedger.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "wall", lambda: time.time() + ahead)
     consumer = team.subscribed(control=team.quick)
-    got: dict[TopicPartition, list[int]] = {}
+    got = {}
     one_is_held = {team.partitions[1]}
     poll_until(consumer, lambda: consumer.quiet() == one_is_held and bool(got), got=got)
     (hold,) = (one for one in consumer.holds() if one.deadline is not None)

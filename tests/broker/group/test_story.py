@@ -9,7 +9,6 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group.settings import names
 from tests.harness.brokers import choice
 from tests.harness.group.secured import allow
-from tests.harness.group.story import Story
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
@@ -25,14 +24,14 @@ pytestmark = [
 OWNER = ("--owner", "alice")
 
 
-def ends_well(story: Story, *arguments: str) -> str:
+def ends_well(story, *arguments):
     """Let alice type a command, and return what it prints."""
     ended = story.alice(*arguments)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     return ended.stdout
 
 
-def look_first(story: Story) -> None:
+def look_first(story):
     topic = story.team.topic
     dry = ends_well(story, "pause", topic, "--reason", "x", "--dry-run", *OWNER)
     assert f"would cover 4 partitions: {topic}:0-3" in dry
@@ -41,7 +40,7 @@ def look_first(story: Story) -> None:
     assert story.alice("history").stdout == "nothing\n"
 
 
-def pause_and_wait(story: Story) -> None:
+def pause_and_wait(story):
     asked = ("--reason", "x", "--wait", "60s", "-o", "json", *OWNER)
     document = json.loads(ends_well(story, "pause", story.team.topic, *asked))
     (placed,) = document["held"]
@@ -49,7 +48,7 @@ def pause_and_wait(story: Story) -> None:
     assert document["wait"]["sentence"] == "1 of 1 members quiet"
 
 
-def see_a_rebalance(story: Story) -> None:
+def see_a_rebalance(story):
     quiet = ends_well(story, "wait", "quiet", "--timeout", "20s")
     assert quiet == "2 of 2 members quiet\n"
     shown = json.loads(story.alice("status", "-o", "json").stdout)
@@ -57,7 +56,7 @@ def see_a_rebalance(story: Story) -> None:
     assert shown["whole_lag"] == 12
 
 
-def see_who_ignores_it(story: Story) -> None:
+def see_who_ignores_it(story):
     ignored = story.alice("wait", "quiet", "--timeout", "1s")
     assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
     assert "plain does not report" in ignored.stderr
@@ -66,7 +65,7 @@ def see_who_ignores_it(story: Story) -> None:
     assert "plain does not report" in own["sentence"]
 
 
-def lift_and_let_expire(story: Story) -> None:
+def lift_and_let_expire(story):
     ends_well(story, "resume", story.team.topic, *OWNER)
     ends_well(story, "wait", "flowing", "--timeout", "20s")
     scopes = f"{story.team.topic}:0-1"
@@ -76,7 +75,7 @@ def lift_and_let_expire(story: Story) -> None:
 
 
 @pytest.mark.contract("G1", "G2")
-def test_an_operators_story(story: Story) -> None:
+def test_an_operators_story(story):
     """Alice has the rights that ``control acls`` prints, and no more."""
     team, topic = story.team, story.team.topic
     first = story.member("billing-1")
@@ -107,7 +106,7 @@ def test_an_operators_story(story: Story) -> None:
     ]
 
 
-def test_doctor_says_who_has_rights_of_operators(story: Story) -> None:
+def test_doctor_says_who_has_rights_of_operators(story):
     """Everybody may write it: that was called "ok". And who was not named."""
     expected = ("doctor", "--operators", "User:alice")
     well = story.run("operator", *expected)
@@ -134,7 +133,7 @@ def test_doctor_says_who_has_rights_of_operators(story: Story) -> None:
     assert "the ACLs cannot be read" in story.run("alice", "doctor").stdout
 
 
-def test_doctor_looks_at_settings_that_lose_holds(story: Story) -> None:
+def test_doctor_looks_at_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
     name = names(story.prefix)[0]
     story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",

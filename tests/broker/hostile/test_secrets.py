@@ -8,9 +8,6 @@ events, journals, pictures, errors with their causes, ``repr``, what commands pr
 import base64
 import logging
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +39,7 @@ pytestmark = [
 GUESS = "guess-71d2ba90"
 
 
-def permit(team: Team) -> None:
+def permit(team):
     """Let the member read its topic and the holds, and report."""
     settings, topic = team.settings, ResourceType.TOPIC
     read, write = ACLOperation.READ, ACLOperation.WRITE
@@ -58,7 +55,7 @@ def permit(team: Team) -> None:
         )
 
 
-def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click's
+def run(team, file, *arguments):
     where = ("--config", str(file), "--topic-prefix", team.prefix)
     return CliRunner().invoke(safeconsumer, [*arguments, *where])
 
@@ -66,11 +63,11 @@ def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click
 class Collected(logging.Handler):
     """What was written, of any kind."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(logging.DEBUG)
-        self.parts: list[str] = []
+        self.parts = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         if record.name.startswith("kafka."):
             return  # kafka-python's own DEBUG lines have logins, with it and with us
         self.parts.append(record.getMessage())
@@ -78,13 +75,13 @@ class Collected(logging.Handler):
         if record.exc_info and record.exc_info[1]:
             self.add(record.exc_info[1])
 
-    def add(self, *things: object) -> None:
+    def add(self, *things):
         for one in things:
             if isinstance(one, BaseException):
                 self.parts += traceback.format_exception(one)
             self.parts += [str(one), repr(one)]
 
-    def leaks(self) -> list[str]:
+    def leaks(self):
         secrets = [*PASSWORDS.values(), GUESS]
         forms = [form for one in secrets for form in _forms(one)]
         return [
@@ -92,14 +89,14 @@ class Collected(logging.Handler):
         ]
 
 
-def _forms(secret: str) -> list[str]:
+def _forms(secret):
     # As it is, and out of the middle of base64, whatever stands before it.
     shifted = (base64.b64encode(b"\0" * n + secret.encode()).decode() for n in range(3))
     return [secret, *(text[4:-4] for text in shifted)]
 
 
 @pytest.fixture
-def collected() -> Iterator[Collected]:
+def collected():
     root, handler = logging.getLogger(), Collected()
     level = root.level
     root.addHandler(handler)
@@ -110,18 +107,18 @@ def collected() -> Iterator[Collected]:
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
+def secured():
     with SecuredBroker() as broker:
         yield broker
 
 
 @pytest.fixture
-def team(secured: SecuredBroker) -> Iterator[Team]:
+def team(secured):
     with Team(secured) as made:
         yield made
 
 
-def test_the_search_would_find_one(collected: Collected) -> None:
+def test_the_search_would_find_one(collected):
     """In whatever form it was written."""
     logging.getLogger("any").debug("config %s", {"password": PASSWORDS["member"]})
     whole = base64.b64encode(f"\0member\0{PASSWORDS['member']}".encode()).decode()
@@ -129,7 +126,7 @@ def test_the_search_would_find_one(collected: Collected) -> None:
     assert len(collected.leaks()) >= 5
 
 
-def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -> None:
+def test_a_member_that_works(team, collected, tmp_path):
     """Joins, pauses, obeys an operator, journals, and is printed."""
     permit(team)
     collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
@@ -154,7 +151,7 @@ def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -
     assert collected.leaks() == []
 
 
-def test_one_that_is_refused(team: Team, collected: Collected, tmp_path: Path) -> None:
+def test_one_that_is_refused(team, collected, tmp_path):
     """By the broker, here and from the shell."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
@@ -166,10 +163,10 @@ def test_one_that_is_refused(team: Team, collected: Collected, tmp_path: Path) -
     assert collected.leaks() == []
 
 
-def test_settings_that_are_wrong(collected: Collected) -> None:
+def test_settings_that_are_wrong(collected):
     """The error names the setting, not what was written beside it."""
     secret = PASSWORDS["member"]
-    config: dict[str, object] = {
+    config = {
         "sasl_plain_password": secret,
         "sasl_plain_username": "member",
     }

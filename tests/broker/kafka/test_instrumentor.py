@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -19,7 +17,7 @@ Exported = InMemorySpanExporter
 
 
 @pytest.fixture
-def exported() -> Iterator[Exported]:
+def exported():
     """Have kafka-python instrumented, and return what is recorded."""
     with instrumented() as found:
         yield found
@@ -56,9 +54,8 @@ print(seen)
 
 
 def test_what_wrapped_upstream_before_our_import_sees_every_record(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    kafka_topic: Callable[..., str],
-) -> None:
+    kafka_broker, kafka_topic
+):
     """Also if it is a plain function, which looks the same whenever it is looked at."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
@@ -72,10 +69,7 @@ def test_what_wrapped_upstream_before_our_import_sees_every_record(
     assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
 
 
-def test_control_traffic_is_nobodys_span(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    exported: Exported,
-) -> None:
+def test_control_traffic_is_nobodys_span(kafka_broker, exported):
     """A member that reads, reports, pauses and resumes its group; an operator that holds."""
     with Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote

@@ -3,9 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -36,42 +33,33 @@ class Reading:
     later, and have come.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        producer: Any,  # noqa: ANN401 - kafka-python is untyped
-        consumer: SafeConsumer,
-    ) -> None:
+    def __init__(self, topic, producer, consumer):
         self.topic, self.consumer = topic, consumer
         self.first, self.second = (TopicPartition(topic, number) for number in (0, 1))
-        self.got: dict[TopicPartition, list[int]] = {self.first: [], self.second: []}
+        self.got = {self.first: [], self.second: []}
         self._producer = producer
         produce(producer, topic, 5, 5)
 
-    def append(self, *partitions: TopicPartition) -> None:
+    def append(self, *partitions):
         """Write one more record to each of these."""
         added = numbered(self.topic, 1, 1)
         wanted = {tp.partition for tp in partitions}
         write(self._producer, [one for one in added if one["partition"] in wanted])
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition):
         """Poll until it holds."""
         poll_until(self.consumer, condition, got=self.got)
 
-    def until_read(self, tp: TopicPartition, count: int) -> None:
+    def until_read(self, tp, count):
         """Poll until so many records of a partition have come."""
         self.until(lambda: len(self.got[tp]) == count)
 
 
 @pytest.fixture
-def reading(
-    kafka_topic: Callable[..., str],
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
-) -> Callable[..., Reading]:
+def reading(kafka_topic, make_consumer, make_producer):
     """``reading(**configs)`` subscribes a consumer of ours."""
 
-    def made(**configs: Any) -> Reading:  # noqa: ANN401 - upstream's keys, and ours
+    def made(**configs):
         topic = kafka_topic(partitions=2)
         consumer = make_consumer(SafeConsumer, topic, group=f"g-{topic}", **configs)
         return Reading(topic, make_producer(), consumer)
@@ -80,7 +68,7 @@ def reading(
 
 
 @pytest.mark.contract("P2", "P3")
-def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None:
+def test_owners_hold_and_lift_their_own(reading):
     """P2: none lifts another's; P3: what a call returns, lists and explains."""
     one = reading(start_paused=True)
     consumer, first, second = one.consumer, one.first, one.second
@@ -106,10 +94,7 @@ def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None
 
 
 @pytest.mark.contract("P16")
-def test_what_was_deleted_under_a_hold_is_told(
-    reading: Callable[..., Reading],
-    kafka_broker: Any,  # noqa: ANN401 - whichever is asked for
-) -> None:
+def test_what_was_deleted_under_a_hold_is_told(reading, kafka_broker):
     """P16: under ``latest`` it goes on at what is left, and an event says what is gone."""
     told = Told()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
@@ -128,9 +113,8 @@ def test_what_was_deleted_under_a_hold_is_told(
 
 @pytest.mark.contract("P16", "P20")
 def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
-    reading: Callable[..., Reading],
-    make_consumer: Callable[..., Any],
-) -> None:
+    reading, make_consumer
+):
     """It has an epoch, which Kafka compares with its log."""
     told = Told()
     one = reading(auto_offset_reset="earliest")
@@ -152,10 +136,8 @@ def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
 
 @pytest.mark.contract("P16", "P20")
 def test_a_position_of_a_record_beyond_the_end_goes_to_where_the_logs_part(
-    reading: Callable[..., Reading],
-    kafka_broker: Any,  # noqa: ANN401 - whichever is asked for
-    make_producer: Callable[..., Any],
-) -> None:
+    reading, kafka_broker, make_producer
+):
     """Its topic was made again, with fewer records and the same leader epoch."""
     told = Told()
     one = reading(auto_offset_reset="earliest", hooks=(told,), metadata_max_age_ms=500)
@@ -173,9 +155,9 @@ def test_a_position_of_a_record_beyond_the_end_goes_to_where_the_logs_part(
     assert moved == {(one.first, 5, 2), (one.second, 5, 2)}
 
 
-def _made_again(admin: Any, topic: str) -> None:  # noqa: ANN401 - kafka-python's
+def _made_again(admin, topic):
     # A topic that was deleted is there until its brokers have heard of it.
-    def is_made() -> bool:
+    def is_made():
         try:
             admin.create_topics([NewTopic(topic, 2, 1)])
         except TopicAlreadyExistsError:
@@ -188,9 +170,7 @@ def _made_again(admin: Any, topic: str) -> None:  # noqa: ANN401 - kafka-python'
 
 @pytest.mark.contract("P16")
 @pytest.mark.parametrize(("reset", "begins"), [("earliest", 0), ("latest", 5)])
-def test_a_number_beyond_the_end_goes_where_the_policy_says(
-    reading: Callable[..., Reading], reset: str, begins: int
-) -> None:
+def test_a_number_beyond_the_end_goes_where_the_policy_says(reading, reset, begins):
     """A seek has no epoch: Kafka answers that the offset is out of range."""
     told = Told()
     one = reading(auto_offset_reset=reset, hooks=(told,))
@@ -203,9 +183,7 @@ def test_a_number_beyond_the_end_goes_where_the_policy_says(
 
 
 @pytest.mark.contract("P10", "P12")
-def test_another_thread_resumes_while_a_poll_waits(
-    reading: Callable[..., Reading],
-) -> None:
+def test_another_thread_resumes_while_a_poll_waits(reading):
     """P10, P12: a poll that would wait an hour returns what was parked."""
     one = reading(max_poll_records=1)
     one.until(lambda: any(one.got.values()))
@@ -221,13 +199,13 @@ def test_another_thread_resumes_while_a_poll_waits(
 
 
 @pytest.mark.contract("P12")
-def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
+def test_a_signal_handler_pauses(reading):
     """P12: while a poll waits; what is written afterwards does not come."""
     told = Told()
     one = reading(hooks=(told,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
 
-    def pause(_number: int, _frame: object) -> None:
+    def pause(_number, _frame):
         one.consumer.pause(one.first, owner="signal")
 
     with handled_by(pause):
@@ -244,21 +222,21 @@ def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
 
 
 @pytest.mark.contract("P18")
-def test_a_signal_handler_raises(reading: Callable[..., Reading]) -> None:
+def test_a_signal_handler_raises(reading):
     """P18: it comes out of the poll that it interrupts; each record comes once."""
     one = reading(max_poll_records=1)
 
-    def send(seconds: float) -> None:
+    def send(seconds):
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)).start()
 
-    def limit(_number: int, frame: FrameType | None) -> None:
+    def limit(_number, frame):
         while frame is not None:
             if frame.f_code is SafeConsumer.poll.__code__:
                 raise TimeLimitError
             frame = frame.f_back
         send(0.001)  # it would take from this test what a poll had returned
 
-    def read() -> None:
+    def read():
         while True:  # until the signal comes: nothing else is written
             for tp, records in one.consumer.poll(AN_HOUR_MS).items():
                 one.got[tp] += [record.offset for record in records]
@@ -275,7 +253,7 @@ def test_a_signal_handler_raises(reading: Callable[..., Reading]) -> None:
 
 
 @pytest.mark.contract("P19")
-def test_a_poll_is_woken(reading: Callable[..., Reading]) -> None:
+def test_a_poll_is_woken(reading):
     """P19: by another thread and by a signal handler; with nobody waiting, the next one."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
@@ -295,12 +273,10 @@ def test_a_poll_is_woken(reading: Callable[..., Reading]) -> None:
 
 
 @pytest.mark.contract("P9", "P14")
-def test_what_happens_is_told_to_every_hook_alike(
-    reading: Callable[..., Reading],
-) -> None:
+def test_what_happens_is_told_to_every_hook_alike(reading):
     """P14: one event for one call, in order, also if another hook raises; P9: purges."""
 
-    def raising(_event: object) -> None:
+    def raising(_event):
         raise ZeroDivisionError
 
     told, also = Told(), Told()
@@ -322,9 +298,7 @@ def test_what_happens_is_told_to_every_hook_alike(
 
 
 @pytest.mark.contract("P17")
-def test_what_has_left_is_not_committed(
-    reading: Callable[..., Reading], make_consumer: Callable[..., Any]
-) -> None:
+def test_what_has_left_is_not_committed(reading, make_consumer):
     """P17: its new owner's progress stays; what is kept is committed."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))

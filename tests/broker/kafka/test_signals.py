@@ -11,7 +11,7 @@ RUNS = 200
 SECONDS = 8.0
 
 
-def _run(*arguments: str) -> None:
+def _run(*arguments):
     """Run the program, whose status says whether all is right."""
     done = subprocess.run(  # noqa: S603 - our own program
         module("tests.harness.kafka.interrupted", *arguments),
@@ -26,7 +26,7 @@ def _run(*arguments: str) -> None:
 
 @pytest.mark.contract("P18")
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_raises_at_each_place_and_the_next_polls_go_on(call: str) -> None:
+def test_a_call_raises_at_each_place_and_the_next_polls_go_on(call):
     """P18: each exception comes out as it is, and each record comes once and in order."""
     _run("--call", call)
 
@@ -34,6 +34,6 @@ def test_a_call_raises_at_each_place_and_the_next_polls_go_on(call: str) -> None
 @pytest.mark.nightly
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 @pytest.mark.parametrize("seed", range(RUNS // 2))
-def test_polls_are_interrupted_at_random_moments(seed: int, decoder: str) -> None:
+def test_polls_are_interrupted_at_random_moments(seed, decoder):
     """No poll hangs, no other exception comes out, and each record comes once."""
     _run("--seconds", str(SECONDS), "--seed", str(seed), "--decoder", decoder)

@@ -1,6 +1,5 @@
 """OpenTelemetry's instrumentor of kafka-python sees each record of an iteration."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
@@ -9,13 +8,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 
 @contextmanager
-def instrumented() -> Iterator[InMemorySpanExporter]:
+def instrumented():
     """Have kafka-python instrumented for the block; what is recorded stays."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
@@ -28,12 +26,12 @@ def instrumented() -> Iterator[InMemorySpanExporter]:
         instrumentor.uninstrument()
 
 
-def names(found: InMemorySpanExporter) -> list[str]:
+def names(found):
     return [span.name.split()[-1] for span in found.get_finished_spans()]
 
 
 @simulated(seeds=1)
-def test_an_iteration_that_runs_is_instrumented_from_then_on(lab: Lab) -> None:
+def test_an_iteration_that_runs_is_instrumented_from_then_on(lab):
     """And no longer once that is over: in the middle of what a poll returned."""
     (tp,) = lab.topic("t", 1, records=9)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")

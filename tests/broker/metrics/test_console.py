@@ -1,7 +1,5 @@
 """What the console says of groups to Prometheus."""
 
-from typing import Any
-
 import pytest
 
 from safeconsumer.console import figures as module
@@ -26,22 +24,22 @@ from tests.harness.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
     monkeypatch.setattr(module, "_MOMENT", 30.0)
 
 
 @pytest.mark.any_broker
-def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+def test_from_flowing_to_quiet(kafka_broker):
     """Members, partitions, holds and what waits: as the pages say it."""
     with Team(kafka_broker) as team, console(team) as served:
         until_complete(served)
         members = settled(team, "billing-1", "billing-2")
         with Polled(*members):
             until_settled(served, team.group, members=2, reporting=2)
-            flowing: dict[str, float] = {}
+            flowing = {}
 
-            def is_flowing() -> bool:
+            def is_flowing():
                 flowing.clear()
                 flowing.update(console_values(console_text(served)))
                 both = flowing.get("group_members obeys") == 2
@@ -71,7 +69,7 @@ def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any
 
 
 @needs_promtool
-def test_promtool_finds_nothing_in_it() -> None:
+def test_promtool_finds_nothing_in_it():
     """Names, help and types; with many groups."""
     given = console_text(console_of(big(), Limited))
     assert not promtool("check", "metrics", given=given).strip()

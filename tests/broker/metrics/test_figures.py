@@ -1,22 +1,19 @@
 """The figures of a worker and of a member that obeys control topics, on a broker."""
 
 import time
-from typing import Any
 
 import pytest
 
 from safeconsumer import ALL, Retry, Worker
 from safeconsumer.worker.settings import Limits
 from tests.harness.group.team import Team
-from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
-from tests.harness.worker.lab import Lab
 
 
 @pytest.mark.any_broker
-def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa: ANN401
+def test_a_worker_brings_its_consumer(lab, recording):
     """Both have their figures, before it runs, while it does, and after its end."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", ""]})
@@ -44,10 +41,10 @@ def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa
 
 
 @pytest.mark.any_broker
-def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab: Lab) -> None:
+def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab):
     """It was not asked to end: WorkerNotPolling has what it fires for."""
 
-    def fails(*_: object) -> None:
+    def fails(*_):
         raise ValueError
 
     lab.new_topic(partitions=1)
@@ -59,7 +56,7 @@ def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab: Lab) -> No
 
 
 @pytest.mark.any_broker
-def test_what_a_member_knows_of_the_control_topics(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+def test_what_a_member_knows_of_the_control_topics(kafka_broker):
     """Read, gated, skipped; holds by their source; and no word once it is closed."""
     with Team(kafka_broker) as team:
         member = team.subscribed()
@@ -89,7 +86,7 @@ def test_what_a_member_knows_of_the_control_topics(kafka_broker: Any) -> None:  
 
 
 @needs_promtool
-def test_promtool_finds_nothing(safe: Maker) -> None:
+def test_promtool_finds_nothing(safe):
     """Two consumers and a worker in one registry: names, units, help, types."""
     consumer = safe(client_id="works", group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))

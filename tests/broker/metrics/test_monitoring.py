@@ -3,8 +3,6 @@
 import json
 import re
 import resource
-from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -14,7 +12,7 @@ from click.testing import CliRunner
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS
-from tests.harness.metrics.monitoring import ALERTS, FILES, Alert, queries
+from tests.harness.metrics.monitoring import ALERTS, FILES, queries
 from tests.harness.metrics.scraping import needs_promtool, promtool
 
 P = "safeconsumer_"
@@ -48,15 +46,15 @@ GROUP = {"group": "billing", "job": "c"}
 MEMBER = {"instance": "i", "job": "j"}
 
 
-def of_member(name: str, more: str = "") -> str:
+def of_member(name, more=""):
     return f'{P}{name}{{instance="i",job="j"{more}}}'
 
 
-def of_group(name: str, more: str = "", *, at: str = 'job="c",instance="c-1"') -> str:
+def of_group(name, more="", *, at='job="c",instance="c-1"'):
     return f'{P}{name}{{group="billing"{more},{at}}}'
 
 
-def of_console(name: str, at: str = "c-1") -> str:
+def of_console(name, at="c-1"):
     return f'{P}{name}{{job="c",instance="{at}"}}'
 
 
@@ -83,7 +81,7 @@ HOOKS = of_member("hook_failures_total")
 WORKER_HOOKS = of_member("worker_hook_failures_total")
 
 
-def rises(summary: str, *counters: str) -> Scenario:
+def rises(summary, *counters):
     """Tell a counter that rises from one that has stood for long, at whatever."""
     *others, last = counters
     still = dict.fromkeys(others, "2x200")
@@ -214,18 +212,18 @@ SCENARIOS = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Have the command write its files."""
     done = CliRunner().invoke(safeconsumer, ["monitoring", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
 
 
-def series(values: dict[str, str]) -> list[dict[str, str]]:
+def series(values):
     return [{"series": one, "values": value} for one, value in values.items()]
 
 
-def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
+def checks(folder, tests, rules):
     file = folder / "tests.yml"  # JSON is YAML
     document = {
         "rule_files": [rules],
@@ -236,21 +234,19 @@ def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
     return promtool("test", "rules", str(file))
 
 
-def test_there_is_a_scenario_for_each_alert() -> None:
+def test_there_is_a_scenario_for_each_alert():
     """Sixteen, of different names."""
     assert list(SCENARIOS) == [one.name for one in ALERTS]
     assert len(ALERTS) == 16
 
 
-def given(
-    values: dict[str, str], alert: str, at: str, *expected: dict[str, Any]
-) -> dict[str, Any]:
+def given(values, alert, at, *expected):
     """Return a test of promtool: with these series, exactly these alerts fire then."""
     looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
     return {"input_series": series(values), "alert_rule_test": [looked]}
 
 
-def fired(alert: Alert) -> dict[str, Any]:
+def fired(alert):
     """Return an alert as promtool expects it where it ought to fire."""
     scenario = SCENARIOS[alert.name]
     return {
@@ -265,9 +261,7 @@ def fired(alert: Alert) -> dict[str, Any]:
 
 @needs_promtool
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
-def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
-    folder: Path, alert: Alert
-) -> None:
+def test_an_alert_fires_where_it_ought_to_and_nowhere_else(folder, alert):
     """With its labels, and sentences that can be read."""
     scenario = SCENARIOS[alert.name]
     tests = [
@@ -282,7 +276,7 @@ BORN = [one for one in ALERTS if SCENARIOS[one.name].born is not None]
 
 @needs_promtool
 @pytest.mark.parametrize("alert", BORN, ids=lambda one: one.name)
-def test_a_counter_that_is_born_high_fires(folder: Path, alert: Alert) -> None:
+def test_a_counter_that_is_born_high_fires(folder, alert):
     """As where a process starts behind retention; and no more after a while."""
     scenario = SCENARIOS[alert.name]
     assert scenario.born is not None
@@ -294,13 +288,13 @@ def test_a_counter_that_is_born_high_fires(folder: Path, alert: Alert) -> None:
     assert "SUCCESS" in checks(folder, tests, "alerts.yml")
 
 
-def test_every_rule_that_counts_has_a_scenario_of_a_counter_born_high() -> None:
+def test_every_rule_that_counts_has_a_scenario_of_a_counter_born_high():
     counting = [one.name for one in ALERTS if "_total" in one.expr]
     assert counting == [one.name for one in BORN]
 
 
 @needs_promtool
-def test_retention_that_has_passed_is_no_negative_time(folder: Path) -> None:
+def test_retention_that_has_passed_is_no_negative_time(folder):
     """It says that records may be gone."""
     (alert,) = [one for one in ALERTS if one.name == "HeldDataAtRisk"]
     expected = fired(alert)
@@ -319,7 +313,7 @@ def test_retention_that_has_passed_is_no_negative_time(folder: Path) -> None:
     [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP],
     ids=lambda one: one.name,
 )
-def test_replicas_of_a_console_are_one(folder: Path, alert: Alert) -> None:
+def test_replicas_of_a_console_are_one(folder, alert):
     """One alert, with the same figure."""
     scenario = SCENARIOS[alert.name]
     values = {
@@ -335,9 +329,7 @@ def test_replicas_of_a_console_are_one(folder: Path, alert: Alert) -> None:
 @pytest.mark.parametrize(
     "other", ['job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"']
 )
-def test_a_hold_in_one_cluster_says_nothing_of_another(
-    folder: Path, other: str
-) -> None:
+def test_a_hold_in_one_cluster_says_nothing_of_another(folder, other):
     """Held here, and silent there in a group of the same name: no alert."""
     values = {
         HELD: "1x10",
@@ -353,7 +345,7 @@ LAG = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"%s}'
 TOPIC_HELD = of_group("group_topic_held", ',topic="orders"')
 
 
-def lagging(group: str, topic: str, **more: str) -> dict[str, Any]:
+def lagging(group, topic, **more):
     return {
         "exp_labels": {"severity": "warning", "group": group, "topic": topic, **more},
         "exp_annotations": {"summary": f"{group} is 20000 records behind on {topic}"},
@@ -361,7 +353,7 @@ def lagging(group: str, topic: str, **more: str) -> dict[str, Any]:
 
 
 @needs_promtool
-def test_a_lag_alert_is_mute_about_what_is_held(folder: Path) -> None:
+def test_a_lag_alert_is_mute_about_what_is_held(folder):
     """Of the same group it fires for another topic, and of another for the same."""
     values = {
         LAG % ("billing", "orders", ""): "20000x20",
@@ -375,13 +367,13 @@ def test_a_lag_alert_is_mute_about_what_is_held(folder: Path) -> None:
 
 
 @needs_promtool
-def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder: Path) -> None:
+def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder):
     """Its own it mutes; one without the label is not taken for another's."""
     cluster = ',cluster="production"'
     behind = {LAG % ("billing", "orders", cluster): "20000x20"}
     loud = lagging("billing", "orders", cluster="production")
 
-    def held(cluster: str) -> dict[str, str]:
+    def held(cluster):
         return {of_group("group_topic_held", ',topic="orders"', at=cluster): "1x20"}
 
     tests = [
@@ -392,15 +384,13 @@ def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder: Path) -> None:
     assert "SUCCESS" in checks(folder, tests, "lag-alert.yml")
 
 
-def filled(query: str, interval: str = "10s") -> str:
+def filled(query, interval="10s"):
     """Return a query of the dashboard with its variables as Grafana fills them in."""
     query = query.replace("$__rate_interval", interval)
     return re.sub(r"\$(console|group|instance)", ".*", query)
 
 
-def shown(
-    values: dict[str, str], at: str, *expected: tuple[str, float]
-) -> dict[str, Any]:
+def shown(values, at, *expected):
     """Return a test of promtool: each title's panel shows this figure, and no other."""
     asked = dict(expected)
     found = {
@@ -421,7 +411,7 @@ def shown(
 
 
 @needs_promtool
-def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
+def test_panels_count_replicas_of_a_console_once(folder):
     """And those of another cluster beside them."""
     values = {
         of_group(name, f',state="{state}"', at=at): "4x30"
@@ -434,7 +424,7 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
 
 
 @needs_promtool
-def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) -> None:
+def test_workers_that_are_paused_throughout_are_so_all_the_time(folder):
     """Four of them are no 400 %."""
     values = {
         f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="{one}"}}': (
@@ -446,7 +436,7 @@ def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) ->
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
-def test_the_files_ask_for_the_metrics_of_the_table() -> None:
+def test_the_files_ask_for_the_metrics_of_the_table():
     """For all of them, and for no other."""
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert {name.removesuffix("_bucket") for name in named} == {
@@ -454,7 +444,7 @@ def test_the_files_ask_for_the_metrics_of_the_table() -> None:
     }
 
 
-def test_the_dashboard_is_what_grafana_imports() -> None:
+def test_the_dashboard_is_what_grafana_imports():
     """Every panel asks the data source that is chosen, and none covers another."""
     document = json.loads(FILES["dashboard.json"])
     panels = document["panels"]
@@ -479,7 +469,7 @@ def test_the_dashboard_is_what_grafana_imports() -> None:
     assert asked | {"datasource"} == names
 
 
-def test_every_alert_has_its_paragraph() -> None:
+def test_every_alert_has_its_paragraph():
     """What it means, under the name that its annotation links to."""
     book = FILES["runbook.md"]
     for one in ALERTS:
@@ -495,7 +485,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
+def test_each_command_of_the_runbook_can_be_typed(words):
     """None lacks an argument, and there is every option."""
     context, command, left = click.Context(safeconsumer), safeconsumer, words
     while isinstance(command, click.Group):
@@ -506,7 +496,7 @@ def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
         command.make_context(" ".join(words), [*left, *CLUSTER])
 
 
-def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
+def test_files_that_were_changed_are_left_alone(folder):
     """They are named; the others are written; the same is no change."""
     arguments = ["monitoring", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
@@ -523,7 +513,7 @@ def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
     assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
 
 
-def test_links_of_alerts_lead_where_the_runbook_is(tmp_path: Path) -> None:
+def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
     """Absolute, as a message of Alertmanager needs them; only links are changed."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
@@ -543,7 +533,7 @@ def test_links_of_alerts_lead_where_the_runbook_is(tmp_path: Path) -> None:
         assert "is no address like" in refused.stderr
 
 
-def test_no_file_is_written_by_halves(folder: Path) -> None:
+def test_no_file_is_written_by_halves(folder):
     """Where the disk takes no more, all are as they were."""
     for one in folder.iterdir():
         one.unlink()

@@ -16,9 +16,7 @@ from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
 from safeconsumer.metrics.table import CONSUMER_LABELS
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import values
-from tests.harness.worker.lab import Lab
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -30,15 +28,15 @@ Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
 class Reader:
     """Collects what instruments of a provider of its own say."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._reader = InMemoryMetricReader()
         self.provider = MeterProvider([self._reader])
-        self.units: dict[str, str] = {}
+        self.units = {}
 
-    def read(self) -> Found:
+    def read(self):
         """Return each value by its instrument's name and its attributes."""
         data = self._reader.get_metrics_data()
-        found: Found = {}
+        found = {}
         if data is None:
             return found
         for resource in data.resource_metrics:
@@ -47,24 +45,24 @@ class Reader:
                 for metric in scope.metrics:
                     self.units[metric.name] = metric.unit
                     found[metric.name] = {
-                        tuple(sorted((point.attributes or {}).items())): point.value  # type: ignore[union-attr]  # no histograms
+                        tuple(sorted((point.attributes or {}).items())): point.value
                         for point in metric.data.data_points
                     }
         return found
 
 
-def named(client_id: str) -> tuple[tuple[str, str], ...]:
+def named(client_id):
     return (("client_id", client_id), ("group", ""))
 
 
-def without_names(values: dict[tuple[tuple[str, Any], ...], float]) -> Any:  # noqa: ANN401 - as given
+def without_names(values):
     return {
         tuple(one for one in labels if one[0] not in CONSUMER_LABELS): value
         for labels, value in values.items()
     }
 
 
-def as_prometheus(name: str, unit: str, kind: str) -> str:
+def as_prometheus(name, unit, kind):
     """Return the name that OpenTelemetry's rules give it for Prometheus."""
     suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
     total = "_total" if kind == "counter" else ""
@@ -74,7 +72,7 @@ def as_prometheus(name: str, unit: str, kind: str) -> str:
 @pytest.mark.parametrize(
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
-def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
+def test_names_are_the_tables_again_in_prometheus(metric):
     """So that one dashboard fits both ways; of a histogram it is the base of its parts."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
@@ -82,9 +80,7 @@ def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
 
 
 @pytest.mark.any_broker
-def test_values_are_those_of_prometheus(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_are_those_of_prometheus(lab, monkeypatch):
     """Of a worker that has worked, asked once, and of its consumer, with its labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
@@ -120,7 +116,7 @@ def test_values_are_those_of_prometheus(
     assert reader.read() == {}
 
 
-def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
+def test_several_of_one_provider_share_its_instruments(safe):
     """Each part of a program may have its own, and one that is made again is not empty."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
@@ -138,9 +134,7 @@ def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
     assert reader.read()[ASSIGNED] == {named("a"): 1}
 
 
-def test_a_provider_that_becomes_the_global_one(
-    safe: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
     """Sources that were given before it was set, with it and without, are all observed."""
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
@@ -156,7 +150,7 @@ def test_a_provider_that_becomes_the_global_one(
     assert reader.read() == {}
 
 
-def test_what_is_no_source_is_refused() -> None:
+def test_what_is_no_source_is_refused():
     """So is a provider of something else."""
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
@@ -165,7 +159,7 @@ def test_what_is_no_source_is_refused() -> None:
         Instruments(provider=TracerProvider())
 
 
-def test_without_an_sdk_nothing_happens(safe: Maker) -> None:
+def test_without_an_sdk_nothing_happens(safe):
     """The API alone collects nothing."""
     consumer = safe()
     instruments = Instruments(consumer)

@@ -6,10 +6,7 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -40,7 +37,7 @@ HOUR_MS = 3_600_000
 
 
 @contextmanager
-def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str]:
+def prometheus(folder, targets):
     """Scrape every target each second; lend the address."""
     assert PROMETHEUS is not None
     port, config = free_port(), folder / "prometheus.yml"
@@ -65,11 +62,11 @@ def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str
         process.terminate()
 
 
-def at(port: int) -> dict[str, Any]:
+def at(port):
     return {"static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
 
 
-def ask(address: str, path: str, **query: str) -> Any:  # noqa: ANN401 - JSON
+def ask(address, path, **query):
     """Return what Prometheus answers; None while it does not."""
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
     try:
@@ -79,12 +76,12 @@ def ask(address: str, path: str, **query: str) -> Any:  # noqa: ANN401 - JSON
         return None
 
 
-def has_data(address: str, query: str) -> bool:
+def has_data(address, query):
     found = ask(address, "query", query=query)
     return bool(found and found["result"])
 
 
-def keep_for_an_hour(team: Team) -> None:
+def keep_for_an_hour(team):
     """Give the team another topic, whose records are not kept for ever."""
     count = len(team.partitions)
     team.topic = f"kept-{team.topic}"
@@ -93,7 +90,7 @@ def keep_for_an_hour(team: Team) -> None:
     team.produce(5)
 
 
-def served_by(closing: ExitStack, collector: Any) -> int:  # noqa: ANN401 - of two rooms
+def served_by(closing, collector):
     """Have prometheus-client answer for them; return the port."""
     registry = CollectorRegistry()
     registry.register(collector)
@@ -104,7 +101,7 @@ def served_by(closing: ExitStack, collector: Any) -> int:  # noqa: ANN401 - of t
 
 
 @contextmanager
-def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 - any kind
+def fleet(broker):
     """Run two members of a group that is held, its console, and a worker."""
     with ExitStack() as closing:
         team = closing.enter_context(Team(broker))
@@ -134,13 +131,13 @@ def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 -
 
 @pytest.mark.embedded_broker
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
-def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa: ANN401 - any kind
+def test_each_panel_has_data(kafka_broker, tmp_path):
     """Every query returns something while it scrapes them, and the rules are its own."""
     (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in queries())
 
-        def is_all_there() -> bool:
+        def is_all_there():
             for query in tuple(left):
                 if has_data(address, query):
                     del left[query]

@@ -6,12 +6,10 @@ a broker does not do when it is asked to is left to the simulation: to refuse jo
 some turns, as in "lost at go".
 """
 
-from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -22,7 +20,6 @@ from tests.sim.idioms import (
     PROGRAMS,
     SITUATIONS,
     Game,
-    Situation,
     expected,
 )
 from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
@@ -35,7 +32,7 @@ PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 class Play:
     """One game, as the only member of a group."""
 
-    def __init__(self, stage: RealStage, program: str, assignor: str) -> None:
+    def __init__(self, stage, program, assignor):
         self._stage = stage
         self._assignor = ASSIGNORS[assignor]()
         self._reader = stage.consumer(
@@ -46,12 +43,12 @@ class Play:
         self.game.program.subscribe()
         self._forgotten = ""
 
-    def lose(self) -> None:
+    def lose(self):
         """End its membership; it does not know yet."""
         self._forgotten = self._reader.member_id()
         self._reader.forget()
 
-    def turn(self, number: int, situation: Situation) -> None:
+    def turn(self, number, situation):
         """Play one turn, until all that may flow has been read."""
         generation = self._reader.generation()
         is_lost = number == situation.lost_at
@@ -64,7 +61,7 @@ class Play:
             self._reader.consumer._coordinator.request_rejoin()
         self.game.begin(number)
 
-        def has_ended() -> bool:
+        def has_ended():
             self.game.take(self._reader.consumer.poll(100, max_records=500))
             is_new = self._reader.generation() > generation
             if is_lost:
@@ -77,20 +74,20 @@ class Play:
 
         self._stage.until(has_ended, f"the end of turn {number}")
 
-    def _has_read_all(self) -> bool:
+    def _has_read_all(self):
         assigned = self._reader.consumer.assignment()
         if assigned != set(self._assignor.wanted) or not self._reader.is_settled():
             return False
         return not assigned or has_read_all(self._reader)
 
-    def _assign(self, tps: Collection[TopicPartition]) -> None:
+    def _assign(self, tps):
         program = self.game.program
         b = [TopicPartition(program.b, 0)] if program.reads_b else []
         a = [TopicPartition(program.a, tp.partition) for tp in tps]
         self._assignor.wanted = [*a, *b]
 
 
-def games(name: str, *, by_day: bool) -> Iterator[tuple[str, str]]:
+def games(name, *, by_day):
     """Yield programs of a situation with assignors: a quarter of them, or the others."""
     column = [*SITUATIONS].index(name)
     pairs = product(PROGRAMS, ASSIGNORS)
@@ -99,7 +96,7 @@ def games(name: str, *, by_day: bool) -> Iterator[tuple[str, str]]:
             yield program, assignor
 
 
-def played(broker: Any, name: str, wanted: list[tuple[str, str]]) -> list[str]:  # noqa: ANN401 - a broker
+def played(broker, name, wanted):
     """Play programs with both clients side by side; return cells of the table."""
     situation = SITUATIONS[name]
     with ExitStack() as open_, ThreadPoolExecutor(_BESIDE) as pool:
@@ -137,10 +134,10 @@ def played(broker: Any, name: str, wanted: list[tuple[str, str]]) -> list[str]: 
     "by_day", [True, pytest.param(False, marks=pytest.mark.nightly)]
 )
 def test_programs_fare_on_kafka_as_in_the_simulation(
-    kafka_broker: Any,  # noqa: ANN401 - a broker
-    name: str,
-    by_day: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    kafka_broker,
+    name,
+    by_day,
+):
     """All that are different at once, each with what the table says."""
     wanted = [*games(name, by_day=by_day)]
     different = {

@@ -1,7 +1,6 @@
 """The simulated cluster does what Apache Kafka does, as clients see it."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ _BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
 @pytest.mark.real_broker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", ["ours", "stock"])
-def test_apache_kafka_does_the_same(kafka_broker: Any, client: str) -> None:  # noqa: ANN401 - a broker
+def test_apache_kafka_does_the_same(kafka_broker, client):
     """What is delivered, asked and committed is equal; all differences at once."""
     played = [case for case in cases() if case[1] == client]
     with ThreadPoolExecutor(_BESIDE) as pool:

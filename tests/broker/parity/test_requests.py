@@ -3,7 +3,6 @@
 import socket
 import struct
 import time
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -17,11 +16,11 @@ from tests.harness.testing.requests import QUESTIONS, Place
 class Connection(Client):
     """A client of a real broker: its requests go out by a socket."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap):
         host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=60)
 
-    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+    def ask(self, request, version):
         """Send a request, and wait for its answer."""
         request.API_VERSION = version
         request.with_header(correlation_id=1, client_id="test")
@@ -33,7 +32,7 @@ class Connection(Client):
         return kind.decode(data, header=True)
 
 
-def _read(incoming: Any, size: int) -> bytes:  # noqa: ANN401  a socket's file
+def _read(incoming, size):
     found = b""
     while len(found) < size:
         more = incoming.read(size - len(found))
@@ -44,7 +43,7 @@ def _read(incoming: Any, size: int) -> bytes:  # noqa: ANN401  a socket's file
 
 @pytest.mark.real_broker
 @pytest.mark.timeout(300)
-def test_apache_kafka_answers_the_same(kafka_broker: Any) -> None:  # noqa: ANN401 - a broker
+def test_apache_kafka_answers_the_same(kafka_broker):
     """All differences at once; tests/unit/testing/test_requests.py asks the kit's."""
     admin = KafkaAdminClient(**kafka_broker.client_config)
     place = Place(

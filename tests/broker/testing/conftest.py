@@ -1,7 +1,5 @@
 """An embedded broker for the tests of the kit itself, whatever the suite runs on."""
 
-from collections.abc import Iterator
-
 import pytest
 from kafka import KafkaAdminClient
 
@@ -9,14 +7,14 @@ from safeconsumer.testing import Clients, EmbeddedBroker
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+def broker():
     """Start one broker for one test: 0.1 s."""
     with EmbeddedBroker() as running:
         yield running
 
 
 @pytest.fixture
-def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
+def clients(broker):
     """Make clients of that broker, and close them before it stops."""
     made = Clients(broker)
     yield made
@@ -24,7 +22,7 @@ def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
 
 
 @pytest.fixture
-def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
+def admin(broker):
     """Make an admin client of that broker, and close it before that stops."""
     with KafkaAdminClient(**broker.client_config) as made:
         yield made

@@ -1,8 +1,6 @@
 """The processes of the cases: they outlive no session, and one case's calls no other's."""
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +33,7 @@ class Client:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path):
     (tmp_path / "planted.py").write_text(CLIENT)
     return Launch(
         adapter="planted:Client",
@@ -43,13 +41,13 @@ def launch(tmp_path: Path) -> Launch:
     )
 
 
-def test_one_that_hangs_ends_with_the_session(launch: Launch, tmp_path: Path) -> None:
+def test_one_that_hangs_ends_with_the_session(launch, tmp_path):
     """A pytest that was killed closes its stdin, and can do no more."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})
     process.begin("commit")
     try:
-        process._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        process._process.stdin.close()
         process._process.wait(20)
     finally:
         process.kill()
@@ -57,10 +55,8 @@ def test_one_that_hangs_ends_with_the_session(launch: Launch, tmp_path: Path) ->
 
 @pytest.mark.embedded_suffices
 def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(
-    launch: Launch,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
+    launch, kafka_broker, tmp_path
+):
     """One member's poll raised while the other's was not over: the next case was given it."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]

@@ -109,9 +109,7 @@ class WiderPause(SafeConsumer):
         ("mine:Refusing", {"failed": 3, "skipped": 2}),
     ],
 )
-def test_a_class_is_tried(
-    pytester: pytest.Pytester, consumer: str, expected: dict[str, int]
-) -> None:
+def test_a_class_is_tried(pytester, consumer, expected):
     """Ours passes; kafka-python's starves and refuses; what it cannot do is skipped."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
@@ -134,9 +132,7 @@ def test_a_class_is_tried(
         ("WiderPause", "starts_paused", 2),
     ],
 )
-def test_a_class_that_loses_records_is_found(
-    pytester: pytest.Pytester, consumer: str, case: str, count: int
-) -> None:
+def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
     """Quiet is not enough: what was paused must come, once, to somebody."""
     pytester.makepyfile(mine=LOSING)
     done = pytester.runpytest_subprocess(
@@ -147,7 +143,7 @@ def test_a_class_that_loses_records_is_found(
 
 @pytest.mark.timeout(300)
 @pytest.mark.nightly
-def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
+def test_a_failure_says_what_was_seen(pytester):
     """In one line; and if the class raised, where."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
@@ -158,7 +154,7 @@ def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
+def test_they_are_for_all_assignors(pytester):
     """What happens in groups, eager and cooperative; it takes no broker to list them."""
     done = pytester.runpytest_inprocess(
         *CASES,
@@ -190,9 +186,7 @@ def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
         ),
     ],
 )
-def test_what_cannot_be_tried_is_refused_at_once(
-    pytester: pytest.Pytester, arguments: list[str], said: str
-) -> None:
+def test_what_cannot_be_tried_is_refused_at_once(pytester, arguments, said):
     """In one line, by the exit status of a wrong command line."""
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
     done = pytester.runpytest_inprocess(*CASES, *arguments)
@@ -200,9 +194,7 @@ def test_what_cannot_be_tried_is_refused_at_once(
     done.stderr.fnmatch_lines([f"ERROR: {said}"])
 
 
-def test_a_broker_that_does_not_answer_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broker_that_does_not_answer_is_named(monkeypatch):
     """After ten seconds, not case by case."""
     monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
     with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
@@ -222,13 +214,13 @@ def test_both(pytestconfig):
 """
 
 
-def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
+def test_options_of_others_have_these_names(pytester):
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
 
-def test_elsewhere_there_are_no_such_options(pytester: pytest.Pytester) -> None:
+def test_elsewhere_there_are_no_such_options(pytester):
     """Nor does the help name them."""
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
@@ -255,10 +247,6 @@ HERE = Path(options.__file__).parent
         ("tests/cases", False),
     ],
 )
-def test_the_cases_are_asked_for_by_name_or_path(
-    argument: str,
-    expected: bool,  # noqa: FBT001  a value of the table
-    tmp_path: Path,
-) -> None:
+def test_the_cases_are_asked_for_by_name_or_path(argument, expected, tmp_path):
     """Anything else leaves others' options alone."""
     assert options.are_asked_for(["other", argument], tmp_path) == expected

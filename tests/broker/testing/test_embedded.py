@@ -9,8 +9,6 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer.testing import (
-    Clients,
-    EmbeddedBroker,
     Ghost,
     PollTimeoutError,
     poll_until,
@@ -20,7 +18,7 @@ from tests.harness.polling import read
 from tests.harness.producing import produce
 
 
-def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) -> None:
+def test_the_clients_create_no_topics(broker, clients):
     """A request for metadata that comes late must not bring a deleted topic back."""
     consumer = clients.consumer(KafkaConsumer, "deleted")
     consumer.poll(200)
@@ -32,7 +30,7 @@ def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) 
         assert admin.list_topics() == []
 
 
-def test_nothing_is_left_open() -> None:
+def test_nothing_is_left_open():
     """A process in which resource warnings are errors ends in silence."""
     program = (
         "import gc\n"
@@ -61,9 +59,7 @@ def test_nothing_is_left_open() -> None:
 @pytest.mark.parametrize(
     "error", ["NOT_LEADER_FOR_PARTITION", 6, NotLeaderForPartitionError, "DISCONNECT"]
 )
-def test_an_injected_error_is_met_and_survived(
-    broker: EmbeddedBroker, clients: Clients, error: object
-) -> None:
+def test_an_injected_error_is_met_and_survived(broker, clients, error):
     """Two Fetches fail, so at least three are sent until the records come."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
@@ -72,9 +68,7 @@ def test_an_injected_error_is_met_and_survived(
     assert len(broker.requests("Fetch")) >= 3
 
 
-def test_a_producer_that_has_no_answer_ends_with_the_test(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
+def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
     """Its thread went on and took a third of a core, and the end of the test failed."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
@@ -85,9 +79,7 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(
     assert set(threading.enumerate()) <= before
 
 
-def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
+def test_a_ghost_that_cannot_settle_says_what_it_waited_for(broker, clients):
     """More members than partitions: the ghost gets none, and the error says so."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.

@@ -1,7 +1,6 @@
 """Other clients, transactions and admins find the embedded broker to be a Kafka."""
 
 import asyncio
-from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -15,7 +14,6 @@ from kafka.errors import (
     TopicAlreadyExistsError,
 )
 
-from safeconsumer.testing import Clients, EmbeddedBroker
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -23,7 +21,7 @@ TIMEOUT = 20.0
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_librdkafka_writes_and_reads(broker: EmbeddedBroker, codec: str) -> None:
+def test_librdkafka_writes_and_reads(broker, codec):
     """With each compression, idempotently, and as a member of a group."""
     broker.create_topic("t", 2)
     servers = {"bootstrap.servers": broker.bootstrap}
@@ -37,7 +35,7 @@ def test_librdkafka_writes_and_reads(broker: EmbeddedBroker, codec: str) -> None
         {**servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["t"])
-    got: list[Any] = []
+    got = []
     while len(got) < 20:
         got += consumer.consume(20 - len(got), TIMEOUT)
     consumer.commit(asynchronous=False)
@@ -48,11 +46,11 @@ def test_librdkafka_writes_and_reads(broker: EmbeddedBroker, codec: str) -> None
     assert {tp.partition: one.offset for tp, one in offsets.items()} == {0: 10, 1: 10}
 
 
-def test_aiokafka_reads_what_its_transactions_committed(broker: EmbeddedBroker) -> None:
+def test_aiokafka_reads_what_its_transactions_committed(broker):
     """And nothing of what it aborted, though that is in between."""
     broker.create_topic("t", 1)
 
-    async def play() -> list[bytes]:
+    async def play():
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=broker.bootstrap, transactional_id="x"
         )
@@ -79,7 +77,7 @@ def test_aiokafka_reads_what_its_transactions_committed(broker: EmbeddedBroker) 
 
 
 class TestAdmin:
-    def test_topics_are_made_as_asked(self, admin: KafkaAdminClient) -> None:
+    def test_topics_are_made_as_asked(self, admin):
         """Validated, with settings that are known, once."""
         one = {"t": {"num_partitions": 3, "configs": {"retention.ms": "1000"}}}
         admin.create_topics(one, validate_only=True)
@@ -92,9 +90,7 @@ class TestAdmin:
         with pytest.raises(InvalidConfigurationError):
             admin.create_topics({"u": {"configs": {"retention": "1"}}})
 
-    def test_a_group_is_deleted_when_its_members_are_gone(
-        self, clients: Clients, admin: KafkaAdminClient
-    ) -> None:
+    def test_a_group_is_deleted_when_its_members_are_gone(self, clients, admin):
         """With what it committed; and then there is none."""
         topic = clients.topic(1)
         produce(clients.producer(), topic, 1)

@@ -1,15 +1,12 @@
 """What pages say about aiokafka and confluent-kafka, played with them."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import aiokafka
 import confluent_kafka
 import pytest
 
-from safeconsumer.testing import Clients, EmbeddedBroker
 from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 
@@ -21,8 +18,8 @@ LIMIT = 20.0
 class Confluent:
     """A member of a group, with the records that it was given."""
 
-    def __init__(self, broker: EmbeddedBroker, assignor: str) -> None:
-        self.came: list[tuple[int, int]] = []
+    def __init__(self, broker, assignor):
+        self.came = []
         self.consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": broker.bootstrap,
@@ -36,29 +33,25 @@ class Confluent:
         )
         self.consumer.subscribe([TOPIC])
 
-    def pause(self) -> None:
+    def pause(self):
         self.consumer.pause(
             [confluent_kafka.TopicPartition(TOPIC, one) for one in HELD]
         )
 
-    def poll(self) -> None:
+    def poll(self):
         record = self.consumer.poll(0.05)
         if record is not None and record.error() is None:
             self.came.append((record.partition(), record.offset()))
 
-    def of(self, partition: int) -> list[int]:
+    def of(self, partition):
         return [offset for number, offset in self.came if number == partition]
 
-    def owns(self, count: int) -> bool:
+    def owns(self, count):
         return len(self.consumer.assignment()) == count
 
 
-def _polling(
-    *members: Confluent,
-    condition: Callable[[], bool],
-    what: str = "records and partitions",
-) -> None:
-    def is_so() -> bool:
+def _polling(*members, condition, what="records and partitions"):
+    def is_so():
         for one in members:
             one.poll()
         return condition()
@@ -67,7 +60,7 @@ def _polling(
 
 
 @pytest.fixture
-def write(broker: EmbeddedBroker, clients: Clients) -> Callable[[], None]:
+def write(broker, clients):
     """Create the topic; return what appends one record to each partition."""
     broker.create_topic(TOPIC, 3)
     each = partial(produce, clients.producer(), TOPIC, 1, 1, 1)
@@ -77,8 +70,8 @@ def write(broker: EmbeddedBroker, clients: Clients) -> Callable[[], None]:
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_confluent_kafka_keeps_the_pause_of_what_moves_and_returns(
-    broker: EmbeddedBroker, write: Callable[[], None], assignor: str
-) -> None:
+    broker, write, assignor
+):
     """Eager and cooperative; the partition that is not paused flows."""
     member = Confluent(broker, assignor)
     _polling(member, condition=lambda: len(member.came) == 3)
@@ -95,9 +88,7 @@ def test_confluent_kafka_keeps_the_pause_of_what_moves_and_returns(
 
 
 @pytest.mark.usefixtures("write")
-def test_confluent_kafka_forgets_a_pause_before_the_first_poll(
-    broker: EmbeddedBroker,
-) -> None:
+def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
     """It takes it after ``subscribe()``, raises nothing, and the records come."""
     member = Confluent(broker, "range")
     member.pause()
@@ -105,11 +96,9 @@ def test_confluent_kafka_forgets_a_pause_before_the_first_poll(
     member.consumer.close()
 
 
-def test_aiokafka_forgets_pauses_in_a_rebalance(
-    broker: EmbeddedBroker, write: Callable[[], None]
-) -> None:
+def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
     """Another member joins; even what the first one keeps flows."""
-    settings: dict[str, Any] = {
+    settings = {
         "bootstrap_servers": broker.bootstrap,
         "group_id": "g",
         "auto_offset_reset": "earliest",
@@ -117,7 +106,7 @@ def test_aiokafka_forgets_pauses_in_a_rebalance(
         "heartbeat_interval_ms": 300,
     }
 
-    async def play() -> set[int]:
+    async def play():
         consumer = aiokafka.AIOKafkaConsumer(TOPIC, **settings)
         other = aiokafka.AIOKafkaConsumer(TOPIC, **settings)
         async with consumer:
@@ -134,7 +123,7 @@ def test_aiokafka_forgets_pauses_in_a_rebalance(
     assert asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_only_confluent_kafka_has_the_consumer_protocol() -> None:
+def test_only_confluent_kafka_has_the_consumer_protocol():
     """KIP-848's ``group.protocol``, which a consumer of aiokafka refuses."""
     confluent_kafka.Consumer(
         {"bootstrap.servers": "", "group.id": "g", "group.protocol": "consumer"}
@@ -143,5 +132,5 @@ def test_only_confluent_kafka_has_the_consumer_protocol() -> None:
         aiokafka.AIOKafkaConsumer(group_protocol="consumer")
 
 
-def test_confluent_kafka_has_a_share_consumer() -> None:
+def test_confluent_kafka_has_a_share_consumer():
     assert hasattr(confluent_kafka, "ShareConsumer")

@@ -1,7 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -61,9 +59,7 @@ def test_the_stock_client_leaks(
 """
 
 
-def test_a_user_has_the_fixtures(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_has_the_fixtures(pytester, monkeypatch):
     """In a project with nothing set up they work; what a rebalance leaks is returned."""
     pytester.makeini(USERS_CONFIG)
     pytester.makeconftest(ASKED_FOR)
@@ -74,9 +70,7 @@ def test_a_user_has_the_fixtures(
     result.stdout.fnmatch_lines([">*assert not leaked"])
 
 
-def test_the_test_on_the_page_can_fail(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_on_the_page_can_fail(pytester, monkeypatch):
     """As the page says: with kafka-python's own class it does, by a leak."""
     page = ROOT / "docs/how-to/test-your-code.md"
     (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
@@ -123,10 +117,7 @@ def test_a_record_comes(kafka_topic, make_consumer, make_producer):
 
 
 @pytest.mark.any_broker
-def test_a_broker_of_ones_own_works_with_the_other_fixtures(
-    pytester: pytest.Pytester,
-    kafka_broker: Any,  # noqa: ANN401 - one of several kinds
-) -> None:
+def test_a_broker_of_ones_own_works_with_the_other_fixtures(pytester, kafka_broker):
     """Topics, producers and consumers are at the broker that the user's fixture gave."""
     pytester.makeconftest(USERS_BROKERS.format(bootstrap=kafka_broker.bootstrap))
     pytester.makepyfile(ROUND_TRIP)
@@ -134,7 +125,7 @@ def test_a_broker_of_ones_own_works_with_the_other_fixtures(
     result.assert_outcomes(passed=3)
 
 
-def test_the_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
+def test_the_plugin_costs_other_projects_nothing(tmp_path):
     """Loading it imports neither Kafka nor our core: it is loaded in every session."""
     heavy = "{'kafka', 'confluent_kafka', 'structlog', 'safeconsumer.consumer'}"
     program = (

@@ -3,16 +3,12 @@
 from kafka.admin import (
     ConfigResource,
     ConfigResourceType,
-    KafkaAdminClient,
 )
 
 from safeconsumer.group import topics
-from safeconsumer.testing import EmbeddedBroker
 
 
-def test_a_topic_tells_the_settings_it_was_created_with(
-    broker: EmbeddedBroker, admin: KafkaAdminClient
-) -> None:
+def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     """And of the others what Kafka does without them; of no topic it tells none."""
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
@@ -25,9 +21,7 @@ def test_a_topic_tells_the_settings_it_was_created_with(
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
 
 
-def test_the_right_to_ask_can_be_missing(
-    broker: EmbeddedBroker, admin: KafkaAdminClient
-) -> None:
+def test_the_right_to_ask_can_be_missing(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
     (refused,) = topics.ask(admin, ("orders",))

@@ -1,7 +1,5 @@
 """Workers on the broker of this run, in threads of their own."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.broker.worker.handlers import Recording
@@ -11,6 +9,6 @@ __all__ = ["lab", "recording"]
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Recording:
+def recording(tmp_path):
     """Make a handler that obeys its records and leaves traces."""
     return Recording(tmp_path)

@@ -9,9 +9,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
@@ -42,7 +40,7 @@ class Recording:
 
     folder: Path
 
-    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+    def __call__(self, record, context):
         began = time.monotonic()
         try:
             for seconds in self._obey(record, context):
@@ -50,7 +48,7 @@ class Recording:
         finally:
             self._note(record, context, began)
 
-    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901 - a table of orders
+    def _obey(self, record, context):  # noqa: C901 - a table of orders
         for order in filter(None, record.value.decode().split(";")):
             name, _, value = order.partition("=")
             match name:
@@ -77,13 +75,13 @@ class Recording:
                         self._note(record, context, time.monotonic())
                         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _is_first(self, record: Any) -> bool:  # noqa: ANN401
+    def _is_first(self, record):
         return not any(
             (one.partition, one.offset) == (record.partition, record.offset)
             for one in self.traces()
         )
 
-    def _note(self, record: Any, context: Any, began: float) -> None:  # noqa: ANN401
+    def _note(self, record, context, began):
         key = (record.key or b"-").decode()
         line = (
             f"{record.partition} {record.offset} {key} {context.attempt} "
@@ -94,7 +92,7 @@ class Recording:
         os.write(fd, line.encode())
         os.close(fd)
 
-    def traces(self) -> list[Trace]:
+    def traces(self):
         """Return every call so far, in the order they began."""
         lines = [
             line.split()
@@ -107,8 +105,8 @@ class Recording:
         ]
         return sorted(traces, key=lambda one: one.began)
 
-    def offsets(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+    def offsets(self):
+        found = {}
         for one in self.traces():
             found.setdefault(one.partition, []).append(one.offset)
         return found
@@ -116,7 +114,7 @@ class Recording:
 
 @frozen
 class AsyncRecording(Recording):
-    async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
+    async def __call__(self, record, context):
         began = time.monotonic()
         try:
             for seconds in self._obey(record, context):
@@ -129,8 +127,8 @@ class AsyncRecording(Recording):
 class InBatches(Recording):
     """Does with a batch what its records say, and names those that fail."""
 
-    def __call__(self, records: list[Any], context: Any) -> None:  # noqa: ANN401 - upstream's
-        errors: dict[int, Exception] = {}
+    def __call__(self, records, context):
+        errors = {}
         for at, record in enumerate(records):
             try:
                 Recording.__call__(self, record, context)
@@ -144,7 +142,7 @@ class InBatches(Recording):
 class InGroups(Recording):
     """Does what a record says, and raises each error in an ExceptionGroup."""
 
-    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+    def __call__(self, record, context):
         try:
             Recording.__call__(self, record, context)
         except Exception as error:  # noqa: BLE001 - raised in another form
@@ -156,6 +154,6 @@ class InGroups(Recording):
 class InTaskGroups(AsyncRecording):
     """As InGroups, by a TaskGroup."""
 
-    async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
+    async def __call__(self, record, context):
         async with asyncio.TaskGroup() as group:
             group.create_task(AsyncRecording.__call__(self, record, context))

@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
@@ -33,7 +31,7 @@ from tests.broker.worker.handlers import (
     Recording,
 )
 from tests.harness.waiting import looks, wait_for
-from tests.harness.worker.lab import Lab, Running
+from tests.harness.worker.lab import Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -45,18 +43,18 @@ Run = Callable[..., Running]
 
 
 @pytest.fixture(params=["thread", "asyncio", "process"])
-def executor(request: pytest.FixtureRequest) -> str:
+def executor(request):
     return str(request.param)
 
 
 @pytest.fixture
-def recording(executor: Any, tmp_path: Path) -> Recording:  # noqa: ANN401
+def recording(executor, tmp_path):
     return (AsyncRecording if executor == "asyncio" else Recording)(tmp_path)
 
 
 @pytest.fixture
-def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
-    def start(handle: Any = None, **settings: Any) -> Running:  # noqa: ANN401
+def run(lab, executor, recording):
+    def start(handle=None, **settings):
         settings = {"concurrency": 3, "retry": QUICK, **settings}
         return lab.run(handle or recording, executor=executor, **settings)
 
@@ -64,9 +62,7 @@ def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
 
 
 @pytest.mark.contract("W7")
-def test_a_dead_letter_completes_its_record(
-    lab: Lab, run: Run, recording: Recording
-) -> None:
+def test_a_dead_letter_completes_its_record(lab, run, recording):
     """W7: with where it stood and why, and at once for a rejected record."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", "reject", ""]}, key=lambda n: b"k%d" % n)
@@ -87,8 +83,8 @@ def test_a_dead_letter_completes_its_record(
 
 @pytest.mark.contract("W7")
 def test_control_exceptions_in_a_group_mean_what_they_mean_alone(
-    lab: Lab, run: Run, executor: str, tmp_path: Path
-) -> None:
+    lab, run, executor, tmp_path
+):
     lab.new_topic(partitions=1)
     lab.produce({0: ["later=0.1", "reject", "pause=0.1", "fail=1", ""]})
     recording = (InTaskGroups if executor == "asyncio" else InGroups)(tmp_path)
@@ -100,11 +96,11 @@ def test_control_exceptions_in_a_group_mean_what_they_mean_alone(
     assert sorted(recording.offsets()[0]) == [0, 0, 1, 2, 2, 3, 3, 4]
 
 
-def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
+def read_all(lab, topic, count):
     reader = lab._make_consumer(topic, group=f"g-{topic}")
-    got: list[Any] = []
+    got = []
 
-    def more() -> bool:
+    def more():
         for records in reader.poll(200).values():
             got.extend(records)
         return len(got) >= count
@@ -114,11 +110,8 @@ def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
 
 
 def test_a_handler_that_stands_still_is_named_with_its_stack(
-    lab: Lab,
-    run: Run,
-    executor: Any,  # noqa: ANN401
-    recording: Recording,
-) -> None:
+    lab, run, executor, recording
+):
     """Where the handler itself stands, in whatever thread or coroutine it is."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})
@@ -130,13 +123,13 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
         "process": place,  # nobody sees into it
     }[executor]
 
-    def is_named() -> bool:
+    def is_named():
         reasons = running.worker.healthy().reasons
         return any(place in one and at in one for one in reasons)
 
     wait_for(is_named, f"it to be found at {at}")
 
-    def told() -> list[Any]:
+    def told():
         events = running.events
         return [one for one in events if type(one) is worker_events.HandlerStalled]
 
@@ -151,17 +144,17 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
 class Gate:
     """A handler that stands until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.opened = threading.Event()
-        self.began: list[tuple[int, int]] = []
+        self.began = []
 
-    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, record, _context):
         self.began.append((record.partition, record.offset))
         assert self.opened.wait(30)
 
 
 @pytest.mark.contract("W1", "W9")
-def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
+def test_what_is_held_is_bounded_and_named(lab):
     """W1, W9: with stuck handlers it stops at the limit, by a hold of its own."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
@@ -189,7 +182,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W2")
-def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
+def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab):
     """W2: it keeps its generation for longer than a stock member that does not poll."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
@@ -206,7 +199,7 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
     with closing(stock), KafkaAdminClient(**lab.broker.client_config) as admin:
         poll_until([stock], stock.assignment)
 
-        def state() -> Any:  # noqa: ANN401 - kafka-python is untyped
+        def state():
             return admin.describe_groups([other])[other]["group_state"]
 
         wait_for(lambda: state() == "Empty", "the member to be evicted", pause=0.1)
@@ -218,15 +211,15 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
     assert lab.committed() == {0: 1}
 
 
-def test_a_signal_drains_it(lab: Lab) -> None:
+def test_a_signal_drains_it(lab):
     """As in ``run()``, and the handlers from before are put back."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 3})
     before = signal.getsignal(signal.SIGTERM)
 
-    async def handle(_record: Any, _context: Any) -> None: ...  # noqa: ANN401
+    async def handle(_record, _context): ...
 
-    async def main() -> None:
+    async def main():
         worker = Worker(lab.consumer(), handle, executor="asyncio")
         serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
         for _ in looks(lambda: worker.stats().done == count, "all to be done"):
@@ -240,7 +233,7 @@ def test_a_signal_drains_it(lab: Lab) -> None:
     assert lab.committed() == {0: 3}
 
 
-def test_a_signal_handler_stops_it(lab: Lab) -> None:
+def test_a_signal_handler_stops_it(lab):
     """W8: in the middle of waiting for a batch too."""
     lab.new_topic(partitions=1)
     consumer = lab.consumer()
@@ -249,7 +242,7 @@ def test_a_signal_handler_stops_it(lab: Lab) -> None:
     main = threading.main_thread().ident
     assert main is not None
 
-    def ask() -> None:
+    def ask():
         wait_for(consumer.assignment, "it to wait for a batch")
         signal.pthread_kill(main, signal.SIGUSR1)
 
@@ -264,7 +257,7 @@ def test_a_signal_handler_stops_it(lab: Lab) -> None:
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 
 
-def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
+def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab):
     """Nothing has begun, the handlers are those from before, and it can still run."""
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), Gate())
@@ -278,7 +271,7 @@ def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W11")
-def test_a_handler_pauses_its_topic(lab: Lab, recording: Recording, run: Run) -> None:
+def test_a_handler_pauses_its_topic(lab, recording, run):
     """W11: wherever it runs, for its time; its record comes first then, as if it were new."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["pause=0.5", *[""] * 10]})
@@ -292,7 +285,7 @@ def test_a_handler_pauses_its_topic(lab: Lab, recording: Recording, run: Run) ->
 
 
 @pytest.mark.contract("W12")
-def test_an_idle_ownership_is_committed(lab: Lab) -> None:
+def test_an_idle_ownership_is_committed(lab):
     """W12: before any record has come, so that even a kill passes nothing over."""
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
@@ -305,12 +298,12 @@ def test_an_idle_ownership_is_committed(lab: Lab) -> None:
 class Stateful:
     """A deserializer that keeps the data, lets other threads go on, and returns it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._data = b""
-        self.inside: list[int] = []
+        self.inside = []
         self.shared = 0
 
-    def read(self, data: bytes) -> str:
+    def read(self, data):
         self.inside.append(threading.get_ident())
         self.shared += len(self.inside) > 1
         self._data = data
@@ -321,15 +314,15 @@ class Stateful:
 
 @pytest.mark.contract("W4")
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
-def test_16000_values_of_a_stateful_deserializer_are_right(lab: Lab) -> None:
+def test_16000_values_of_a_stateful_deserializer_are_right(lab):
     """W4: key and value share it, and eight threads want it."""
     lab.new_topic(partitions=4)
     values = [str(number) for number in range(4_000)]
     lab.produce(dict.fromkeys(range(4), values), key=lambda n: b"%d" % n)
     shared = Stateful()
-    wrong: list[Any] = []
+    wrong = []
 
-    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+    def handle(record, _context):
         if not record.key == record.value == values[record.offset]:
             wrong.append(record)
 

@@ -1,8 +1,6 @@
 """Workers whose consumers keep journals, judged by the audit: with handlers in processes."""
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -12,9 +10,8 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import InBatches, Recording
-from tests.harness.audit.telling import Line, check, findings_of, read
+from tests.harness.audit.telling import check, findings_of, read
 from tests.harness.waiting import wait_for
-from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -25,12 +22,12 @@ ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 class Journals:
     """A topic with workers that keep journals, and what the audit says of them."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab, folder):
         self._lab = lab
         self.folder = folder / "journals"
         lab.new_topic(partitions=2)
 
-    def run(self, handle: Any, *, protocol: str = "eager", **settings: Any) -> Running:  # noqa: ANN401 - the worker's
+    def run(self, handle, *, protocol="eager", **settings):
         """Run a worker whose journal nobody but itself writes."""
         consumer = self._lab.consumer(
             journal=self.folder,
@@ -42,7 +39,7 @@ class Journals:
             handle, consumer, executor="process", **{**usual, **settings}
         )
 
-    def produce(self, values: list[str]) -> int:
+    def produce(self, values):
         """Write the values to both partitions, four keys each, and say so in a journal."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
@@ -51,7 +48,7 @@ class Journals:
             producer.write("acked", {**said, "last": len(values) - 1})
         return count
 
-    def ending(self, policy: str) -> dict[str, Any]:
+    def ending(self, policy):
         """Return the options by which a record that failed for good is complete."""
         if policy == "skip":
             return {"on_exhausted": "skip"}
@@ -59,11 +56,11 @@ class Journals:
         letters = DeadLetter(self._lab.producer, topic, max_ratio=None)
         return {"dead_letter": letters}
 
-    def entries(self) -> list[Line]:
+    def entries(self):
         paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
         return [one for path in paths for one in read(path).lines]
 
-    def broken(self) -> set[str]:
+    def broken(self):
         """Return which checks found something."""
         journals = [read(path) for path in self.folder.glob("*.journal")]
         assumed = Settings(is_drained=True, patience=60)
@@ -72,19 +69,17 @@ class Journals:
 
 
 @pytest.fixture
-def journals(lab: Lab, tmp_path: Path) -> Journals:
+def journals(lab, tmp_path):
     return Journals(lab, tmp_path)
 
 
-def _key(number: int) -> bytes:
+def _key(number):
     return b"%d" % (number % 4)
 
 
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
-def test_processes_under_holds_are_clean(
-    lab: Lab, journals: Journals, tmp_path: Path, policy: str
-) -> None:
+def test_processes_under_holds_are_clean(lab, journals, tmp_path, policy):
     """W3 to W5, W7, W10: what is handed over when a hold comes may begin, and no more."""
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
     running = journals.run(Recording(tmp_path), **journals.ending(policy))
@@ -103,13 +98,11 @@ def test_processes_under_holds_are_clean(
 
 @pytest.mark.contract("W4", "W6", "W7")
 @pytest.mark.parametrize("protocol", list(ASSIGNORS))
-def test_workers_that_come_and_go_are_clean(
-    lab: Lab, journals: Journals, tmp_path: Path, protocol: str
-) -> None:
+def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
     """W4, W6, W7: one joins, one is stopped with handlers at work, and another goes on."""
     values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
     count = journals.produce(values)
-    options: dict[str, Any] = {
+    options = {
         "protocol": protocol,
         "limits": Limits(records=40),
         "commit": Commit(every=0.1),
@@ -135,9 +128,7 @@ def test_workers_that_come_and_go_are_clean(
 
 
 @pytest.mark.parametrize("order", ["key", "partition", "unordered"])
-def test_batches_have_an_entry_each(
-    lab: Lab, journals: Journals, tmp_path: Path, order: str
-) -> None:
+def test_batches_have_an_entry_each(lab, journals, tmp_path, order):
     """W4, W5, W7: some of a batch fail, come again by themselves, and are skipped."""
     count = journals.produce(["", "fail=1", "", "fail", "reject"] * 8)
     running = journals.run(
@@ -151,9 +142,7 @@ def test_batches_have_an_entry_each(
     assert lab.committed() == {0: 40, 1: 40}
 
 
-def test_what_a_process_took_with_it(
-    lab: Lab, journals: Journals, tmp_path: Path
-) -> None:
+def test_what_a_process_took_with_it(lab, journals, tmp_path):
     """W5, W7: it dies in the midst of a hand-over, and the rest comes again in order."""
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
     running = journals.run(Recording(tmp_path), order="partition")
@@ -167,8 +156,8 @@ def test_what_a_process_took_with_it(
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
-    lab: Lab, journals: Journals, tmp_path: Path, *, asks: bool
-) -> None:
+    lab, journals, tmp_path, *, asks
+):
     """
     W10: the handler's first line may run after the pause returned that it preceded.
 
@@ -181,7 +170,7 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
     consumer = lab.consumer(journal=writer)
     writing, first = writer.write, iter([True])
 
-    def write(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
+    def write(event, fields):
         if event == "handle" and next(first, False):
             if not asks:
                 writer.running = None

@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import frozen
@@ -25,19 +23,17 @@ from safeconsumer.worker import (
 )
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.lanes import Order
-from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import OTHER, Bench, bench
+from tests.harness.worker.bench import OTHER, bench
 from tests.harness.worker.fake_client import FakeRecord
-from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.embedded_suffices
 
 
-QUICK_ONCE: dict[str, Any] = {"retry": Retry(attempts=1)}
+QUICK_ONCE = {"retry": Retry(attempts=1)}
 
 
-def failed(made: Bench) -> dict[int, str]:
+def failed(made):
     gone = [one for one in made.events if one.name == "record_exhausted"]
     return {one.offset: one.error for one in gone}
 
@@ -49,24 +45,22 @@ class Slow:
     folder: Path
     at: int = 2
 
-    def note(self, record: Any) -> None:  # noqa: ANN401
+    def note(self, record):
         """Write down that it was called."""
         with (self.folder / "calls").open("a") as file:
             file.write(f"{record.offset}\n")
 
-    def calls(self) -> list[int]:
+    def calls(self):
         return [*map(int, (self.folder / "calls").read_text().split())]
 
-    def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, given, _context):
         for record in given if isinstance(given, list) else [given]:
             self.note(record)
             if record.offset == self.at:
                 threading.Event().wait()
 
 
-def test_only_the_record_that_takes_too_long_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_record_that_takes_too_long_fails(tmp_path, monkeypatch):
     """W7: what came with it is done, each once; no other is to blame."""
     handle = Slow(tmp_path)
     # One hand-over of all of them, as of records that take no time.
@@ -91,19 +85,17 @@ class WaitsAtFirst:
 
     folder: Path
 
-    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, record, _context):
         if record.offset == 0:
             wait_for((self.folder / "go").exists, "to be let go")
 
 
-def test_what_ends_as_its_limit_passes_blames_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_as_its_limit_passes_blames_nobody(tmp_path, monkeypatch):
     """W7: it is done, and its process is killed all the same."""
     monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
     is_late = Processes._is_late
 
-    def decide(self: Processes, slot: Any, child: Any) -> bool:  # noqa: ANN401
+    def decide(self, slot, child):
         decided = is_late(self, slot, child)
         if decided:
             (tmp_path / "go").touch()
@@ -119,7 +111,7 @@ def test_what_ends_as_its_limit_passes_blames_nobody(
         assert made.schedule.fatal is None
 
 
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path: Path) -> None:
+def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
     """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
     handle = Slow(tmp_path)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
@@ -137,18 +129,18 @@ class Noting:
     folder: Path
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[str]:
+    def __call__(self):
         self.note("entered")
         try:
             yield f"state of {os.getpid()}"
         finally:
             self.note("left")
 
-    def note(self, what: str) -> None:
+    def note(self, what):
         with (self.folder / "notes").open("a") as file:
             file.write(f"{what} {os.getpid()}\n")
 
-    def notes(self) -> list[str]:
+    def notes(self):
         """Return what was written down."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
@@ -160,11 +152,11 @@ class NotingHandler:
 
     lifespan: Noting
 
-    def __call__(self, _record: Any, context: Any) -> None:  # noqa: ANN401
+    def __call__(self, _record, context):
         self.lifespan.note(context.state)
 
 
-def test_each_process_has_its_own(tmp_path: Path) -> None:
+def test_each_process_has_its_own(tmp_path):
     """Also one that takes the place of another."""
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
@@ -175,7 +167,7 @@ def test_each_process_has_its_own(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         made.admit(1)
         made.wait(lambda: not made.held.records, "the second to be done")
-        runner: Any = made.runner
+        runner = made.runner
         (child,) = runner._children.values()
     second = child.process.pid
     assert lifespan.notes() == [
@@ -188,27 +180,24 @@ def test_each_process_has_its_own(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def cannot_be_entered() -> Iterator[None]:
+def cannot_be_entered():
     message = "no database"
     raise ConnectionError(message)
     yield
 
 
 @contextlib.contextmanager
-def leaves_the_process() -> Iterator[None]:
+def leaves_the_process():
     raise SystemExit(3)
     yield
 
 
-def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+def handle(_record, _context):
     """Handle a record."""
 
 
 @pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
-def test_one_that_cannot_be_entered_ends_run(
-    lab: Lab,
-    lifespan: Callable[[], Any],
-) -> None:
+def test_one_that_cannot_be_entered_ends_run(lab, lifespan):
     """With a typed error that says why; no record is blamed, none is passed over."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
@@ -224,13 +213,13 @@ def test_one_that_cannot_be_entered_ends_run(
 
 
 @contextlib.contextmanager
-def cannot_be_left() -> Iterator[None]:
+def cannot_be_left():
     yield
     message = "the buffer is not flushed"
     raise ConnectionError(message)
 
 
-def test_one_that_cannot_be_left_ends_run(lab: Lab) -> None:
+def test_one_that_cannot_be_left_ends_run(lab):
     """With the same typed error as in threads, once all was done and committed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
@@ -249,15 +238,13 @@ class Entering(Noting):
     """A lifespan that says that it is being entered, and is not until it is killed."""
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[str]:
+    def __call__(self):
         self.note("entering")
         threading.Event().wait()
         yield "never"
 
 
-def test_a_worker_can_be_stopped_while_a_process_enters_it(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_worker_can_be_stopped_while_a_process_enters_it(lab, tmp_path):
     """W8; it is not left over, and no handler was given up: none had begun."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
@@ -282,25 +269,25 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     assert {note.split()[0] for note in lifespan.notes()} == {"entering"}
 
 
-SKIP: dict[str, Any] = {"on_exhausted": "skip", "retry": Retry(attempts=1)}
+SKIP = {"on_exhausted": "skip", "retry": Retry(attempts=1)}
 
 
 class NotLoadable:
     """A handler that another process cannot load."""
 
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+    def __reduce__(self):
         return _not_here, ()
 
-    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, _record, _context):
         pass
 
 
-def _not_here() -> None:
+def _not_here():
     message = "planted"
     raise OSError(message)
 
 
-def test_a_process_that_does_not_start(lab: Lab) -> None:
+def test_a_process_that_does_not_start(lab):
     """The worker stops, and says what to look at."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
@@ -312,7 +299,7 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W8")
-def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
+def test_a_sigterm_for_all_processes_at_once(lab, recording):
     """W8: as systemd sends it: what the processes are at is finished, as in a drain."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
@@ -361,7 +348,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
+def test_processes_keep_no_program_from_its_end(tmp_path):
     """Also one that ends without having stopped its worker."""
     script = tmp_path / "program.py"
     script.write_text(EXIT)
@@ -383,7 +370,7 @@ class LeavesAFork:
     folder: Path
     dies: bool = True
 
-    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, record, _context):
         if record.offset == 1:
             forked = os.fork()
             if forked == 0:
@@ -394,7 +381,7 @@ class LeavesAFork:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
+def test_a_process_is_dead_although_its_fork_lives(tmp_path):
     """W7: its record has failed at once, though the fork holds the ends of its pipes."""
     try:
         with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
@@ -414,7 +401,7 @@ class LargeRecord(FakeRecord):
     load: bytes = bytes(4_000_000)
 
 
-def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None:
+def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
     """W2: handing over to it ends at once, and another process takes the records."""
     handler = LeavesAFork(tmp_path, dies=False)
     try:
@@ -422,7 +409,7 @@ def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path: Path) -> None
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.held.open(OTHER, 1, 0, 0)
-            records: Any = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
+            records = [LargeRecord(*OTHER, offset) for offset in (2, 3)]
             made.schedule.admit(epoch, made.held.admit(epoch, records))
             made.wait(lambda: not made.held.records, "all to be done or given up")
             assert not failed(made)

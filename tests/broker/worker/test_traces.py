@@ -6,17 +6,15 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
@@ -40,7 +38,6 @@ from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
 from tests.broker.worker.test_contract import read_all
 from tests.harness.waiting import wait_for
-from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -55,31 +52,24 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 class Spans:
     """What was recorded, by a provider of our own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     @property
-    def all(self) -> tuple[ReadableSpan, ...]:
+    def all(self):
         return self._exporter.get_finished_spans()
 
     @property
-    def one(self) -> ReadableSpan:
+    def one(self):
         (span,) = self.all
         return span
 
-    def tracing(self, *, parent: bool = False) -> Tracing:
+    def tracing(self, *, parent=False):
         return Tracing(parent=parent, provider=self.provider)
 
-    def attempt(
-        self,
-        error: BaseException | None = None,
-        *,
-        parent: bool = False,
-        batch: int | None = None,
-        **headers: bytes,
-    ) -> tuple[trace.SpanContext, dict[str, Any]]:
+    def attempt(self, error=None, *, parent=False, batch=None, **headers):
         """Make an attempt without a worker; return its span's context and attributes."""
         config = {"group_id": "g", "client_id": "c"}
         tracer = Tracer(self.tracing(parent=parent), config, is_batch=batch is not None)
@@ -93,12 +83,12 @@ class Spans:
 
 
 @pytest.fixture
-def spans() -> Spans:
+def spans():
     """Lend a provider that records everything."""
     return Spans()
 
 
-def send(lab: Lab, *values: str, **headers: str) -> None:
+def send(lab, *values, **headers):
     """Write to partition 0, with these headers."""
     for value in values:
         lab.producer.send(
@@ -110,17 +100,11 @@ def send(lab: Lab, *values: str, **headers: str) -> None:
         ).get(30)
 
 
-def nothing(_record: object, _context: object) -> None:
+def nothing(_record, _context):
     """Handle it."""
 
 
-def handled(
-    lab: Lab,
-    spans: Spans,
-    handle: Any,  # noqa: ANN401 - a worker's own
-    *values: str,
-    **settings: Any,  # noqa: ANN401 - a worker's own
-) -> Running:
+def handled(lab, spans, handle, *values, **settings):
     """Send these values, and run a worker until it has done them all."""
     lab.new_topic(partitions=1)
     send(lab, *values, **settings.pop("headers", {"traceparent": SENT}))
@@ -132,10 +116,10 @@ def handled(
     return running
 
 
-_asked: set[tuple[str, int]] = set()
+_asked = set()
 
 
-def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+def obey(record, _context):
     """Raise what the value says."""
     if record.value == b"bad":
         message = "planted"
@@ -146,18 +130,18 @@ def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
         raise RetryLater(0.05)
 
 
-async def obey_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+async def obey_async(record, context):
     await asyncio.sleep(0)
     obey(record, context)
 
 
 @pytest.fixture(params=["thread", "process", "asyncio"])
-def place(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401 - its parameter
+def place(request):
     """Lend each kind of executor."""
     return request.param
 
 
-def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
+def handler_for(place):
     """Return ``obey``, of the kind that the executor calls."""
     return obey_async if place == "asyncio" else obey
 
@@ -165,7 +149,7 @@ def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
 # ------------------------------------------------------------ what a span says
 
 
-def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
+def test_a_span_says_what_the_conventions_name(lab, spans):
     """Kind, name, attributes, schema, a link to who sent it; the key is told nowhere."""
     handled(lab, spans, nothing, "one", headers=FULL)
     span = spans.one
@@ -195,10 +179,10 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
 def test_the_record_is_the_parent_by_option(
-    spans: Spans,
-    sent: str,
-    parent: bool,  # noqa: FBT001
-) -> None:
+    spans,
+    sent,
+    parent,
+):
     """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
@@ -213,7 +197,7 @@ def test_the_record_is_the_parent_by_option(
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", SENT.encode()[:-2]])
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -> None:  # noqa: FBT001
+def test_a_damaged_context_is_none(spans, damaged, parent):
     """The record is handled, in a trace of its own without a link."""
     spans.attempt(parent=parent, traceparent=damaged, baggage=b"\xff%;=,=")
     assert (spans.one.parent, spans.one.links) == (None, ())
@@ -222,14 +206,14 @@ def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -
 class Odd(Exception):  # noqa: N818 - a test's
     """One whose text ends the process."""
 
-    def __str__(self) -> str:
+    def __str__(self):
         raise SystemExit(3)
 
 
 class Huge(Exception):  # noqa: N818 - a test's
     """One whose text has all of its record."""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return 1_000_000 * "x"
 
 
@@ -249,9 +233,7 @@ LATER = RetryLater(0.01)
         (BatchFailure({}), None, "BatchFailure"),
     ],
 )
-def test_a_span_says_what_became_of_its_attempt(
-    spans: Spans, error: Exception, asked: str | None, kind: str | None
-) -> None:
+def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
     """What a handler asks for is no error; what is one is told with its class, and cut."""
     batch = 2 if isinstance(error, BatchFailure) else None
     _, attributes = spans.attempt(error, batch=batch)
@@ -265,15 +247,15 @@ def test_a_span_says_what_became_of_its_attempt(
         assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
-def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
+def test_a_batch_is_one_span_with_links(lab, spans):
     """One for each record that says where it came from, and how many records there are."""
     lab.new_topic(partitions=1)
     send(lab, "one", traceparent=SENT, baggage="a=b")
     send(lab, "two")
     send(lab, "three", traceparent=NOT_SAMPLED)
-    calls: list[object] = []
+    calls = []
 
-    def handle(records: list[Any], _context: object) -> None:
+    def handle(records, _context):
         here = trace.get_current_span().get_span_context()
         calls.append((len(records), here.span_id, baggage.get_all()))
 
@@ -296,7 +278,7 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
 # ------------------------------------------------------------ one for each attempt
 
 
-def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: str) -> None:
+def test_each_attempt_is_a_span(lab, spans, place):
     """One that failed says so, wherever it ran; one that asks for later is no error."""
     how = {"executor": place, "concurrency": 1, "retry": TWICE}
     handled(lab, spans, handler_for(place), "bad", "later", **how)
@@ -318,12 +300,12 @@ def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: str) -> None:
     assert len({span.context.trace_id for span in spans.all}) == 4
 
 
-async def sleeps(_record: object, _context: object) -> None:
+async def sleeps(_record, _context):
     """Take longer than anybody waits."""
     await asyncio.sleep(30)
 
 
-def blocks(_record: object, _context: object) -> None:
+def blocks(_record, _context):
     """Take longer than anybody waits."""
     threading.Event().wait(30)
 
@@ -338,12 +320,8 @@ def blocks(_record: object, _context: object) -> None:
     ],
 )
 def test_what_is_not_the_handlers_own_end_is_in_its_span(
-    lab: Lab,
-    spans: Spans,
-    handle: Any,  # noqa: ANN401 - a handler
-    place: str,
-    ended: str,
-) -> None:
+    lab, spans, handle, place, ended
+):
     """A limit, by which its process is killed; a deserializer before it."""
     reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
     how = {"executor": place, "handler_timeout": None if reading else 0.2}
@@ -353,7 +331,7 @@ def test_what_is_not_the_handlers_own_end_is_in_its_span(
     assert len(spans.one.links) == 1
 
 
-def test_what_a_hold_puts_back_has_no_span(lab: Lab, spans: Spans, place: str) -> None:
+def test_what_a_hold_puts_back_has_no_span(lab, spans, place):
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
     send(lab, *[f"{number}" for number in range(20)])
@@ -362,7 +340,7 @@ def test_what_a_hold_puts_back_has_no_span(lab: Lab, spans: Spans, place: str) -
     begun = Counter[int]()
 
     class Holding(SpanProcessor):
-        def on_end(self, span: ReadableSpan) -> None:
+        def on_end(self, span):
             begun[int(str((span.attributes or {})["messaging.kafka.offset"]))] += 1
             if len(begun) == 3:
                 consumer.pause(tp)
@@ -382,27 +360,27 @@ def test_what_a_hold_puts_back_has_no_span(lab: Lab, spans: Spans, place: str) -
 # ------------------------------------------------------------ the context
 
 
-def tell(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+def tell(record, _context):
     """Fail with what is current here, so that it is told across processes."""
     here = trace.get_current_span().get_span_context()
     assert record.value in (b"one", b"two")
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
-async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - upstream's
+async def tell_async(record, context):
     """As ``tell``, in a task that the handler made."""
 
-    async def told() -> None:
+    async def told():
         tell(record, context)
 
     await asyncio.create_task(told())
 
 
-def test_the_span_is_current_in_the_handler(lab: Lab, spans: Spans, place: str) -> None:
+def test_the_span_is_current_in_the_handler(lab, spans, place):
     """Wherever it runs, with the baggage of its own record, and of no other."""
-    failed: list[BaseException] = []
+    failed = []
 
-    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
+    def sink(_record, failure):
         failed.append(failure.error)
 
     lab.new_topic(partitions=1)
@@ -414,21 +392,21 @@ def test_the_span_is_current_in_the_handler(lab: Lab, spans: Spans, place: str) 
     running.wait_done(2)
     running.end()
     contexts = [span.context for span in spans.all]
-    baggages: list[object] = [{"tenant": "a b"}, {}]
+    baggages = [{"tenant": "a b"}, {}]
     assert [error.args for error in failed] == [
         (here.trace_id, here.span_id, carried)
         for here, carried in zip(contexts, baggages, strict=True)
     ]
 
 
-def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
+def test_who_awaits_the_worker_is_no_parent(lab, spans):
     """``serve()`` has its caller's context, for days: its span is not all records'."""
     lab.new_topic(partitions=1)
     send(lab, "one")
-    seen: list[object] = []
+    seen = []
     done = asyncio.Event()
 
-    async def handle(_record: object, _context: object) -> None:
+    async def handle(_record, _context):
         seen.append(contexts.get_value("mine"))
         done.set()
         await asyncio.sleep(0)
@@ -437,7 +415,7 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
         lab.consumer(), handle, executor="asyncio", trace=spans.tracing(parent=True)
     )
 
-    async def live() -> None:
+    async def live():
         tracer = spans.provider.get_tracer("theirs")
         contexts.attach(contexts.set_value("mine", 1))
         with tracer.start_as_current_span("days"):
@@ -457,16 +435,11 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
 # ------------------------------------------------------------ dead letters
 
 
-def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: ANN401 - upstream's
+def contexts_of(letter, name="traceparent"):
     return [value.decode() for key, value in letter.headers if key == name]
 
 
-def buried(
-    lab: Lab,
-    *,
-    sent: Mapping[str, str] = MappingProxyType(FULL),
-    **settings: Any,  # noqa: ANN401 - a worker's own
-) -> tuple[Worker, Any]:
+def buried(lab, *, sent=MappingProxyType(FULL), **settings):
     """Have a record with these headers fail for good; return its worker and letter."""
     lab.new_topic(partitions=1)
     send(lab, "bad", **sent)
@@ -483,10 +456,10 @@ def buried(
 @pytest.mark.any_broker
 @pytest.mark.parametrize("has_sdk", [True, False])
 def test_a_letter_keeps_its_records_context(
-    lab: Lab,
-    spans: Spans,
-    has_sdk: bool,  # noqa: FBT001
-) -> None:
+    lab,
+    spans,
+    has_sdk,
+):
     """Whole: the span of an attempt is found by where the letter says it comes from."""
     _, letter = buried(lab, trace=spans.tracing() if has_sdk else True)
     assert contexts_of(letter) == [SENT]
@@ -503,15 +476,15 @@ def test_a_letter_keeps_its_records_context(
 # ------------------------------------------------------------ off, and out of order
 
 
-def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
+def test_a_processor_that_raises_is_nobodys_failure(lab):
     """Records are handled; what failed is counted and logged once."""
     spans = Spans()
 
     class Broken(SpanProcessor):
-        def on_start(self, *_: object, **__: object) -> None:
+        def on_start(self, *_, **__):
             raise OSError
 
-        def on_end(self, *_: object) -> None:
+        def on_end(self, *_):
             raise OSError
 
     spans.provider.add_span_processor(Broken())
@@ -523,18 +496,18 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
 class House(TextMapPropagator):
     """A house's own: it brings baggage that nobody can write, and fails to write its own."""
 
-    fields = {"house"}  # type: ignore[assignment]  # noqa: RUF012 - a property there
+    fields = {"house"}  # noqa: RUF012 - a property there
 
-    def extract(self, _carrier: Any, context: Any = None, **_: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+    def extract(self, _carrier, context=None, **_):
         """Read a text that was cut in the middle of an emoji."""
         return baggage.set_baggage("user", "\ud83d", context)
 
-    def inject(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - any
+    def inject(self, *_, **__):
         raise OSError
 
 
 @contextmanager
-def propagating(house: TextMapPropagator) -> Iterator[None]:
+def propagating(house):
     before = propagate.get_global_textmap()
     propagate.set_global_textmap(house)
     try:
@@ -543,9 +516,7 @@ def propagating(house: TextMapPropagator) -> Iterator[None]:
         propagate.set_global_textmap(before)
 
 
-def test_a_context_that_cannot_be_written_is_no_records_fault(
-    lab: Lab, spans: Spans
-) -> None:
+def test_a_context_that_cannot_be_written_is_no_records_fault(lab, spans):
     """Its handler is called, once; its letter keeps the record's headers."""
     with propagating(House()):
         worker, letter = buried(lab, trace=spans.tracing(), executor="process")
@@ -554,7 +525,7 @@ def test_a_context_that_cannot_be_written_is_no_records_fault(
     assert worker.hook_failures["trace"] == 1
 
 
-def test_off_nothing_of_opentelemetry_is_imported() -> None:
+def test_off_nothing_of_opentelemetry_is_imported():
     """Nor where it is installed."""
     program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - ours
@@ -563,9 +534,7 @@ def test_off_nothing_of_opentelemetry_is_imported() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_without_the_extra_it_is_named(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_it_is_named(lab, monkeypatch):
     """Before anything begins, with the line that installs it."""
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
@@ -575,16 +544,16 @@ def test_without_the_extra_it_is_named(
         Worker(lab.consumer(), nothing, trace=True)
 
 
-def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
+def import_again(monkeypatch, room, name):
     """Have a module imported anew within this test."""
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_impossible_settings_are_refused():
     """A provider that provides nothing, and a parent that is neither here nor there."""
     with pytest.raises(WorkerSettingError, match="provider must be"):
         Tracing(provider=object())
     with pytest.raises(WorkerSettingError, match="parent must be"):
-        Tracing(parent="link")  # type: ignore[arg-type]  # that is the point
+        Tracing(parent="link")

@@ -10,9 +10,7 @@ and of :class:`Telling` if it has no other meaning below; ``g2`` is the generati
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tests.harness.audit.control import Operator
 from tests.harness.audit.telling import Telling
@@ -27,19 +25,19 @@ _OF_ONE_PARTITION = {"poll", "deliver", "begin", "begin_all", "end", "handle"}
 class Maker:
     """Makes one fleet of the table."""
 
-    def __init__(self, name: str, does: str, processes: list[str]) -> None:
+    def __init__(self, name, does, processes):
         self.__name__ = name
         self.does = does
         self._processes = processes
 
-    def __call__(self) -> Fleet:
+    def __call__(self):
         return [_process(line) for line in self._processes]
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return self.__name__
 
 
-def _process(line: str) -> Telling:
+def _process(line):
     found = _PROCESS.fullmatch(line)
     assert found is not None, line
     name, at, steps = found.groups()
@@ -53,14 +51,14 @@ def _process(line: str) -> Telling:
     return told
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - of any kind
+def _value(text):
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _do(told: Telling, verb: str, values: list[Any], named: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one verb each
+def _do(told, verb, values, named):  # noqa: C901, PLR0912 - one verb each
     match verb:
         case "own" | "gone" | "lost":
             is_generation = values and re.fullmatch(r"g-?\d+", str(values[0]))
@@ -97,7 +95,7 @@ def _do(told: Telling, verb: str, values: list[Any], named: dict[str, Any]) -> N
             getattr(told, verb)(*values, **named)
 
 
-def _read() -> Iterator[Maker]:
+def _read():
     text = (Path(__file__).parent / "fleets.txt").read_text()
     for block in re.split(r"\n(?=\w)", text.replace("\n    ", " ").strip()):
         head, *processes = block.split("\n")
@@ -105,7 +103,7 @@ def _read() -> Iterator[Maker]:
         yield Maker(name, does, processes)
 
 
-FLEETS: dict[str, Callable[[], Fleet]] = {one.__name__: one for one in _read()}
+FLEETS = {one.__name__: one for one in _read()}
 BAD = tuple(make for name, make in FLEETS.items() if _IS_OF_A_CHECK.match(name))
 DRAINED = tuple(make for name, make in FLEETS.items() if name.startswith("drained"))
 GOOD = tuple(make for make in FLEETS.values() if make not in {*BAD, *DRAINED})

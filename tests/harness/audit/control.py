@@ -1,7 +1,6 @@
 """What control topics say, as a member of a fleet of journals that are written by hand."""
 
 import math
-from collections.abc import Iterable
 
 from safeconsumer.audit.control import Control, Span
 from tests.harness.audit.telling import Telling
@@ -10,18 +9,13 @@ from tests.harness.audit.telling import Telling
 class Operator(Telling):
     """Holds the group g; its journal is empty, since operators keep none."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("operator", group="")
-        self.spans: list[Span] = []
+        self.spans = []
 
     def held(
-        self,
-        start: float,
-        end: float = math.inf,
-        scope: str = "orders",
-        owner: str = "alice",
-        source: str = "operator",
-    ) -> "Operator":
+        self, start, end=math.inf, scope="orders", owner="alice", source="operator"
+    ):
         """Hold a scope from one time to another, by the broker's clock."""
         span = Span(
             source=source, group="g", owner=owner, scope=scope, start=start, end=end
@@ -30,7 +24,7 @@ class Operator(Telling):
         return self
 
 
-def control_in(fleet: Iterable[Telling]) -> Control | None:
+def control_in(fleet):
     """Return what the operators of a fleet did; None if it has none."""
     operators = [one for one in fleet if isinstance(one, Operator)]
     if not operators:

@@ -2,9 +2,8 @@
 
 import os
 import shutil
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from enum import StrEnum
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ class Kind(StrEnum):
     EMBEDDED = "embedded"
 
 
-def choose(option: str) -> Kind:
+def choose(option):
     """Return what ``--kafka`` asks for; start nothing."""
     if option == Kind.BOOTSTRAP and not os.environ.get(BOOTSTRAP_VARIABLE):
         msg = f"--kafka=bootstrap needs {BOOTSTRAP_VARIABLE}=host:port"
@@ -27,7 +26,7 @@ def choose(option: str) -> Kind:
     return Kind(option)
 
 
-def why_no_java() -> str | None:
+def why_no_java():
     """Say why no broker of Java can be started here; None: it can."""
     if shutil.which("java") is None:
         return "no java in PATH"
@@ -38,7 +37,7 @@ def why_no_java() -> str | None:
     )
 
 
-def start(kind: Kind) -> AbstractContextManager[Any]:
+def start(kind):
     """Make the broker of one kind, a context manager; entering it starts the broker."""
     match kind:
         case Kind.BOOTSTRAP:

@@ -19,23 +19,23 @@ _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 _TIMEOUT = 600.0
 
 
-def cache_folder() -> Path:
+def cache_folder():
     """Return the folder of this user's downloads for tests."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "safeconsumer-tests"
 
 
-def jars_folder() -> Path:
+def jars_folder():
     """Where the jars are, or would be."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
-def are_fetched() -> bool:
+def are_fetched():
     """Whether the jars are all there: the folder appears only when it is complete."""
     return jars_folder().is_dir()
 
 
-def fetch() -> Path:
+def fetch():
     """Return the folder of the jars, after Maven has fetched them if need be."""
     folder = jars_folder()
     if are_fetched():
@@ -56,7 +56,7 @@ def fetch() -> Path:
     return folder
 
 
-def _copy_dependencies(maven: str, scratch: Path) -> None:
+def _copy_dependencies(maven, scratch):
     # Maven writes beside the pom, so it gets a copy.
     shutil.copy(_POM, scratch / "pom.xml")
     done = subprocess.run(  # noqa: S603  our own command line

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
 
 from safeconsumer.testing._ports import free_port
 from tests.harness.brokers import jars
@@ -35,14 +34,14 @@ class JavaBroker(OwnBroker):
 
     kind = "java"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._port = free_port()
         super().__init__(f"127.0.0.1:{self._port}")
         self._folder = folder_for_data(_in_memory())
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
         self._starts = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         try:
             self._write_properties()
             self._format_storage()
@@ -52,10 +51,10 @@ class JavaBroker(OwnBroker):
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def start(self) -> None:
+    def start(self):
         """Start the process and return once the broker says it is up."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
@@ -69,16 +68,16 @@ class JavaBroker(OwnBroker):
         self._starts += 1
         self._wait_until_up()
 
-    def kill(self) -> None:
+    def kill(self):
         """End the process at once, as a crash would; the data stays."""
         self._signal(signal.SIGKILL)
         self._running().wait(START_TIMEOUT)
 
-    def restart(self) -> None:
+    def restart(self):
         """Start it again at the same address, with the data it had."""
         self.start()
 
-    def truncate(self, name: str, partition: int, offset: int) -> None:
+    def truncate(self, name, partition, offset):
         """
         Lose the batches of a partition from ``offset`` on, and start anew.
 
@@ -93,15 +92,15 @@ class JavaBroker(OwnBroker):
         segment.write_bytes(_batches_below(offset, segment.read_bytes()))
         self.restart()
 
-    def freeze(self) -> None:
+    def freeze(self):
         """Stop the process where it is: connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
 
-    def unfreeze(self) -> None:
+    def unfreeze(self):
         """Let a frozen process go on."""
         self._signal(signal.SIGCONT)
 
-    def close(self) -> None:
+    def close(self):
         """End the process and delete its data; a second call does nothing."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
@@ -109,23 +108,23 @@ class JavaBroker(OwnBroker):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
-    def _log(self) -> Path:
+    def _log(self):
         return self._folder / "log"
 
     @property
-    def _properties(self) -> Path:
+    def _properties(self):
         return self._folder / "server.properties"
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self):
         if self._process is None:
             msg = "the Java broker has not been started"
             raise RuntimeError(msg)
         return self._process
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number):
         self._running().send_signal(number)
 
-    def _java(self, *arguments: str) -> list[str]:
+    def _java(self, *arguments):
         java = shutil.which("java")
         if java is None:
             msg = "no java in PATH"
@@ -134,7 +133,7 @@ class JavaBroker(OwnBroker):
         path = str(jars.fetch() / "*")
         return [java, *_JVM, logging, "-cp", path, *arguments]
 
-    def _write_properties(self) -> None:
+    def _write_properties(self):
         controller = f"127.0.0.1:{free_port()}"
         settings = {
             "process.roles": "broker,controller",
@@ -148,7 +147,7 @@ class JavaBroker(OwnBroker):
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         self._properties.write_text(text)
 
-    def _format_storage(self) -> None:
+    def _format_storage(self):
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID)
         done = subprocess.run(  # noqa: S603  our own command line
             self._java(*tool, "--config", str(self._properties)),
@@ -162,7 +161,7 @@ class JavaBroker(OwnBroker):
             msg = f"Kafka's storage could not be formatted:\n{done.stdout[-4000:]}"
             raise RuntimeError(msg)
 
-    def _wait_until_up(self) -> None:
+    def _wait_until_up(self):
         deadline = time.monotonic() + START_TIMEOUT
         while self._log.read_text(errors="replace").count(STARTED) < self._starts:
             if self._running().poll() is not None or time.monotonic() > deadline:
@@ -172,7 +171,7 @@ class JavaBroker(OwnBroker):
             time.sleep(0.05)
 
 
-def _batches_below(offset: int, data: bytes) -> bytes:
+def _batches_below(offset, data):
     """Return a segment without the batches from ``offset`` on."""
     place = 0
     while place < len(data):
@@ -183,7 +182,7 @@ def _batches_below(offset: int, data: bytes) -> bytes:
     return data[:place]
 
 
-def _in_memory() -> Path | None:
+def _in_memory():
     # A broker's controller waits for the disk at each change, by fsync. A disk that
     # others keep busy has held it up for a minute. A test's data is some 10 MB.
     try:
@@ -193,7 +192,7 @@ def _in_memory() -> Path | None:
     return _MEMORY if has_room and os.access(_MEMORY, os.W_OK | os.X_OK) else None
 
 
-def folder_for_data(parent: Path | None) -> Path:
+def folder_for_data(parent):
     """Make a folder that says whose it is, and remove those of processes that are gone."""
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
     for other in folder.parent.glob(f"{_NAME}*"):
@@ -206,7 +205,7 @@ def folder_for_data(parent: Path | None) -> Path:
     return folder
 
 
-def tied_to_us(command: list[str]) -> list[str]:
+def tied_to_us(command):
     """Let Linux end a process when we are killed and can no longer do it."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

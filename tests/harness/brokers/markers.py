@@ -26,7 +26,7 @@ _FITTING = {
 }
 
 
-def register(config: pytest.Config) -> None:
+def register(config):
     """Make the markers known to ``--strict-markers``."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
@@ -37,7 +37,7 @@ def register(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
-def apply(items: list[pytest.Item], kind: Kind) -> None:
+def apply(items, kind):
     """Skip each test whose marker does not fit the broker, and say why."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
@@ -48,7 +48,7 @@ def apply(items: list[pytest.Item], kind: Kind) -> None:
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
-def _check_marked(item: pytest.Item, names: list[str]) -> None:
+def _check_marked(item, names):
     fixtures = getattr(item, "fixturenames", ())
     if "kafka_broker" in fixtures and not names:
         msg = f"{item.nodeid} uses kafka_broker without a marker: {', '.join(MARKERS)}"

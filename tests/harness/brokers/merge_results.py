@@ -16,21 +16,21 @@ from pathlib import Path
 from tests.harness.brokers.results import NIGHTLY
 
 
-def have_run(runs: list[dict[str, str]]) -> set[str]:
+def have_run(runs):
     """Return the tests that were more than skipped in some run."""
     return {
         test for run in runs for test, outcome in run.items() if outcome != "skipped"
     }
 
 
-def never_ran(listing: dict[str, str], ran: set[str]) -> list[str]:
+def never_ran(listing, ran):
     """Return the tests that should have run and did not, sorted."""
     return sorted(
         test for test, kind in listing.items() if kind != NIGHTLY and test not in ran
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments=None):
     """Print what came of it; 0 if every test ran somewhere, 1 if one did not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("listing", type=Path)

@@ -1,9 +1,6 @@
 """What became of each test, or which tests there are, in a file for ``merge_results``."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 #: What a listing says of tests that only the night runs, and of all others.
 NIGHTLY, LISTED = "nightly", "listed"
@@ -20,18 +17,18 @@ class ResultsFile:
     one of the night's.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self._path = path
-        self._outcomes: dict[str, str] = {}
+        self._outcomes = {}
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
+    def pytest_collection_finish(self, session):
         """List what was collected, if nothing will be run."""
         if session.config.option.collectonly:
             for item in session.items:
                 is_nightly = item.get_closest_marker("nightly") is not None
                 self._outcomes[item.nodeid] = NIGHTLY if is_nightly else LISTED
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         """Note the worst of a test's set-up, call and teardown."""
         outcome = _outcome(report)
         if outcome is None:
@@ -40,13 +37,13 @@ class ResultsFile:
         worst = max(known, outcome, key=_ORDER.index)
         self._outcomes[report.nodeid] = worst
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self):
         """Write the file, sorted."""
         text = json.dumps(self._outcomes, indent=1, sort_keys=True)
         self._path.write_text(text + "\n")
 
 
-def _outcome(report: pytest.TestReport) -> str | None:
+def _outcome(report):
     if hasattr(report, "wasxfail"):
         return "xfailed" if report.skipped else "xpassed"
     if report.when == "call" or not report.passed:

@@ -18,20 +18,20 @@ class BrokerForWorkers:
     of its own, because tests inject errors into it.
     """
 
-    def __init__(self, kind: choice.Kind) -> None:
+    def __init__(self, kind):
         self._kind = kind
         self._running = ExitStack()
-        self._address: str | None = None
+        self._address = None
 
     @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
-    def pytest_configure_node(self, node: object) -> None:
+    def pytest_configure_node(self, node):
         """Tell a worker, before it starts, where its broker is."""
         if self._address is None:
             broker = self._running.enter_context(choice.start(self._kind))
             self._address = broker.bootstrap
-        node.workerinput[_ADDRESS] = self._address  # type: ignore[attr-defined]  # xdist's
+        node.workerinput[_ADDRESS] = self._address
 
-    def pytest_unconfigure(self) -> None:
+    def pytest_unconfigure(self):
         """End the broker after the last worker."""
         self._running.close()
 
@@ -39,17 +39,17 @@ class BrokerForWorkers:
 class LentBroker(OwnBroker):
     """The broker that was started for all workers, as one of them sees it."""
 
-    def __init__(self, kind: choice.Kind, bootstrap: str) -> None:
+    def __init__(self, kind, bootstrap):
         super().__init__(bootstrap)
         self.kind = kind
 
 
-def is_worker(config: pytest.Config) -> bool:
+def is_worker(config):
     """Tell whether this process runs tests for another one."""
     return hasattr(config, "workerinput")
 
 
-def lent_to(config: pytest.Config, kind: choice.Kind) -> LentBroker | None:
+def lent_to(config, kind):
     """Return the broker lent to this worker, None if there is none."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

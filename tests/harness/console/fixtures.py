@@ -1,23 +1,19 @@
 """What tests of the console share."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from tests.harness.console.harness import Served, console, until_complete
-from tests.harness.group.team import Team
+from tests.harness.console.harness import console, until_complete
 
 
 @pytest.fixture
-def served(team: Team) -> Iterator[Served]:
+def served(team):
     with console(team) as made:
         until_complete(made)
         yield made
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - of ci
 
     from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415 - it too

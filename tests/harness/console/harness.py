@@ -2,11 +2,10 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
-from typing import Any, Self, cast
+from typing import cast
 
 import httpx2
 import pytest
@@ -18,10 +17,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
-from tests.harness.console.synthetic import Still
-from tests.harness.group.team import Team
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -30,26 +26,26 @@ TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 class Console:
     """A console in this process, without a port: Starlette's TestClient asks it."""
 
-    def __init__(self, state: State, port: int) -> None:
+    def __init__(self, state, port):
         self.state = state
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self._app = create(state)
 
     @property
-    def link(self) -> str:
+    def link(self):
         """What the command prints."""
         return f"{self.url}{LOGIN}?token={self.state.auth.token}"
 
     @property
-    def lasting_link(self) -> str:
+    def lasting_link(self):
         return f"{self.url}{LOGIN}?token={TOKEN}"
 
-    def client(self, **headers: str) -> httpx2.Client:
+    def client(self, **headers):
         """Make a client that may do what the token allows."""
         return self.stranger(**{"authorization": f"Bearer {TOKEN}", **headers})
 
-    def stranger(self, **headers: str) -> httpx2.Client:
+    def stranger(self, **headers):
         return TestClient(
             self._app,
             self.url,
@@ -58,19 +54,18 @@ class Console:
             client=("127.0.0.1", 50_000),
         )
 
-    def get(self, path: str, **query: str) -> dict[str, Any]:
+    def get(self, path, **query):
         """Return what a call answers."""
         with self.client() as client:
             answer = client.get(f"/api/v1/{path}", params=query)
             assert answer.status_code == 200, answer.text
-            document: dict[str, Any] = answer.json()
-            return document
+            return answer.json()
 
-    def post(self, path: str, **body: str) -> httpx2.Response:
+    def post(self, path, **body):
         with self.client() as client:
             return client.post(f"/api/v1/{path}", json=body)
 
-    def pause(self, **wish: str) -> httpx2.Response:
+    def pause(self, **wish):
         """Place holds, and agree to what must be agreed to."""
         answer = self.post("pause", **wish)
         if answer.status_code != HTTPStatus.CONFLICT:
@@ -78,18 +73,17 @@ class Console:
         agreed = answer.json()["preview"]["agreement"]
         return self.post("pause", **wish, agreed=agreed)
 
-    def plan(self, **wish: str) -> dict[str, Any]:
+    def plan(self, **wish):
         """Return what holds would do that must be agreed to first."""
         refused = self.post("pause", **wish)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
-        found: dict[str, Any] = refused.json()["preview"]
-        return found
+        return refused.json()["preview"]
 
 
 class Served(Console):
     """A console on a port of its own, for browsers, scrapers and what waits."""
 
-    def __init__(self, state: State, listener: Any) -> None:  # noqa: ANN401 - a socket
+    def __init__(self, state, listener):
         super().__init__(state, listener.getsockname()[1])
         self._listener = listener
         self._server = serve.Server(state)
@@ -97,18 +91,18 @@ class Served(Console):
             target=lambda: self._server.run(sockets=[listener])
         )
 
-    def stranger(self, **headers: str) -> httpx2.Client:
+    def stranger(self, **headers):
         return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._thread.start()
         wait_for(lambda: self._server.started, "the server")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.stop()
 
-    def stop(self) -> None:
+    def stop(self):
         """End it, as an interrupt does; a second call does nothing."""
         self.state.close()
         self._server.should_exit = True
@@ -118,7 +112,7 @@ class Served(Console):
 
 
 @contextmanager
-def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - of Setup
+def console(team, **changed):
     """Serve a console for a team."""
     setup = Setup(
         base=team.broker.client_config,
@@ -135,15 +129,11 @@ def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - o
         yield closing.enter_context(Served(state, listener))
 
 
-def _nobody() -> Operator:
+def _nobody():
     pytest.fail("nobody writes here")
 
 
-def console_of(
-    still: Still,
-    connect: Callable[[], Any] = _nobody,
-    **changed: Any,  # noqa: ANN401 - of Setup
-) -> Console:
+def console_of(still, connect=_nobody, **changed):
     """Return the console of a cluster that is not there."""
     setup = Setup(
         base={"bootstrap_servers": ["a-big-one:9092"]},
@@ -162,7 +152,7 @@ def console_of(
     return Console(state, setup.port)
 
 
-def carried(page: httpx2.Response) -> dict[str, str]:
+def carried(page):
     """Return what the form of a page sends if nothing is edited, its box ticked."""
     sends = page.text.index('method="post"')
     form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]
@@ -172,17 +162,17 @@ def carried(page: httpx2.Response) -> dict[str, str]:
     return {name: unescape(value) for name, value in fields}
 
 
-def until_complete(served: Served) -> None:
+def until_complete(served):
     """Wait until the console has read the topics and asked for groups."""
 
-    def is_complete() -> bool:
+    def is_complete():
         snapshot = served.state.snapshot()
         return snapshot.is_complete and not snapshot.trouble
 
     wait_for(is_complete, "what the cluster says")
 
 
-def row_of(served: Served, group: str) -> dict[str, Any]:
+def row_of(served, group):
     """Return what the console says of a group; nothing while it knows none."""
     with served.client() as client:
         answer = client.get("/api/v1/groups")
@@ -190,19 +180,19 @@ def row_of(served: Served, group: str) -> dict[str, Any]:
         return {}  # it has not read the topics to their end yet, and says so
     assert answer.status_code == HTTPStatus.OK, answer.text
     rows = answer.json()["groups"]
-    found: list[dict[str, Any]] = [one for one in rows if one["group"] == group]
+    found = [one for one in rows if one["group"] == group]
     return found[0] if found else {}
 
 
-def until_level(served: Served, group: str, level: str) -> None:
+def until_level(served, group, level):
     """Wait until the console says that a group does so."""
     wait_for(lambda: row_of(served, group).get("level") == level, level)
 
 
-def until_settled(served: Served, group: str, members: int, reporting: int) -> None:
+def until_settled(served, group, members, reporting):
     """Wait until the console knows who owns what, and who reports."""
 
-    def is_settled() -> bool:
+    def is_settled():
         row = row_of(served, group)
         wanted = ("Stable", members, reporting)
         return (row.get("state"), row.get("members"), row.get("reporting")) == wanted

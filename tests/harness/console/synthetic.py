@@ -1,7 +1,6 @@
 """A big cluster that is not there: what a follower would know of it."""
 
 import time
-from collections.abc import Sequence
 
 from attrs import define, evolve, field
 from kafka import TopicPartition
@@ -28,16 +27,16 @@ class Still:
     settings: Control = field(factory=Control)
     age: float = 0.0
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self):
         return evolve(self.known, heard_at=time.monotonic() - self.age)
 
-    def wait_for(self, *_: object) -> None:
+    def wait_for(self, *_):
         pass
 
-    def view(self, group: str) -> None:
+    def view(self, group):
         pass
 
-    def hold(self, group: str) -> None:
+    def hold(self, group):
         """Let a hold of the whole group arrive."""
         picture = self.known.pictures[group]
         changed = evolve(picture, standing=(standing(group),))
@@ -49,7 +48,7 @@ class Still:
         )
 
 
-def past(*several: Standing) -> tuple[Past, ...]:
+def past(*several):
     """Return holds and lifts as records of their control topic."""
     return tuple(
         Past(
@@ -65,7 +64,7 @@ def past(*several: Standing) -> tuple[Past, ...]:
     )
 
 
-def standing(group: str, scope: str = "@all") -> Standing:
+def standing(group, scope="@all"):
     return Standing(
         source="operator",
         key=ControlKey(group, "alice", scope),
@@ -75,7 +74,7 @@ def standing(group: str, scope: str = "@all") -> Standing:
     )
 
 
-def picture(number: int, *, is_held: bool, is_obeyed: bool = True) -> Picture:
+def picture(number, *, is_held, is_obeyed=True):
     """Make a group of five members, each with five partitions."""
     group, topic = f"group-{number:03}", f"topic-{number:03}"
     each = PARTITIONS // MEMBERS
@@ -123,7 +122,7 @@ def picture(number: int, *, is_held: bool, is_obeyed: bool = True) -> Picture:
     )
 
 
-def big() -> Still:
+def big():
     """Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held."""
     pictures = [
         picture(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
@@ -132,7 +131,7 @@ def big() -> Still:
     return alone(*pictures)
 
 
-def alone(*pictures: Picture) -> Still:
+def alone(*pictures):
     """Make a cluster with these groups, and no other."""
     return Still(
         Snapshot(
@@ -148,11 +147,11 @@ def alone(*pictures: Picture) -> Still:
 class Limited:
     """A cluster whose topics keep records for an hour; it remembers what it was asked."""
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
+    def __init__(self):
+        self.asked = []
 
-    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+    def retention(self, names):
         self.asked.append(tuple(names))
         return dict.fromkeys(names, 3600.0)
 
-    def close(self) -> None: ...
+    def close(self): ...

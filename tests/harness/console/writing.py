@@ -1,14 +1,12 @@
 """A console without a broker: what it knows is given, and what it writes is kept."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable
 
 from attrs import define, evolve, field
 
-from safeconsumer.group.facts import Standing
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.settings import Control
-from tests.harness.console.harness import Console, console_of
+from tests.harness.console.harness import console_of
 from tests.harness.console.synthetic import Still, alone, picture, standing
 
 FREE, HELD, LOUD = "group-004", "group-005", "group-050"
@@ -23,40 +21,40 @@ class Writer:
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before it says what stands
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_): ...
 
-    def check(self) -> None: ...
+    def check(self): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
-    def topics(self) -> Sequence[str]:
+    def topics(self):
         return ()
 
-    def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
+    def retention(self, names):
         return dict.fromkeys(names)
 
-    def standing(self, group: str) -> tuple[tuple[Standing, ...], dict[str, int]]:
+    def standing(self, group):
         self.before()
         ends = {self.settings.operator_topic: 10}
         return self.still.known.pictures[group].standing, ends
 
-    def topic_of(self, _: str) -> str:
+    def topic_of(self, _):
         return self.settings.operator_topic
 
-    def write(self, _: str, todo: Sequence[Change]) -> tuple[Acknowledged, ...]:
+    def write(self, _, todo):
         self.written += todo
         return tuple(Acknowledged(one, 20, None, None) for one in todo)
 
 
-def writing(still: Still, **changed: Any) -> tuple[Console, Writer]:  # noqa: ANN401 - of Setup
+def writing(still, **changed):
     writer = Writer(still)
     return console_of(still, lambda: writer, **changed), writer
 
 
-def groups() -> Still:
+def groups():
     return alone(
         picture(4, is_held=False),
         picture(5, is_held=True),
@@ -64,7 +62,7 @@ def groups() -> Still:
     )
 
 
-def held_by(*owners: str) -> Still:
+def held_by(*owners):
     """Make a group that each owner holds a partition of."""
     holds = []
     for number, owner in enumerate(owners):

@@ -5,7 +5,6 @@ And the commands in the prose around them.
 """
 
 import re
-from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
@@ -34,26 +33,26 @@ class Block:
     run_by: str | None  # the test that runs it instead of ``test_pages``, as a path
     is_file: bool = False  # whether it is put into a file, and not typed
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
-    def is_run_here(self) -> bool:
+    def is_run_here(self):
         return self.why_not is None and self.run_by is None
 
     @property
-    def commands(self) -> list[str]:
+    def commands(self):
         """What stands behind ``$``, with lines that are continued."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [line[2:] for line in lines if line.startswith("$ ")]
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Return the blocks of a page in their order, without directives of Sphinx."""
     return list(_blocks(page, page.read_text("utf-8")))
 
 
-def _blocks(page: Path, text: str) -> Iterator[Block]:
+def _blocks(page, text):
     for found in _FENCE.finditer(text):
         indent, language, code = found.groups()
         if language.startswith("{"):
@@ -71,14 +70,14 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
         )
 
 
-def inline(text: str) -> Iterator[tuple[str, str]]:
+def inline(text):
     """Yield what stands between backticks in a page's prose, each with its line."""
     for line in _FENCE.sub("", text).splitlines():
         for code in _INLINE.findall(line):
             yield code, line
 
 
-def spark_examples() -> list[Block]:
+def spark_examples():
     """Return what ``tests/system/spark`` runs: it needs a session and Java."""
     return [
         block
@@ -89,7 +88,7 @@ def spark_examples() -> list[Block]:
     ]
 
 
-def printed_after(these: list[Block], block: Block) -> str | None:
+def printed_after(these, block):
     """Return what the page says that a block prints: the ``text`` block behind it."""
     rest = these[these.index(block) + 1 :]
     shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]

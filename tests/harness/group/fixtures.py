@@ -1,9 +1,5 @@
 """What tests of group control share."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.harness.group.secured import SecuredBroker
@@ -12,26 +8,26 @@ from tests.harness.group.team import Team
 
 
 @pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+def team(kafka_broker):
     with Team(kafka_broker) as made:
         yield made
 
 
 @pytest.fixture
-def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def time_to_look(monkeypatch):
     """Give each look of a command that waits enough time on a busy machine."""
     monkeypatch.setattr("safeconsumer.cli.waiting._LEAST_LOOK", 20.0)
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
+def secured():
     """Lend a broker with passwords and ACLs."""
     with SecuredBroker() as broker:
         yield broker
 
 
 @pytest.fixture
-def story(secured: SecuredBroker, tmp_path: Path) -> Iterator[Story]:
+def story(secured, tmp_path):
     with Team(secured) as team:
         made = Story(team, tmp_path)
         made.set_up()

@@ -1,7 +1,6 @@
 """A ledger behind the barrier, and control records as a topic would bring them."""
 
 from safeconsumer.group import wire
-from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
 from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -12,17 +11,17 @@ SKEW = 5.0
 
 
 def written(  # noqa: PLR0913 - a record has that many properties
-    scope: str,
-    offset: int,
+    scope,
+    offset,
     *,
-    held: bool = True,
-    group: str = "g",
-    owner: str = "alice",
-    ttl: float | None = None,
-    at: float = 0.0,
-    since: float | None = None,
-    reason: str | None = None,
-) -> Written:
+    held=True,
+    group="g",
+    owner="alice",
+    ttl=None,
+    at=0.0,
+    since=None,
+    reason=None,
+):
     """Make a control record."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     since_ms = None if since is None else int(since * 1000)
@@ -35,14 +34,14 @@ def written(  # noqa: PLR0913 - a record has that many properties
 class ControlLab(LedgerLab):
     """A lab with the state of its control topics. The wall clock stands at 1.0."""
 
-    def __init__(self, clock: BrokerClock | None = None) -> None:
+    def __init__(self, clock=None):
         super().__init__()
         sources = ControlState.sources(OPS, GROUP_TOPIC)
         self.state = ControlState("g", self.ledger, sources, SKEW, clock)
 
-    def hear(self, *records: Written, topic: str = OPS) -> None:
+    def hear(self, *records, topic=OPS):
         self.state.absorb(topic, records)
         self.ledger.deliver()
 
-    def held(self) -> set[tuple[str, str]]:
+    def held(self):
         return {(str(hold.scope), hold.owner) for hold in self.ledger.view().holds}

@@ -1,20 +1,14 @@
 """A Java broker with passwords and ACLs."""
 
-from pathlib import Path
-from typing import Any
-
 from kafka.admin import (
     ACL,
-    ACLOperation,
     ACLPermissionType,
     ResourcePattern,
-    ResourceType,
 )
 
 from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.brokers.settings import TEST_SETTINGS
-from tests.harness.group.team import Team
 
 # Long, so that one that leaks is found wherever it is.
 PASSWORDS = {
@@ -30,7 +24,7 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 class SecuredBroker(JavaBroker):
     """SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow."""
 
-    def client_of(self, user: str) -> dict[str, Any]:
+    def client_of(self, user):
         """Return how a user connects."""
         return {
             "bootstrap_servers": [self.bootstrap],
@@ -41,11 +35,11 @@ class SecuredBroker(JavaBroker):
         }
 
     @property
-    def client_config(self) -> dict[str, Any]:
+    def client_config(self):
         """The operator's connection."""
         return self.client_of("operator")
 
-    def _write_properties(self) -> None:
+    def _write_properties(self):
         controller = f"127.0.0.1:{free_port()}"
         users = " ".join(f'user_{name}="{word}"' for name, word in PASSWORDS.items())
         settings = {
@@ -71,7 +65,7 @@ class SecuredBroker(JavaBroker):
         self._properties.write_text(text)
 
 
-def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -> Any:  # noqa: ANN401 - ACLs
+def allow(user, kind, name, *operations):
     """Return the ACLs that allow a user some operations on one resource."""
     return [
         ACL(
@@ -85,7 +79,7 @@ def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -
     ]
 
 
-def properties(folder: Path, team: Team, user: str, password: str) -> Path:
+def properties(folder, team, user, password):
     file = folder / f"{user}.properties"
     file.write_text(
         f"bootstrap.servers={team.broker.bootstrap}\n"

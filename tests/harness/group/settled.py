@@ -1,13 +1,10 @@
 """Members of a team that share a topic out among them."""
 
-from typing import Any
-
-from tests.harness.group.team import Team
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
 
 
-def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
+def settled(team, *names, plain=()):
     """Make members that share the topic out among them, and know where to read it."""
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]

@@ -2,11 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -17,17 +14,16 @@ from kafka.admin import (
     ResourceType,
 )
 
-from safeconsumer import Control, SafeConsumer
+from safeconsumer import Control
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.harness.group.secured import PASSWORDS, allow, properties
-from tests.harness.group.team import Team
 
 
 class Story:
     """A team whose topics are set up by a super user, and worked with by alice."""
 
-    def __init__(self, team: Team, folder: Path) -> None:
+    def __init__(self, team, folder):
         self.team = team
         self.prefix = f"{team.group}_"
         team.settings = Control.prefixed(
@@ -38,18 +34,18 @@ class Story:
             for user, word in PASSWORDS.items()
         }
 
-    def where(self, user: str) -> tuple[str, ...]:
+    def where(self, user):
         """Return the options of a command of somebody."""
         login = ("--config", str(self.files[user]))
         return (*login, "--topic-prefix", self.prefix)
 
-    def run(self, user: str, *arguments: str) -> Result:
+    def run(self, user, *arguments):
         return CliRunner().invoke(safeconsumer, [*arguments, *self.where(user)])
 
-    def alice(self, *arguments: str) -> Result:
+    def alice(self, *arguments):
         return self.run("alice", *arguments, "--group", self.team.group)
 
-    def set_up(self) -> None:
+    def set_up(self):
         """Make the topics, and set the ACLs that are printed; members' own beside them."""
         team = self.team
         made = self.run("operator", "control", "init")
@@ -67,16 +63,16 @@ class Story:
             ]
         )
 
-    def grant(self, acls: Iterable[ACL]) -> None:
+    def grant(self, acls):
         with KafkaAdminClient(**self.team.broker.client_config) as admin:
             admin.create_acls([*acls])
 
-    def member(self, name: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+    def member(self, name, **configs):
         login = self.team.broker.client_of("member")
         return self.team.subscribed(name, **login, **configs)
 
 
-def _acls(row: dict[str, Any]) -> list[ACL]:
+def _acls(row):
     kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
     pattern = ResourcePattern(
         kind[row["resource_type"]],

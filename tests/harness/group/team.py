@@ -1,8 +1,6 @@
 """A consumer group under control, and its operator, on whatever broker there is."""
 
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import Any, Self
 from uuid import uuid4
 
 from attrs import evolve
@@ -12,7 +10,7 @@ from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients, topics
-from safeconsumer.group.publisher import Acknowledged, changes, new_hold, publish
+from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -24,13 +22,7 @@ LIMIT = 20.0
 class Team:
     """Control topics, a topic with records, and members that close at the end."""
 
-    def __init__(
-        self,
-        broker: Any,  # noqa: ANN401 - any kind
-        partitions: int = 4,
-        records: int = 5,
-        topic: str | None = None,
-    ) -> None:
+    def __init__(self, broker, partitions=4, records=5, topic=None):
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
@@ -40,7 +32,7 @@ class Team:
             client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
         )
         self.partitions = [TopicPartition(self.topic, n) for n in range(partitions)]
-        self.told: dict[int, Told] = {}
+        self.told = {}
         self._closing = ExitStack()
         for name in self.settings.topics:
             self.create(name, topics.HOLDS_SETTINGS)
@@ -60,23 +52,23 @@ class Team:
         self.produce(records)
 
     @property
-    def prefix(self) -> str:
+    def prefix(self):
         """The prefix of the control topics, as commands take it."""
         return self.settings.operator_topic.removesuffix("holds_ops")
 
     @property
-    def is_real(self) -> bool:
+    def is_real(self):
         return getattr(self.broker, "kind", "") != "embedded"
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._closing.close()
 
     # ------------------------------------------------------------ topics
 
-    def create(self, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
+    def create(self, name, settings):
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
@@ -88,13 +80,13 @@ class Team:
         with KafkaAdminClient(**self.broker.client_config) as admin:
             admin.create_topics({name: wish}, wait_for_metadata=True)
 
-    def produce(self, records: int = 1) -> None:
+    def produce(self, records=1):
         each = [records] * len(self.partitions)
         produce(self.producer, self.topic, *each, limit=LIMIT)
 
     # ------------------------------------------------------------ members
 
-    def member(self, name: str = "a", **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+    def member(self, name="a", **configs):
         told = Told()
         control = configs.pop("control", self.settings)
         consumer = SafeConsumer(
@@ -115,51 +107,44 @@ class Team:
         self._closing.callback(consumer.close, autocommit=False, timeout_ms=2000)
         return consumer
 
-    def subscribed(self, name: str = "a", **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+    def subscribed(self, name="a", **configs):
         consumer = self.member(name, **configs)
         consumer.subscribe([self.topic])
         return consumer
 
-    def with_settings(self, **changed: Any) -> Control:  # noqa: ANN401 - its fields
+    def with_settings(self, **changed):
         return evolve(self.settings, **changed)
 
     @property
-    def quick(self) -> Control:
+    def quick(self):
         """The settings of members that report often."""
         return self.with_settings(status_interval=0.3)
 
-    def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
+    def has_all(self, consumer):
         return lambda: consumer.assignment() == set(self.partitions)
 
-    def is_quiet(self, consumer: SafeConsumer) -> Callable[[], bool]:
+    def is_quiet(self, consumer):
         return lambda: consumer.quiet() == set(self.partitions)
 
-    def is_ungated(self, consumer: SafeConsumer) -> bool:
+    def is_ungated(self, consumer):
         return bool(consumer.assignment()) and not consumer._safe_ledger.control_gates()
 
-    def settled(self, consumer: SafeConsumer) -> dict[TopicPartition, list[int]]:
+    def settled(self, consumer):
         """Poll until everything is assigned and the control topics are read."""
         ready = self.has_all(consumer)
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
     # ------------------------------------------------------------ the operator
 
-    def operator_holds(
-        self, *scopes: str, for_: float | None = None, owner: str = "alice"
-    ) -> tuple[Acknowledged, ...]:
+    def operator_holds(self, *scopes, for_=None, owner="alice"):
         return self._write(scopes, owner, new_hold("test", for_))
 
-    def operator_lifts(self, *scopes: str, owner: str = "alice") -> None:
+    def operator_lifts(self, *scopes, owner="alice"):
         self._write(scopes, owner, None)
 
-    def _write(
-        self,
-        scopes: Iterable[str],
-        owner: str,
-        hold: Any,  # noqa: ANN401 - or None
-    ) -> tuple[Acknowledged, ...]:
+    def _write(self, scopes, owner, hold):
         wanted = changes(self.group, owner, scopes, hold)
         return publish(lambda: self.writer, self.settings.operator_topic, wanted, 10.0)
 
-    def write_raw(self, topic: str, key: bytes | None, value: bytes | None) -> Any:  # noqa: ANN401 - a future
+    def write_raw(self, topic, key, value):
         return self.writer.send(topic, key=key, value=value, partition=0)

@@ -4,14 +4,13 @@ import re
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 from click.testing import CliRunner
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
@@ -40,25 +39,25 @@ class Tour:
     _exported: dict[str, str] = field(factory=dict)
     _closing: ExitStack = field(factory=ExitStack)
 
-    def begin(self) -> None:
+    def begin(self):
         """Have two members read everything there is, and poll on."""
         for topic, count in _TOPICS.items():
             self.broker.create_topic(topic, count)
         members = [self._member(name) for name in ("billing-1", "billing-2")]
 
-        def is_shared() -> bool:
+        def is_shared():
             return [len(one.assignment()) for one in members] == [3, 3]
 
         with Polled(members[1]):
             poll_until(members[0], is_shared)
         self.produce()
         for one in members:
-            got: dict[TopicPartition, list[int]] = {}
+            got = {}
             poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - done in this turn
             one.commit()
             self._closing.enter_context(Polled(one))
 
-    def _member(self, name: str) -> SafeConsumer:
+    def _member(self, name):
         made = SafeConsumer(
             *_TOPICS,
             **self.broker.client_config,
@@ -72,7 +71,7 @@ class Tour:
         self._closing.callback(made.close, autocommit=False)
         return made
 
-    def produce(self) -> None:
+    def produce(self):
         """Write three records to each partition."""
         with ExitStack() as closing:
             producer = KafkaProducer(**self.broker.client_config)
@@ -80,7 +79,7 @@ class Tour:
             for topic, count in _TOPICS.items():
                 produce(producer, topic, *[3] * count, limit=_LIMIT)
 
-    def run(self, command: str) -> str:
+    def run(self, command):
         """Run one line, and return what it says."""
         name, *arguments = shlex.split(command)
         if name == "export":
@@ -94,16 +93,16 @@ class Tour:
             self.produce()
         return said.output.replace(socket.gethostname(), "vm")
 
-    def close(self) -> None:
+    def close(self):
         self._closing.close()
 
 
-def block(text: str) -> str:
+def block(text):
     """Return the tour as the page has it."""
     return text[text.index(_BEGIN) :].partition("```")[0]
 
 
-def told(shown: str, run: Callable[[str], str]) -> str:
+def told(shown, run):
     """Return the tour with what its commands say now; ``...`` stands for the rest."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
@@ -115,7 +114,7 @@ def told(shown: str, run: Callable[[str], str]) -> str:
     return "".join(found)
 
 
-def lasting(text: str) -> str:
+def lasting(text):
     """Return a tour without what differs from run to run."""
     for pattern, word in _PASSING:
         text = re.sub(pattern, word, text)
@@ -123,7 +122,7 @@ def lasting(text: str) -> str:
 
 
 @contextmanager
-def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - any kind
+def toured(broker):
     tour = Tour(broker)
     try:
         yield tour
@@ -131,7 +130,7 @@ def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - any kind
         tour.close()
 
 
-def main() -> None:
+def main():
     """Print the tour; with ``--write`` put it into the page."""
     text = PAGE.read_text("utf-8")
     with EmbeddedBroker() as broker, toured(broker) as tour:

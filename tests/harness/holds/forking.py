@@ -2,10 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable
 
 
-def is_true_in_child(question: Callable[[], bool]) -> bool:
+def is_true_in_child(question):
     """Ask it in a child that dies if it waits for threads that it has not got."""
     child = os.fork()
     if child == 0:

@@ -1,65 +1,62 @@
 """A ledger whose time stands still until a test moves it, and what it told."""
 
-from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from safeconsumer.events.consumer import Event
-from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.plain import Edition
-from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition
 
 E = TypeVar("E", bound=Event)
 
 A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
-ORDERS: Scope = scopes.topic("orders")
-AUDIT: Scope = scopes.topic("audit")
-ALL: Scope = scopes.Everything()
+ORDERS = scopes.topic("orders")
+AUDIT = scopes.topic("audit")
+ALL = scopes.Everything()
 
 
 class Clock:
     """Seconds that pass when told to, and what to do when somebody looks."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
-        self.on_look: Callable[[], None] | None = None
+        self.on_look = None
 
-    def __call__(self) -> float:
+    def __call__(self):
         if self.on_look is not None:
             self.on_look()
         return self.now
 
 
 class Told:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
+    def __init__(self):
+        self.events = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event):
         self.events.append(event)
 
-    def of(self, kind: type[E]) -> list[E]:
+    def of(self, kind):
         return [one for one in self.events if isinstance(one, kind)]
 
-    def only(self, kind: type[E]) -> E:
+    def only(self, kind):
         """Return the one event of a kind; fail in words if there is none, or are more."""
         found = self.of(kind)
         told = f"{len(found)} events {kind.__name__} came, not one; all: {self.names()}"
         assert len(found) == 1, told
         return found[0]
 
-    def names(self) -> list[str]:
+    def names(self):
         return [one.name for one in self.events]
 
 
-def is_locked(ledger: PauseLedger) -> bool:
+def is_locked(ledger):
     """Tell whether some thread has the ledger's lock."""
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
-def handed(edition: Edition) -> list[Scope]:
+def handed(edition):
     """Return all that a call of ``assignment()`` returned, as scopes."""
     return [Partition(*tp) for tps in edition.values() for tp in sorted(tps)]
 
@@ -67,7 +64,7 @@ def handed(edition: Edition) -> list[Scope]:
 class LedgerLab:
     """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
 
-    def __init__(self, *hooks: Hook, owns: Iterable[TopicPartition] = ()) -> None:
+    def __init__(self, *hooks, owns=()):
         self.clock, self.told = Clock(), Told()
         self.ledger = PauseLedger(
             (self.told, *hooks),
@@ -76,33 +73,31 @@ class LedgerLab:
             clock=self.clock,
             wall=lambda: 1.0,
         )
-        self._assigned: object = None
-        self._edition: Edition = {}
+        self._assigned = None
+        self._edition = {}
         self.assign(*owns)
 
-    def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
+    def assign(self, *partitions, cause=Cause.JOINED):
         self.ledger.assign(partitions, cause)
         self.ledger.deliver()
 
-    def hold(self, *scopes: Scope, owner: str = "app", **more: object) -> None:
-        self.ledger.place(scopes, owner=owner, **more)  # type: ignore[arg-type]  # passed on
+    def hold(self, *scopes, owner="app", **more):
+        self.ledger.place(scopes, owner=owner, **more)
 
-    def lift(self, *scopes: Scope, owner: str = "app") -> None:
+    def lift(self, *scopes, owner="app"):
         self.ledger.remove([(scope, owner) for scope in scopes])
 
-    def pause(
-        self, *scopes: Scope, edition: Edition | None = None, **more: object
-    ) -> None:
+    def pause(self, *scopes, edition=None, **more):
         """Pause plainly; with an edition, by what ``assignment()`` returned then."""
         named = [] if edition is None else [(one, edition) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 
-    def resume(self, *scopes: Scope) -> None:
+    def resume(self, *scopes):
         """Lift holds as the application's ``resume`` does."""
         keys = [(scope, APP) for scope in scopes]
         self.ledger.remove(keys, by_application=True)
 
-    def assignment(self) -> Edition:
+    def assignment(self):
         """Return all that ``assignment()`` returns now, by topic."""
         assigned = self.ledger.view().assigned
         if self._assigned is not assigned:
@@ -110,10 +105,10 @@ class LedgerLab:
             self._edition = {topic: frozenset(tps) for topic, tps in assigned.items()}
         return self._edition
 
-    def quiet(self) -> set[TopicPartition]:
+    def quiet(self):
         return set(self.ledger.quiet())
 
-    def poll(self, *assignments: Iterable[TopicPartition]) -> list[set[TopicPartition]]:
+    def poll(self, *assignments):
         """
         Do what a ``poll`` does that is given these assignments, one after another.
 

@@ -1,9 +1,5 @@
 """Answers of a broker, made by hand and put where the IO thread would put them."""
 
-from collections.abc import Iterable
-from typing import Any
-
-from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -17,7 +13,7 @@ PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 VERSION = 12
 
 
-def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
+def batch(first, count, *, value=b"value"):
     builder = MemoryRecordsBuilder(
         magic=2, compression_type=0, batch_size=2**30, offset=first
     )
@@ -27,19 +23,12 @@ def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
     return bytes(builder.buffer())
 
 
-def corrupted(data: bytes) -> bytes:
+def corrupted(data):
     """Return a batch whose checksum no longer fits."""
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
-def answer(
-    consumer: KafkaConsumer,
-    tp: TopicPartition,
-    offset: int,
-    data: bytes,
-    *,
-    error: int = 0,
-) -> None:
+def answer(consumer, tp, offset, data, *, error=0):
     """Put an answer to a fetch of this moment's ownership into the buffer."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
@@ -61,7 +50,7 @@ def answer(
     )
 
 
-def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
+def assigned(consumer, *partitions):
     """Assign partitions at offset 0, so that nothing has to be asked of a broker."""
     consumer.assign(list(partitions))
     for tp in partitions:
@@ -69,5 +58,5 @@ def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
             consumer.seek(tp, 0)
 
 
-def offsets(polled: dict[TopicPartition, Iterable[Any]]) -> dict[int, list[int]]:
+def offsets(polled):
     return {tp.partition: [one.offset for one in ones] for tp, ones in polled.items()}

@@ -1,8 +1,7 @@
 """Consumers that reach no broker, and what their hooks were told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -14,21 +13,18 @@ Maker = Callable[..., SafeConsumer]
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     """Make a hook that remembers."""
     return Told()
 
 
 @pytest.fixture
-def safe(told: Told) -> Iterator[Maker]:
+def safe(told):
     """``safe(*topics, **configs)`` makes a consumer that reaches no broker."""
     with ExitStack() as stack:
 
-        def make(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+        def make(*topics, **configs):
             configs = {"hooks": (told,), **configs}
-            consumer: SafeConsumer = stack.enter_context(
-                offline(SafeConsumer, *topics, **configs)
-            )
-            return consumer
+            return stack.enter_context(offline(SafeConsumer, *topics, **configs))
 
         yield make

@@ -13,10 +13,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import kafka
 from kafka import KafkaProducer, TopicPartition
@@ -38,7 +35,7 @@ LIMIT = 20
 class Reading:
     """A consumer of two partitions, and the offsets of the records that came of each."""
 
-    def __init__(self, broker: EmbeddedBroker, settings: dict[str, Any]) -> None:
+    def __init__(self, broker, settings):
         broker.create_topic("t", PARTITIONS)
         self._producer = KafkaProducer(**broker.client_config)
         self.consumer = SafeConsumer(
@@ -51,28 +48,28 @@ class Reading:
             **settings,
         )
         tps = [TopicPartition("t", number) for number in range(PARTITIONS)]
-        self.got: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
+        self.got = {tp: [] for tp in tps}
         self.written = 0
 
-    def write(self) -> None:
+    def write(self):
         """Write one record to each partition."""
         for tp in self.got:
             self._producer.send(tp.topic, b"x", partition=tp.partition)
         self._producer.flush()
         self.written += 1
 
-    def poll(self, timeout_ms: int = 20) -> None:
+    def poll(self, timeout_ms=20):
         """Poll once."""
         for tp, records in self.consumer.poll(timeout_ms).items():
             self.got[tp] += [one.offset for one in records]
 
-    def iterate(self) -> None:
+    def iterate(self):
         """Take one record."""
         for one in self.consumer:
             self.got[TopicPartition(one.topic, one.partition)].append(one.offset)
             break
 
-    def read_all(self, place: str) -> None:
+    def read_all(self, place):
         """Read what is left, and check that each record came once and in order."""
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         while any(len(got) < self.written for got in self.got.values()):
@@ -81,12 +78,12 @@ class Reading:
         for tp, got in self.got.items():
             assert got == [*range(self.written)], (place, tp, got)
 
-    def close(self) -> None:
+    def close(self):
         self.consumer.close()
         self._producer.close()
 
 
-def everywhere(reading: Reading, call: Callable[[], object]) -> None:
+def everywhere(reading, call):
     """Raise at each place of a call in turn, Python's own waits among them."""
     main = threading.main_thread()
     interrupts = Interrupts(
@@ -102,7 +99,7 @@ def everywhere(reading: Reading, call: Callable[[], object]) -> None:
     assert at > FEWEST
 
 
-def at_random(reading: Reading, seconds: float) -> None:
+def at_random(reading, seconds):
     """Raise at a moment that is drawn in about half of the polls."""
     end = time.monotonic() + seconds
     polls = raised = 0
@@ -124,7 +121,7 @@ def at_random(reading: Reading, seconds: float) -> None:
     assert raised > 1, f"{raised} of {polls} polls were interrupted"
 
 
-def poll_with_limit(reading: Reading) -> None:
+def poll_with_limit(reading):
     try:
         if random.random() < 0.5:  # noqa: S311
             within = random.choice((0.001, 0.005, 0.025))  # noqa: S311
@@ -134,7 +131,7 @@ def poll_with_limit(reading: Reading) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def limit(_number: int, frame: FrameType | None) -> None:
+def limit(_number, frame):
     """Raise inside of a poll; behind it the handler would take its records away."""
     while frame is not None:
         if frame.f_code is SafeConsumer.poll.__code__:
@@ -142,7 +139,7 @@ def limit(_number: int, frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-CALLS: dict[str, Callable[[Reading], object]] = {
+CALLS = {
     "poll": Reading.poll,
     "iterate": Reading.iterate,
     "commit": lambda one: one.consumer.commit(),
@@ -151,7 +148,7 @@ CALLS: dict[str, Callable[[Reading], object]] = {
 }
 
 
-def main() -> None:
+def main():
     """Read the arguments, and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--call", choices=CALLS, default="poll")

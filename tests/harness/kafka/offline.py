@@ -6,15 +6,11 @@ broker does can get in the way.
 """
 
 import socket
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from kafka import KafkaConsumer
 
 
 @contextmanager
-def silent_broker() -> Iterator[str]:
+def silent_broker():
     """
     Listen, so that connecting succeeds, and answer nothing.
 
@@ -26,11 +22,7 @@ def silent_broker() -> Iterator[str]:
 
 
 @contextmanager
-def offline(
-    kind: type[KafkaConsumer],
-    *topics: str,
-    **configs: Any,  # noqa: ANN401 - upstream's keys and types
-) -> Iterator[Any]:
+def offline(kind, *topics, **configs):
     """Make a consumer of the kind that reaches no broker, and close it."""
     with silent_broker() as address:
         consumer = kind(

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from importlib.resources import files
 
 from attrs import frozen
@@ -26,7 +25,7 @@ class Alert:
     description: str
 
 
-def _alerts() -> Iterator[Alert]:
+def _alerts():
     for text in FILES["alerts.yml"].split("      - alert: ")[1:]:
         found = dict(_VALUE.findall(text))
         told = (json.loads(found[name]) for name in ("expr", "summary", "description"))
@@ -38,7 +37,7 @@ def _alerts() -> Iterator[Alert]:
 ALERTS = tuple(_alerts())
 
 
-def queries() -> Iterator[tuple[str, str]]:
+def queries():
     """Yield the title of each panel with each of its queries."""
     for panel in json.loads(FILES["dashboard.json"])["panels"]:
         for target in panel.get("targets", ()):

@@ -11,14 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from safeconsumer.console.figures import Figures
 from safeconsumer.metrics import Collector
 from safeconsumer.metrics.table import CONSUMER_LABELS
-from tests.harness.console.harness import Console
 
 PROMTOOL = shutil.which("promtool")
 PREFIX = "safeconsumer_"
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there")
 
 
-def values(*sources: object) -> dict[str, float]:
+def values(*sources):
     """
     Return every sample by its name and labels, as Prometheus writes them.
 
@@ -36,18 +35,18 @@ def values(*sources: object) -> dict[str, float]:
     return found
 
 
-def _names(labels: dict[str, str]) -> dict[str, str]:
+def _names(labels):
     return {name: labels[name] for name in CONSUMER_LABELS}
 
 
-def text_of(*sources: object) -> str:
+def text_of(*sources):
     """Return what a scrape gets."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     return generate_latest(registry).decode()
 
 
-def promtool(*arguments: str, given: str = "") -> str:
+def promtool(*arguments, given=""):
     """Run promtool, which must find nothing to complain of; return what it says."""
     assert PROMTOOL is not None
     done = subprocess.run(  # noqa: S603 - the tool, and our own text
@@ -63,14 +62,14 @@ def promtool(*arguments: str, given: str = "") -> str:
     return said
 
 
-def console_text(served: Console) -> str:
+def console_text(served):
     """Scrape the console."""
     registry = CollectorRegistry()
     registry.register(Figures(served.state))
     return generate_latest(registry).decode()
 
 
-def console_values(said: str) -> dict[str, float]:
+def console_values(said):
     """Return samples by name and labels, without that of the group."""
     found = {}
     for family in text_string_to_metric_families(said):

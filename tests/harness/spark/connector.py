@@ -78,19 +78,19 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 Coordinates = tuple[str, str, str]
 
 
-def version() -> str:
+def version():
     """Return the version of the installed pyspark."""
     import pyspark  # noqa: PLC0415  only where it is installed
 
     return str(pyspark.__version__)
 
 
-def newest() -> str:
+def newest():
     """Return the version of the newest Spark that is tested."""
     return next(iter(KNOWN))
 
 
-def turn() -> str:
+def turn():
     """Return the version of Spark whose turn it is."""
     command = ["git", "log", "-1", "--format=%ct"]
     shown = subprocess.run(  # noqa: S603  our own command line
@@ -99,17 +99,17 @@ def turn() -> str:
     return list(KNOWN)[int(shown.stdout) // _DAY % len(KNOWN)]
 
 
-def folder() -> Path:
+def folder():
     """Where the connector's jars are, or would be; it appears only when they are there."""
     return cache_folder() / f"spark-kafka-{version()}"
 
 
-def delta() -> Path:
+def delta():
     """Where Delta's jars are, or would be."""
     return cache_folder() / f"delta-for-spark-{version()}"
 
 
-def fetch() -> tuple[Path, Path]:
+def fetch():
     """Return the folders of the jars, after Maven has fetched them if need be."""
     if version() not in KNOWN:
         msg = (
@@ -123,7 +123,7 @@ def fetch() -> tuple[Path, Path]:
     return folder(), delta()
 
 
-def _connector(known: Jars) -> list[Coordinates]:
+def _connector(known):
     spark = "org.apache.spark"
     return [
         (spark, f"spark-sql-kafka-0-10_{known.scala}", version()),
@@ -133,13 +133,13 @@ def _connector(known: Jars) -> list[Coordinates]:
     ]
 
 
-def _delta(known: Jars) -> list[Coordinates]:
+def _delta(known):
     name, number = known.delta
     names = [name, "delta-storage", *(f"delta-kernel-{one}" for one in known.kernels)]
     return [("io.delta", one, number) for one in names]
 
 
-def _fetch(target: Path, wanted: list[Coordinates]) -> None:
+def _fetch(target, wanted):
     if target.is_dir():
         return
     maven = shutil.which("mvn")
@@ -165,7 +165,7 @@ def _fetch(target: Path, wanted: list[Coordinates]) -> None:
         part.rename(target)
 
 
-def _answer(asked: list[str]) -> str:
+def _answer(asked):
     if asked == ["--all"]:
         return " ".join(KNOWN)
     if asked == ["--newest"]:

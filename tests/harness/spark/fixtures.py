@@ -2,14 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from safeconsumer import spark as safe
-from safeconsumer.events.consumer import Event
 from tests.harness.spark import connector
 from tests.harness.spark.lake import Lake
 
@@ -36,7 +32,7 @@ DEFAULTS = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def quick(tmp_path_factory):
     """Have JVMs start quickly; who has set it otherwise is obeyed."""
     folder = tmp_path_factory.mktemp("conf")
     lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
@@ -49,7 +45,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(quick: None) -> Iterator[Any]:  # noqa: ARG001 - before its JVM
+def spark(quick):  # noqa: ARG001 - before its JVM
     """Lend a session with everything that safekafka needs."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
@@ -64,19 +60,19 @@ def spark(quick: None) -> Iterator[Any]:  # noqa: ARG001 - before its JVM
 
 
 @pytest.fixture(scope="session")
-def told() -> list[Event]:
+def told():
     """Lend the list of all events."""
     return []
 
 
 @pytest.fixture(scope="session")
-def registered(spark: Any, told: list[Event]) -> safe.Controller:  # noqa: ANN401 - pyspark's
+def registered(spark, told):
     """Lend the session's handle."""
     return safe.register(spark, hooks=(told.append,))
 
 
 @pytest.fixture
-def controller(registered: safe.Controller, told: list[Event]) -> safe.Controller:
+def controller(registered, told):
     """Lend the handle with nothing held."""
     for hold in registered.holds():
         registered.resume(str(hold.scope), owner=hold.owner)
@@ -86,11 +82,11 @@ def controller(registered: safe.Controller, told: list[Event]) -> safe.Controlle
 
 @pytest.fixture
 def lake(
-    spark: Any,  # noqa: ANN401 - pyspark's
-    controller: safe.Controller,  # noqa: ARG001 - registered, nothing held
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> Iterator[Lake]:
+    spark,
+    controller,  # noqa: ARG001 - registered, nothing held
+    kafka_broker,
+    tmp_path,
+):
     """Lend topics and a folder; ends what still runs."""
     yield Lake(spark, kafka_broker, tmp_path)
     for query in spark.streams.active:

@@ -2,16 +2,12 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from kafka import KafkaProducer
 
 from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
-from tests.harness.spark.sink import Row
 
 # Others may use the machine, too.
 LIMIT = 240.0
@@ -20,13 +16,7 @@ LIMIT = 240.0
 class Lake:
     """Two topics, and a Parquet folder with its checkpoint."""
 
-    def __init__(
-        self,
-        spark: Any,  # noqa: ANN401 - pyspark's
-        broker: Any,  # noqa: ANN401 - any kind
-        folder: Path,
-        partitions: int = 4,
-    ) -> None:
+    def __init__(self, spark, broker, folder, partitions=4):
         self.spark = spark
         self.broker = broker
         self.data = folder / "data"
@@ -36,9 +26,9 @@ class Lake:
         self.orders, self.returns = f"orders-{mark}", f"returns-{mark}"
         for name in (self.orders, self.returns):
             broker.create_topic(name, partitions)
-        self.expected: Counter[Row] = Counter()
+        self.expected = Counter()
 
-    def produce(self, topic: str, count: int) -> None:
+    def produce(self, topic, count):
         """Write so many records into each partition of a topic."""
         producer = KafkaProducer(**self.broker.client_config, linger_ms=20)
         try:
@@ -48,7 +38,7 @@ class Lake:
         finally:
             producer.close()
 
-    def stream(self, options: Mapping[str, str], format_: str = "safekafka") -> Any:  # noqa: ANN401 - a DataFrame
+    def stream(self, options, format_="safekafka"):
         """Return both topics as a streaming frame."""
         return (
             self.spark.readStream.format(format_)
@@ -59,13 +49,7 @@ class Lake:
             .load()
         )
 
-    def start(
-        self,
-        *,
-        format_: str = "safekafka",
-        trigger: Mapping[str, Any] | None = None,
-        **options: str,
-    ) -> Any:  # noqa: ANN401 - a StreamingQuery
+    def start(self, *, format_="safekafka", trigger=None, **options):
         """Begin to write; underscores in the options' names are dots."""
         named = {name.replace("_", "."): value for name, value in options.items()}
         return (
@@ -77,22 +61,22 @@ class Lake:
             .start()
         )
 
-    def run(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - passed on
+    def run(self, **options):
         """Write what is there and may be read; return the progress of each batch."""
         query = self.start(**options)
         assert query.awaitTermination(LIMIT)
         return progress(query)
 
-    def rows(self, *topics: str) -> Counter[Row]:
+    def rows(self, *topics):
         """Count what the lake has, of all topics or of these."""
         return _of(sink.rows(self.data), topics)
 
-    def produced(self, *topics: str) -> Counter[Row]:
+    def produced(self, *topics):
         """Count what was produced, of all topics or of these."""
         return _of(self.expected, topics)
 
 
-def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQuery
+def progress(query):
     """
     Return the recent progress of a query, oldest first, as plain values.
 
@@ -104,12 +88,12 @@ def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQ
     ]
 
 
-def metrics(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+def metrics(batches):
     """Return the source's metrics of each batch."""
     return [one["sources"][0]["metrics"] for one in batches]
 
 
-def _of(rows: Counter[Row], topics: tuple[str, ...]) -> Counter[Row]:
+def _of(rows, topics):
     if not topics:
         return rows
     return Counter({row: count for row, count in rows.items() if row[0] in topics})

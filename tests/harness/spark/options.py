@@ -10,14 +10,12 @@ from tests.harness.spark import connector
 _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Make the marker known."""
     config.addinivalue_line("markers", _MEANING)
 
 
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(config, items):
     """Skip what needs Spark where it is not to be had, and say what is missing."""
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = _missing() if marked else None
@@ -30,7 +28,7 @@ def pytest_collection_modifyitems(
         item.add_marker(pytest.mark.skip(reason=missing))
 
 
-def _missing() -> str | None:
+def _missing():
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         return "no pyspark or pyarrow: pip install '.[test,spark]' 'pyspark<4.3' 'pandas<3'"
     if shutil.which("java") is None:

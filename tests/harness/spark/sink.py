@@ -2,21 +2,20 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
 Row = tuple[str, int, int]
 
 
-def rows(folder: Path) -> Counter[Row]:
+def rows(folder):
     """Count each (topic, partition, offset) that the file sink has committed."""
     return _rows_of(committed(folder))
 
 
-def delta_rows(folder: Path) -> Counter[Row]:
+def delta_rows(folder):
     """Count each (topic, partition, offset) of a Delta table, by its own log."""
-    there: set[str] = set()
+    there = set()
     for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in entry.read_text().splitlines():
             action = json.loads(line)
@@ -27,16 +26,16 @@ def delta_rows(folder: Path) -> Counter[Row]:
     return _rows_of(folder / one for one in there)
 
 
-def folder_rows(folder: Path) -> Counter[Row]:
+def folder_rows(folder):
     """Count each (topic, partition, offset) of folders that Spark has written as a whole."""
     whole = [one.parent for one in folder.glob("*/_SUCCESS")]
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 
 
-def _rows_of(files: Iterable[Path]) -> Counter[Row]:
+def _rows_of(files):
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
-    found: Counter[Row] = Counter()
+    found = Counter()
     for file in files:
         table = parquet.read_table(file, partitioning=None)
         offsets = table.column("offset").to_pylist()
@@ -51,7 +50,7 @@ def _rows_of(files: Iterable[Path]) -> Counter[Row]:
     return found
 
 
-def committed(folder: Path) -> list[Path]:
+def committed(folder):
     """Return the files that the sink's own log names; others are of batches that died."""
     log = folder / "_spark_metadata"
     names = sorted(

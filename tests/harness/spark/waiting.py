@@ -1,17 +1,15 @@
 """Waiting for what a stream does in its own time."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 from tests.harness.spark.lake import LIMIT
 from tests.harness.waiting import looks
 
 
-def until(is_so: Callable[[], bool], query: Any = None, limit: float = LIMIT) -> None:  # noqa: ANN401 - a StreamingQuery
+def until(is_so, query=None, limit=LIMIT):
     """Return once it is so; fail when time is over or the query has died."""
 
-    def last() -> str:
+    def last():
         return "no query" if query is None else str(query.lastProgress)
 
     for _ in looks(is_so, "what a stream does", limit, seen=last):

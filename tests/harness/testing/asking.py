@@ -2,7 +2,6 @@
 
 import struct
 from random import Random
-from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.consumer import FetchRequest
@@ -16,7 +15,7 @@ from tests.harness.testing.scheduled import Clock
 ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
 
 
-def cluster_of(brokers: int = 1) -> tuple[Cluster, Clock]:
+def cluster_of(brokers=1):
     """Make a cluster whose time passes when the test says so."""
     clock = Clock(now=1_000_000.0)
     cluster = Cluster(
@@ -31,14 +30,14 @@ def cluster_of(brokers: int = 1) -> tuple[Cluster, Clock]:
 class Client:
     """One connection; its answers stand in ``answers``, in the order they came."""
 
-    def __init__(self, cluster: Cluster, node: int = 1, origin: object = None) -> None:
-        self.answers: list[Any] = []
+    def __init__(self, cluster, node=1, origin=None):
+        self.answers = []
         self.is_closed = False
-        self._kinds: list[Any] = []
+        self._kinds = []
         self._count = 0
         self.connection = cluster.connect(node, self._take, self._closed, origin)
 
-    def send(self, request: Any, version: int) -> None:  # noqa: ANN401  not typed
+    def send(self, request, version):
         """Send a request; its answer comes now or later."""
         self._count += 1
         request.API_VERSION = version
@@ -46,16 +45,14 @@ class Client:
         self._kinds.append(ResponseClassRegistry.get_response_class(request.header))
         self.connection.receive(bytes(request.encode(header=True, framed=True)))
 
-    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+    def ask(self, request, version):
         """Send a request and return its answer, which must come at once."""
         before = len(self.answers)
         self.send(request, version)
         assert len(self.answers) == before + 1, "no answer yet"
         return self.answers[-1]
 
-    def produce(
-        self, topic: str, records: bytes, partition: int = 0, txn: str | None = None
-    ) -> Any:  # noqa: ANN401  not typed
+    def produce(self, topic, records, partition=0, txn=None):
         """Write a batch, and return the partition's answer."""
         kind = ProduceRequest.TopicProduceData
         data = kind.PartitionProduceData(index=partition, records=records)
@@ -67,16 +64,16 @@ class Client:
         )
         return self.ask(request, 9).responses[0].partition_responses[0]
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data):
         assert struct.unpack(">i", data[:4])[0] == len(data) - 4
         kind = self._kinds.pop(0)
         self.answers.append(kind.decode(data[4:], header=True))
 
-    def _closed(self) -> None:
+    def _closed(self):
         self.is_closed = True
 
 
-def batch(*values: bytes, **how: Any) -> bytes:  # noqa: ANN401  a builder's own
+def batch(*values, **how):
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     """Make a batch of records with the key ``k``, as a producer does."""
     how = {"is_transactional": False, **plain, **how}
@@ -90,12 +87,12 @@ def batch(*values: bytes, **how: Any) -> bytes:  # noqa: ANN401  a builder's own
 
 
 def fetch(
-    *asked: tuple[int, int],
-    topic: str = "t",
-    wait: int = 0,
-    session: tuple[int, int] = (0, -1),
-    **more: Any,  # noqa: ANN401  its fields
-) -> FetchRequest:
+    *asked,
+    topic="t",
+    wait=0,
+    session=(0, -1),
+    **more,
+):
     """Ask for records of partitions from offsets on."""
     kind = FetchRequest.FetchTopic
     partitions = [
@@ -123,7 +120,7 @@ def fetch(
     )
 
 
-def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typed
+def records_in(answer):
     """Return offsets and values of a Fetch's answer."""
     found = []
     for topic in answer.responses:
@@ -134,6 +131,6 @@ def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typ
     return found
 
 
-def error_in(answer: Any) -> int:  # noqa: ANN401  not typed
+def error_in(answer):
     (partition,) = answer.responses[0].partitions
     return int(partition.error_code)

@@ -5,7 +5,7 @@ Each is put once, by a function that returns what was answered; ``QUESTIONS`` ha
 that must be. The answers are those of Kafka 4.1.0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -31,9 +31,7 @@ from kafka.protocol.producer import (
 )
 
 from safeconsumer.testing import _codes
-from safeconsumer.testing._cluster import Cluster
 from tests.harness.testing.asking import Client, batch, fetch, records_in
-from tests.harness.testing.scheduled import Clock
 
 NONE = _codes.NONE
 _GROUP, _TRANSACTION = 0, 1
@@ -45,12 +43,10 @@ TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 
 class Asker(Protocol):
-    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+    def ask(self, request, version):
         """Send a request and return its answer."""
 
-    def produce(
-        self, topic: str, records: bytes, partition: int = 0, txn: str | None = None
-    ) -> Any:  # noqa: ANN401  not typed
+    def produce(self, topic, records, partition=0, txn=None):
         """Write a batch, and return the partition's answer."""
 
 
@@ -63,7 +59,7 @@ class Place:
     settle: Callable[[], None]
     delete_before: Callable[[str, int], None]
 
-    def topic(self, partitions: int = 1) -> str:
+    def topic(self, partitions=1):
         """Make a topic with a record in each partition; return its name."""
         name = f"t-{uuid4().hex}"
         self.create(name, partitions)
@@ -71,16 +67,16 @@ class Place:
             self.until(partial(self._writes, name, number))
         return name
 
-    def _writes(self, topic: str, partition: int) -> int:
+    def _writes(self, topic, partition):
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
-    def until(self, ask: Callable[[], int]) -> int:
+    def until(self, ask):
         """Ask until everything is there that an answer needs; return its error code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
 
-    def coordinated(self, kind: int) -> str:
+    def coordinated(self, kind):
         """Return a name of a group, or of a transactional id, that has a coordinator."""
         name = uuid4().hex
         request = FindCoordinatorRequest(key=name, key_type=kind)
@@ -91,7 +87,7 @@ class Place:
 # Groups
 
 
-def joined(place: Place, group: str, **how: Any) -> Any:  # noqa: ANN401  not typed
+def joined(place, group, **how):
     """Join, statically; return the answer."""
     kind = JoinGroupRequest.JoinGroupRequestProtocol
     protocols = how.pop("protocols", {"range": TOPIC_T})
@@ -107,14 +103,14 @@ def joined(place: Place, group: str, **how: Any) -> Any:  # noqa: ANN401  not ty
     return place.ask.ask(JoinGroupRequest(**{**fields, **how}), 5)
 
 
-def joiner_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+def joiner_of(place, **how):
     """Join a new group; return its name and the answer."""
     group = place.coordinated(_GROUP)
     place.until(lambda: joined(place, group, **how).error_code)
     return group, joined(place, group, **how)
 
 
-def member_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+def member_of(place, **how):
     """Join a new group, and assign; return its name and the answer."""
     group, answer = joiner_of(place, **how)
     request = SyncGroupRequest(
@@ -128,10 +124,10 @@ def member_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not
     return group, answer
 
 
-def the_only_member_speaks_something_else(place: Place) -> list[int]:
+def the_only_member_speaks_something_else(place):
     """Ask as the only member, which is compared with what it said before."""
     group, member = member_of(place)
-    changes: list[dict[str, Any]] = [
+    changes = [
         {"protocols": {"sticky": TOPIC_T}},
         {"protocol_type": "connect"},
     ]
@@ -139,7 +135,7 @@ def the_only_member_speaks_something_else(place: Place) -> list[int]:
     return [joined(place, group, member_id=id_, **how).error_code for how in changes]
 
 
-def a_static_member_returns(place: Place) -> list[int]:
+def a_static_member_returns(place):
     """Its generation goes on if it subscribes to something else, not with an assignor."""
     group, member = member_of(place, protocols={"range": TOPIC_T, "sticky": TOPIC_T})
     changes = [
@@ -150,7 +146,7 @@ def a_static_member_returns(place: Place) -> list[int]:
     return [one - member.generation_id for one in now]
 
 
-def who_is_no_member(place: Place) -> list[list[int]]:
+def who_is_no_member(place):
     """Beat, join again and leave under wrong names."""
     group, member = member_of(place)
     id_, generation, leaver = (
@@ -181,13 +177,7 @@ def who_is_no_member(place: Place) -> list[list[int]]:
     return told
 
 
-def commit(
-    place: Place,
-    group: str,
-    topic: str,
-    offset: int,
-    member: tuple[int, str, str | None] = (-1, "", None),
-) -> int:
+def commit(place, group, topic, offset, member=(-1, "", None)):
     """Commit an offset, as a member or as none."""
     generation, id_, instance = member
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -205,7 +195,7 @@ def commit(
     return int(told.partitions[0].error_code)
 
 
-def committed(place: Place, group: str, topic: str, *, is_stable: bool = False) -> int:
+def committed(place, group, topic, *, is_stable=False):
     """Return a group's offset, or the negative error code."""
     kind = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(
@@ -230,13 +220,13 @@ class Writer:
     producer: tuple[int, int] = (-1, -1)
     sequence: int = field(default=0)
 
-    def begins(self) -> int:
+    def begins(self):
         """Ask for a producer's id, once."""
         told = self.asks_for_an_epoch(-1, -1)
         self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
         return int(told.error_code)
 
-    def asks_for_an_epoch(self, producer: int, epoch: int) -> Any:  # noqa: ANN401  not typed
+    def asks_for_an_epoch(self, producer, epoch):
         """Ask for the epoch after this one; return the answer."""
         request = InitProducerIdRequest(
             transactional_id=self.id,
@@ -246,7 +236,7 @@ class Writer:
         )
         return self.place.ask.ask(request, 4)
 
-    def adds(self) -> int:
+    def adds(self):
         """Make the topic part of the transaction."""
         id_, epoch = self.producer
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -259,7 +249,7 @@ class Writer:
         (topic,) = self.place.ask.ask(request, 3).results_by_topic_v3_and_below
         return int(topic.results_by_partition[0].partition_error_code)
 
-    def writes(self, *, is_transactional: bool = True) -> int:
+    def writes(self, *, is_transactional=True):
         id_, epoch = self.producer
         data = batch(
             b"value",
@@ -272,7 +262,7 @@ class Writer:
         self.sequence += not told.error_code
         return int(told.error_code)
 
-    def _named(self) -> dict[str, Any]:
+    def _named(self):
         id_, epoch = self.producer
         return {
             "transactional_id": self.id,
@@ -280,17 +270,12 @@ class Writer:
             "producer_epoch": epoch,
         }
 
-    def adds_offsets(self, group: str) -> int:
+    def adds_offsets(self, group):
         """Make a group's offsets part of the transaction."""
         request = AddOffsetsToTxnRequest(group_id=group, **self._named())
         return int(self.place.ask.ask(request, 3).error_code)
 
-    def commits_offset(
-        self,
-        group: str,
-        offset: int,
-        member: tuple[int, str, str | None] = (-1, "", None),
-    ) -> int:
+    def commits_offset(self, group, offset, member=(-1, "", None)):
         """Commit an offset with the transaction, as a member or as none."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
@@ -310,12 +295,12 @@ class Writer:
         (topic,) = self.place.ask.ask(request, 3).topics
         return int(topic.partitions[0].error_code)
 
-    def ends(self, *, is_committed: bool) -> int:
+    def ends(self, *, is_committed):
         request = EndTxnRequest(**self._named(), committed=is_committed)
         return int(self.place.ask.ask(request, 3).error_code)
 
 
-def a_producer_numbers_its_batches(place: Place) -> list[tuple[int, int]]:
+def a_producer_numbers_its_batches(place):
     """Each may be repeated as long as five have not followed; an error has no offset."""
     topic, told = place.topic(), []
     numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
@@ -327,7 +312,7 @@ def a_producer_numbers_its_batches(place: Place) -> list[tuple[int, int]]:
     return told
 
 
-def a_producers_epoch_is_asked_for_again(place: Place) -> list[tuple[int, int]]:
+def a_producers_epoch_is_asked_for_again(place):
     """By who has not heard the answer, and by who was another before."""
     writer, told = writer_in(place), []
     for epoch in (0, 0, 1, 0):
@@ -337,34 +322,34 @@ def a_producers_epoch_is_asked_for_again(place: Place) -> list[tuple[int, int]]:
     return told
 
 
-def writer_in(place: Place) -> Writer:
+def writer_in(place):
     """Return a producer that has begun."""
     writer = Writer(place, place.topic(), place.coordinated(_TRANSACTION))
     place.until(writer.begins)
     return writer
 
 
-def a_fenced_producer_writes(place: Place) -> list[int]:
+def a_fenced_producer_writes(place):
     """Into its successor's transaction, of which the partition has heard nothing yet."""
     old = writer_in(place)
     new = Writer(place, old.topic, old.id)
     return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
 
 
-def a_producer_writes_beside_its_transaction(place: Place) -> list[int]:
+def a_producer_writes_beside_its_transaction(place):
     """Such a record would be readable, however the transaction ends."""
     writer = writer_in(place)
     return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
 
 
-def offsets_belong_to_no_transaction(place: Place) -> list[int]:
+def offsets_belong_to_no_transaction(place):
     """Nothing would end them: they would be unstable for ever."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     told = [writer.adds(), writer.commits_offset(group, 5)]
     return [*told, committed(place, group, writer.topic, is_stable=True)]
 
 
-def offsets_of_what_does_not_exist(place: Place) -> list[int]:
+def offsets_of_what_does_not_exist(place):
     """Commit for a topic that is not there, plainly and in a transaction."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     plainly = commit(place, group, "nowhere", 5)
@@ -373,7 +358,7 @@ def offsets_of_what_does_not_exist(place: Place) -> list[int]:
     return [*told, nowhere.commits_offset(group, 5)]
 
 
-def offsets_come_before_the_assignment(place: Place) -> list[int]:
+def offsets_come_before_the_assignment(place):
     """Commit as a member of a generation that has no assignment yet: plainly, and not."""
     group, joiner = joiner_of(place)
     writer = writer_in(place)
@@ -383,7 +368,7 @@ def offsets_come_before_the_assignment(place: Place) -> list[int]:
     return [plainly, writer.commits_offset(group, 5, member)]
 
 
-def a_later_commit_overtakes_a_transaction(place: Place) -> list[int]:
+def a_later_commit_overtakes_a_transaction(place):
     """Return what counts: what was committed last, though the transaction ends later."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     told = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
@@ -392,7 +377,7 @@ def a_later_commit_overtakes_a_transaction(place: Place) -> list[int]:
     return [*told, committed(place, group, writer.topic, is_stable=True)]
 
 
-def an_open_transaction_loses_its_records(place: Place) -> list[int]:
+def an_open_transaction_loses_its_records(place):
     """Where readers of committed records then begin at the end, and whether they can."""
     writer = writer_in(place)
     told = [writer.adds(), writer.writes()]
@@ -416,24 +401,24 @@ def an_open_transaction_loses_its_records(place: Place) -> list[int]:
 # Fetches
 
 
-def sizes(answer: Any) -> list[int]:  # noqa: ANN401  not typed
+def sizes(answer):
     """Return how many bytes each partition's answer has."""
     return [
         len(p.records or b"") for topic in answer.responses for p in topic.partitions
     ]
 
 
-def a_batch_exceeds_the_limits(place: Place) -> list[list[bool]]:
+def a_batch_exceeds_the_limits(place):
     """Which of three partitions are read: the first that has records, and no other."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)
-    limits: tuple[dict[str, int], ...] = ({"room": 100}, {"all_room": 100})
+    limits = ({"room": 100}, {"all_room": 100})
     asked = [fetch((0, 1), (1, 1), (2, 1), topic=topic, **how) for how in limits]
     return [[bool(size) for size in sizes(place.ask.ask(one, 11))] for one in asked]
 
 
-def a_limit_ends_within_a_batch(place: Place) -> list[int]:
+def a_limit_ends_within_a_batch(place):
     """How many bytes come, and how many whole records."""
     topic = place.topic()
     for _ in range(3):
@@ -442,7 +427,7 @@ def a_limit_ends_within_a_batch(place: Place) -> list[int]:
     return [*sizes(told), len(records_in(told))]
 
 
-def a_fetch_says_which_epoch_it_has_read(place: Place) -> list[Any]:
+def a_fetch_says_which_epoch_it_has_read(place):
     """Ask beyond the end, at the end, below the start, and for what has no epoch."""
     topic = place.topic()
     for _ in range(4):
@@ -456,7 +441,7 @@ def a_fetch_says_which_epoch_it_has_read(place: Place) -> list[Any]:
     return [fetched(one) for one in answers]
 
 
-def fetched(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401  not typed
+def fetched(answer):
     """Return error, diverging epoch, the log's ends and the offsets of a partition."""
     (one,) = answer.responses[0].partitions
     parted = one.diverging_epoch
@@ -468,7 +453,7 @@ def fetched(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401  not typed
     )
 
 
-def a_session_parts_from_the_log(place: Place) -> list[Any]:
+def a_session_parts_from_the_log(place):
     """Ask beyond the end within a session, twice, and by a version that is too old."""
     topic = place.topic()
     beyond = {"topic": topic, "last_epoch": 0}
@@ -480,7 +465,7 @@ def a_session_parts_from_the_log(place: Place) -> list[Any]:
     return [fetched(one)[:2] for one in (first, second, old)]
 
 
-def a_reader_asks_where_epochs_end(place: Place) -> list[Any]:
+def a_reader_asks_where_epochs_end(place):
     """Ask by OffsetForLeaderEpoch of the present one, of one to come, and of none."""
     topic = place.topic()
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
@@ -497,7 +482,7 @@ def a_reader_asks_where_epochs_end(place: Place) -> list[Any]:
     return told
 
 
-def the_ends_of_a_log_have_epochs(place: Place) -> list[tuple[int, int]]:
+def the_ends_of_a_log_have_epochs(place):
     """Ask for the earliest and the latest offset, and for the first of a time."""
     topic = place.topic()
     place.ask.produce(topic, batch(b""))
@@ -517,12 +502,12 @@ def the_ends_of_a_log_have_epochs(place: Place) -> list[tuple[int, int]]:
     return told
 
 
-def a_fetch_asks_for_nothing(place: Place) -> list[int]:
+def a_fetch_asks_for_nothing(place):
     """Ask with a long wait, which has nothing to wait for."""
     return sizes(place.ask.ask(fetch(wait=600_000), 11))
 
 
-def in_kit(cluster: Cluster, clock: Clock) -> Place:
+def in_kit(cluster, clock):
     return Place(
         Client(cluster),
         create=cluster.create_topic,
@@ -532,7 +517,7 @@ def in_kit(cluster: Cluster, clock: Clock) -> Place:
 
 
 Question = Callable[[Place], Any]
-QUESTIONS: Mapping[Question, Any] = {
+QUESTIONS = {
     the_only_member_speaks_something_else: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
     a_static_member_returns: [0, 1],
     who_is_no_member: [

@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.tasks import Outcome
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
 
@@ -28,7 +26,7 @@ OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
 
-def _hold_nothing(*_hold: object) -> None:
+def _hold_nothing(*_hold):
     raise NotImplementedError
 
 
@@ -40,12 +38,12 @@ class TellingSchedule(Schedule):
     count may not have seen the events yet.
     """
 
-    def __init__(self, queue: Queue, emit: Callable[..., None]) -> None:
+    def __init__(self, queue, emit):
         super().__init__(queue, emit, _hold_nothing)
         self._counting = threading.Lock()
         self.under_way = 0
 
-    def complete(self, outcomes: Sequence[Outcome]) -> None:
+    def complete(self, outcomes):
         """Take over results, as its parent does."""
         with self._counting:
             self.under_way += 1
@@ -65,33 +63,33 @@ class Bench:
     runner: Runner
     events: list[Any] = field(factory=list)
 
-    def admit(self, count: int) -> None:
+    def admit(self, count):
         """Give it the first records of its partition."""
         epoch = self.held.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
-        chunk = self.held.admit(epoch, records)  # type: ignore[arg-type]  # alike
+        chunk = self.held.admit(epoch, records)
         self.schedule.admit(epoch, chunk)
 
-    def wait(self, is_so: Callable[[], object], what: str) -> None:
+    def wait(self, is_so, what):
         """Turn until it is so, and until all events of it are there."""
 
-        def turned() -> object:
+        def turned():
             self.schedule.turn()
             return is_so() and not self.schedule.under_way
 
-        def seen() -> str:
+        def seen():
             return f"{self.held.records} held, {self.events}"
 
         wait_for(turned, what, seen=seen)
 
-    def finish(self, count: int) -> None:
+    def finish(self, count):
         """Give it so many records, and wait until all are done or given up."""
         self.admit(count)
         self.wait(lambda: not self.held.records, "all to be done or given up")
 
-    def complaints(self) -> tuple[str, ...]:
+    def complaints(self):
         """Return what ``healthy()`` says of what runs handlers."""
-        engine: Any = SimpleNamespace(
+        engine = SimpleNamespace(
             held=self.held,
             polled_at=math.inf,
             poll_timeout=0.0,
@@ -103,23 +101,23 @@ class Bench:
 
 @contextmanager
 def bench(  # noqa: PLR0913 - what a worker takes
-    executor: str,
-    handle: Callable[..., Any],
+    executor,
+    handle,
     *,
-    count: int = 2,
-    batch: int | None = None,
-    order: Order = Order.KEY,
-    timeout: float | None = None,
-    lifespan: Any = None,  # noqa: ANN401 - any kind
-    start_seconds: float = 30.0,
-    **policy: Any,  # noqa: ANN401 - the policy's own
-) -> Iterator[Bench]:
+    count=2,
+    batch=None,
+    order=Order.KEY,
+    timeout=None,
+    lifespan=None,
+    start_seconds=30.0,
+    **policy,
+):
     """Run handlers so, until the block ends."""
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {**cut(executor, batch), "is_batch": batch is not None, **policy}
 
-    def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
+    def emit(kind, **fields):
         events.append(kind(**fields))
 
     lanes = Lanes(order, None if batch is None else count)

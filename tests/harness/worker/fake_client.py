@@ -1,17 +1,15 @@
 """A consumer, its group and its broker in one, driven by hand; time stands still."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from attrs import define, frozen
 from kafka.errors import CommitFailedError
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Everything, Scope, partition
+from safeconsumer.holds.scope import Everything, partition
 from safeconsumer.worker.progress import Watermark
-from safeconsumer.worker.records import AnyRecord
 
 TOPIC = "orders"
 EVERY = tuple(TopicPartition(TOPIC, number) for number in range(4))
@@ -32,17 +30,17 @@ class FakeRecord:
     serialized_header_size: int = -1
 
     @property
-    def key(self) -> bytes:
+    def key(self):
         return b"%d" % (self.offset % KEYS)
 
 
 class Clock:
     """Time that moves when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -60,63 +58,63 @@ class FakeClient:
 
     is_cooperative = False
 
-    def __init__(self, clock: Clock, *, most: int) -> None:
+    def __init__(self, clock, *, most):
         self.clock = clock
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
         self.log = dict.fromkeys(EVERY, 0)
-        self.positions: dict[TopicPartition, int] = {}
+        self.positions = {}
         self.committed = dict.fromkeys(EVERY, 0)
-        self.resets: dict[TopicPartition, int] = {}
+        self.resets = {}
         self.generation = 0
         self.losses = 0
-        self.wanted: frozenset[TopicPartition] = frozenset()
+        self.wanted = frozenset()
         self.needs_join = False
         self._is_lost = True
-        self._ask: Callable[[], None] | None = None
-        self.pending: list[Pending] = []
-        self.delivered: list[tuple[TopicPartition, int, int]] = []
+        self._ask = None
+        self.pending = []
+        self.delivered = []
 
     # ------------------------------------------------------------ the group
 
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        return self.ledger.ownership().epochs  # type: ignore[return-value]  # named tuples go in
+    def epochs(self):
+        return self.ledger.ownership().epochs
 
-    def is_lost(self) -> bool:
+    def is_lost(self):
         return self._is_lost
 
-    def is_joining(self) -> bool:
+    def is_joining(self):
         return False
 
-    def why_nothing(self) -> str | None:
+    def why_nothing(self):
         return None
 
-    def ask_before_join(self, ask: Callable[[], None] | None) -> None:
+    def ask_before_join(self, ask):
         self._ask = ask
 
-    def pass_over_nothing(self) -> None:
+    def pass_over_nothing(self):
         pass
 
     @property
-    def gone(self) -> int:
+    def gone(self):
         return 0
 
-    def revokes_on_join(self) -> frozenset[TopicPartition]:
+    def revokes_on_join(self):
         return frozenset(self.positions)
 
-    def rebalance(self, *wanted: TopicPartition) -> None:
+    def rebalance(self, *wanted):
         """Have the next poll join, which assigns these."""
         self.wanted = frozenset(wanted)
         self.needs_join = True
 
-    def lose(self) -> None:
+    def lose(self):
         """Be evicted: the other member gets everything, and works on it."""
         self.losses += 1
         self._is_lost = True
         self.needs_join = True
 
-    def _join(self) -> None:
+    def _join(self):
         if self._ask is not None:
             self._ask()
         if self._is_lost:
@@ -126,7 +124,7 @@ class FakeClient:
         self.generation += 1
         self._assign(self.wanted)
 
-    def _assign(self, wanted: frozenset[TopicPartition]) -> None:
+    def _assign(self, wanted):
         self.ledger.assign(sorted(wanted))
         self.positions = {
             tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
@@ -134,16 +132,14 @@ class FakeClient:
 
     # ------------------------------------------------------------ the client
 
-    def poll(
-        self, timeout: float, records: int
-    ) -> dict[TopicPartition, list[AnyRecord]]:
+    def poll(self, timeout, records):
         if self.needs_join:
             self._join()
         if self._is_lost:
             self.clock.now += timeout
             return {}
         quiet = self.ledger.view().quiet
-        polled: dict[TopicPartition, list[AnyRecord]] = {}
+        polled = {}
         for tp, at in self.positions.items():
             upto = min(self.log[tp], at + records)
             if tp in quiet or upto <= at or records <= 0:
@@ -157,45 +153,41 @@ class FakeClient:
             self.clock.now += timeout
         return polled
 
-    def position(self, tp: TopicPartition) -> int | None:
+    def position(self, tp):
         return self.positions.get(tp)
 
-    def go_back(self, tp: TopicPartition, offset: int) -> None:
+    def go_back(self, tp, offset):
         """Have what a poll returned come again; it was handed out to nobody."""
         self.positions[tp] = offset
         self.delivered = [
             one for one in self.delivered if one[0] != tp or one[1] < offset
         ]
 
-    def leader_epoch(self, _: TopicPartition) -> int:
+    def leader_epoch(self, _):
         return 0
 
-    def lacks_commit(self, _: TopicPartition) -> bool:
+    def lacks_commit(self, _):
         return False
 
-    def reset_number(self, tp: TopicPartition) -> int:
+    def reset_number(self, tp):
         return self.resets.get(tp, 0)
 
-    def reset(self, tp: TopicPartition, offset: int) -> None:
+    def reset(self, tp, offset):
         """Find that the position is out of range, and go on elsewhere."""
         self.resets[tp] = self.resets.get(tp, 0) + 1
         self.positions[tp] = offset
 
-    def lagging(self) -> list[TopicPartition]:
+    def lagging(self):
         return [tp for tp, at in self.positions.items() if at < self.log[tp]]
 
-    def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+    def pause(self, scope, owner, reason, seconds):
         """Hold a scope for a time, as a worker's consumer does."""
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
-    def holds(self) -> tuple[Hold, ...]:
+    def holds(self):
         return tuple(self.ledger.view().holds)
 
-    def hold(
-        self,
-        owners: Sequence[str],
-        wanted: Mapping[tuple[str, TopicPartition | None], str],
-    ) -> None:
+    def hold(self, owners, wanted):
         there = {
             (hold.owner, hold.scope) for hold in self.holds() if hold.owner in owners
         }
@@ -206,21 +198,17 @@ class FakeClient:
             lifetime = Lifetime.UNTIL_RESUMED if kept else Lifetime.WHILE_ASSIGNED
             self.ledger.place([scope], owner=owner, lifetime=lifetime)
 
-    def lift_all(self, owner: str) -> None:
+    def lift_all(self, owner):
         self.ledger.remove([(Everything(), owner)])
 
-    def commit(self, marks: Mapping[TopicPartition, Watermark], _: float) -> None:
+    def commit(self, marks, _):
         self.answer_all()
         self._apply_commit(marks, self.generation)
 
-    def commit_soon(
-        self,
-        marks: Mapping[TopicPartition, Watermark],
-        then: Callable[[Exception | None], None],
-    ) -> None:
+    def commit_soon(self, marks, then):
         self.pending.append(Pending(dict(marks), then, self.generation))
 
-    def answer_all(self) -> None:
+    def answer_all(self):
         """Answer what was sent, in order."""
         pending, self.pending = self.pending, []
         for one in pending:
@@ -231,9 +219,7 @@ class FakeClient:
             else:
                 one.then(None)
 
-    def _apply_commit(
-        self, marks: Mapping[TopicPartition, Watermark], generation: int
-    ) -> None:
+    def _apply_commit(self, marks, generation):
         if self._is_lost or generation != self.generation:
             raise CommitFailedError
         for tp, mark in marks.items():
@@ -241,5 +227,5 @@ class FakeClient:
             self.committed[tp] = mark.offset
 
 
-def _scope(tp: TopicPartition | None) -> Any:  # noqa: ANN401 - any scope
+def _scope(tp):
     return Everything() if tp is None else partition(tp.topic, tp.partition)

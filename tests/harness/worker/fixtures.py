@@ -1,8 +1,5 @@
 """The fixture of workers, on whichever broker there is: a conftest imports it."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
 from safeconsumer import SafeConsumer
@@ -10,12 +7,7 @@ from tests.harness.worker.lab import Lab
 
 
 @pytest.fixture
-def lab(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    kafka_topic: Callable[..., str],
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
-) -> Iterator[Lab]:
+def lab(kafka_broker, kafka_topic, make_consumer, make_producer):
     made = Lab(
         broker=kafka_broker,
         make_topic=kafka_topic,

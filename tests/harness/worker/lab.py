@@ -1,12 +1,10 @@
 """What the tests of workers share: running them, and waiting for what they do."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer.worker import Report, Worker
+from safeconsumer.worker import Worker
 from tests.harness.producing import write
 from tests.harness.waiting import LIMIT, wait_for
 
@@ -19,21 +17,21 @@ A test that waits for a member to expire gives a short time of its own.
 
 
 class Running:
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker):
         self.worker = worker
-        self.events: list[Any] = []
-        self.report: Report | None = None
-        self.error: BaseException | None = None
+        self.events = []
+        self.report = None
+        self.error = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self):
         try:
             self.report = self.worker.run()
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
 
-    def wait_done(self, count: int, limit: float = LIMIT) -> None:
+    def wait_done(self, count, limit=LIMIT):
         """Return once so many records are complete."""
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
@@ -43,12 +41,12 @@ class Running:
         )
         assert self.worker.stats().done >= count, self.error
 
-    def wait_end(self, limit: float = LIMIT) -> None:
+    def wait_end(self, limit=LIMIT):
         """Return once ``run`` has returned or raised."""
         self._thread.join(limit)
         assert not self._thread.is_alive(), self.worker.stats()
 
-    def end(self) -> Report:
+    def end(self):
         self.worker.stop()
         self.wait_end()
         if self.error is not None:
@@ -58,45 +56,34 @@ class Running:
 
 
 class Lab:
-    def __init__(
-        self,
-        *,
-        broker: Any,  # noqa: ANN401 - any kind
-        make_topic: Callable[..., str],
-        make_consumer: Callable[..., Any],
-        make_producer: Callable[..., Any],
-    ) -> None:
+    def __init__(self, *, broker, make_topic, make_consumer, make_producer):
         self.broker = broker
         self._make_topic = make_topic
         self._make_consumer = make_consumer
         self._make_producer = make_producer
-        self._producer: Any = None
-        self._running: list[Running] = []
+        self._producer = None
+        self._running = []
         self.topic = ""
         self.group = ""
 
-    def new_topic(self, partitions: int = 4) -> str:
+    def new_topic(self, partitions=4):
         """Create the topic, and name the group after it."""
         self.topic = self._make_topic(partitions=partitions)
         self.group = f"g-{self.topic}"
         return self.topic
 
-    def other_topic(self) -> str:
+    def other_topic(self):
         """Create another topic of one partition."""
         return self._make_topic(partitions=1)
 
     @property
-    def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
+    def producer(self):
         """A producer without idempotence, whose tests may break their broker."""
         if self._producer is None:
             self._producer = self._make_producer(enable_idempotence=False)
         return self._producer
 
-    def produce(
-        self,
-        values: Mapping[int, Sequence[str]],
-        key: Callable[[int], bytes] | None = None,
-    ) -> int:
+    def produce(self, values, key=None):
         """Write these values to these partitions; return how many there are."""
         records = (
             {
@@ -110,17 +97,12 @@ class Lab:
         )
         return len(write(self.producer, records))
 
-    def consumer(self, **config: Any) -> Any:  # noqa: ANN401
+    def consumer(self, **config):
         config = {**PATIENT, **config}
         return self._make_consumer(self.topic, group=self.group, **config)
 
-    def run(
-        self,
-        handle: Callable[..., Any],
-        consumer: Any = None,  # noqa: ANN401
-        **settings: Any,  # noqa: ANN401
-    ) -> Running:
-        events: list[Any] = []
+    def run(self, handle, consumer=None, **settings):
+        events = []
         settings.setdefault("on_event", events.append)
         worker = Worker(
             self.consumer() if consumer is None else consumer, handle, **settings
@@ -130,7 +112,7 @@ class Lab:
         self._running.append(running)
         return running
 
-    def committed(self) -> dict[int, int | None]:
+    def committed(self):
         """Return the group's committed offsets by partition."""
         asking = self._make_consumer(group=self.group)
         return {
@@ -138,7 +120,7 @@ class Lab:
             for number in sorted(asking.partitions_for_topic(self.topic))
         }
 
-    def close(self) -> None:
+    def close(self):
         """Stop every worker, at once."""
         for running in self._running:
             running.worker.stop(drain=False)

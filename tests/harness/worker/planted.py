@@ -1,26 +1,16 @@
 """Faults for a worker, each of which the audit must find."""
 
-from collections.abc import Mapping
-
-import pytest
-from kafka.structs import TopicPartition
-
-from safeconsumer.worker.client import Committed, ConsumerClient
-from safeconsumer.worker.lanes import Lane
+from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Queue
 
 
-def commits_too_far(patch: pytest.MonkeyPatch) -> str:
+def commits_too_far(patch):
     """Commit beyond a record that is in its handler."""
     commit_soon = ConsumerClient.commit_soon
 
-    def further(
-        client: ConsumerClient,
-        marks: Mapping[TopicPartition, Watermark],
-        then: Committed,
-    ) -> None:
+    def further(client, marks, then):
         beyond = {tp: Watermark(mark.offset + 1) for tp, mark in marks.items()}
         commit_soon(client, beyond, then)
 
@@ -28,11 +18,11 @@ def commits_too_far(patch: pytest.MonkeyPatch) -> str:
     return "W4"
 
 
-def keeps_no_order(patch: pytest.MonkeyPatch) -> str:
+def keeps_no_order(patch):
     """Hand a lane out again while its task is out."""
     note = Queue._note_running
 
-    def note_and_go_on(queue: Queue, lane: Lane, count: int) -> None:
+    def note_and_go_on(queue, lane, count):
         note(queue, lane, count)
         if lane.runs:
             queue.make_ready(lane)
@@ -41,7 +31,7 @@ def keeps_no_order(patch: pytest.MonkeyPatch) -> str:
     return "W7"
 
 
-def looks_at_no_hold(patch: pytest.MonkeyPatch) -> str:
+def looks_at_no_hold(patch):
     """Begin whatever is queued."""
     never = property(lambda _: False, lambda *_: None)
     patch.setattr(Epoch, "is_held", never)

@@ -1,9 +1,5 @@
 """An engine with its schedule, in which time stands still, turned by hand."""
 
-from typing import Any
-
-from kafka import TopicPartition
-
 from safeconsumer.worker import Commit, Drain, Limits, Retry
 from safeconsumer.worker.lanes import Lanes, Order
 from safeconsumer.worker.loop import Engine
@@ -20,8 +16,8 @@ _OFTEN = Commit(every=0.001)
 class StandingEngine(Engine):
     """An engine whose waits move the clock."""
 
-    def _wait_idle(self, seconds: float) -> None:
-        self._clock.now += seconds  # type: ignore[attr-defined]  # it is our Clock
+    def _wait_idle(self, seconds):
+        self._clock.now += seconds
 
 
 class Loop:
@@ -29,16 +25,16 @@ class Loop:
 
     def __init__(
         self,
-        *owned: TopicPartition,
-        most: int = 4,
-        limits: Limits = LIMITS,
-        commit: Commit = _OFTEN,
-        order: Order = Order.PARTITION,
-        **policy: Any,  # noqa: ANN401 - the policy's own
-    ) -> None:
+        *owned,
+        most=4,
+        limits=LIMITS,
+        commit=_OFTEN,
+        order=Order.PARTITION,
+        **policy,
+    ):
         self.clock = Clock()
         self.client = FakeClient(self.clock, most=most)
-        self.events: list[Any] = []
+        self.events = []
         self.engine = StandingEngine(
             self.client,
             limits=limits,
@@ -61,12 +57,12 @@ class Loop:
         self.engine.begin(self.schedule)
         self.client.rebalance(*(owned or EVERY[:1]))
 
-    def turn(self, times: int = 1) -> None:
+    def turn(self, times=1):
         for _ in range(times):
             self.engine.turn()
             self.client.answer_all()
 
-    def work(self) -> list[int]:
+    def work(self):
         found = []
         while tasks := self.schedule.queue.claim():
             found += done_by(self.schedule, tasks)

@@ -24,7 +24,7 @@ from tests.sim.churn.planted import PLANTS, planted
 from tests.sim.churn.playing import played
 
 
-def main() -> int:
+def main():
     """Play the seeds that are asked for; return 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one, or the first and the last")
@@ -45,7 +45,7 @@ def main() -> int:
     return bool(found)
 
 
-def _is_good(what: Churn, seed: int, preempt: float) -> bool:
+def _is_good(what, seed, preempt):
     began = time.process_time()
     try:
         judge = played(what, seed, preempt=preempt)

@@ -7,9 +7,7 @@ returned, calls of listeners, records) and reads what brokers were asked.
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
 from math import inf
-from typing import Any
 
 from attrs import define, field
 from kafka import TopicPartition
@@ -26,14 +24,14 @@ class ViolationError(AssertionError):
     """What a promise excludes has happened; the message ends with what led to it."""
 
 
-def covers(scope: str, tp: TopicPartition) -> bool:
+def covers(scope, tp):
     """Whether a scope, in the notation of the contract, includes a partition."""
     if scope.startswith("re:"):
         return re.fullmatch(scope.removeprefix("re:"), tp.topic) is not None
     return scope in {"@all", tp.topic, short(tp)}
 
 
-def short(*partitions: TopicPartition) -> str:
+def short(*partitions):
     """Return partitions in the notation of the contract."""
     return " ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
 
@@ -45,18 +43,18 @@ class Unrest:
     count: int = 0
     ended_at: float = -inf
 
-    def begin(self) -> None:
+    def begin(self):
         """Note that something goes wrong."""
         self.count += 1
 
-    def end(self, now: float) -> None:
+    def end(self, now):
         self.count -= 1
         self.note(now)
 
-    def note(self, now: float) -> None:
+    def note(self, now):
         self.ended_at = now
 
-    def is_over(self, now: float) -> bool:
+    def is_over(self, now):
         """Whether all has been well for a while."""
         return self.count == 0 and now - self.ended_at > SETTLING
 
@@ -108,20 +106,20 @@ class Judge:
     verdict: ViolationError | None = None
     committing: list[tuple["Book | None", set[TopicPartition]]] = field(factory=list)
 
-    def begin(self) -> None:
+    def begin(self):
         self.lab.cluster.on_request = self._asked
 
-    def book(self, name: str, **facts: Any) -> "Book":  # noqa: ANN401 - a Book's fields
+    def book(self, name, **facts):
         """Open the book of a new member."""
         self.books[name] = Book(judge=self, name=name, **facts)
         return self.books[name]
 
-    def first_offsets(self, tp: TopicPartition) -> set[int]:
+    def first_offsets(self, tp):
         """Return where who gets a partition now begins."""
         self.logs.look()
         return {self.logs.committed.get(tp, self.logs.log(tp).start)}
 
-    def _asked(self, request: Any, message: Any) -> None:  # noqa: ANN401 - the broker's
+    def _asked(self, request, message):
         book = self.books.get(request.origin)
         if book is not None and request.api == "SyncGroup":
             book.synced_at, book.generation = self.lab.now, message.body.generation_id
@@ -136,7 +134,7 @@ class Judge:
             self.committing.append((book, named))
             self.lab.world.call_later(0.0, self._compare)
 
-    def _compare(self) -> None:
+    def _compare(self):
         """Look what requests have committed; several may come in one instant."""
         asked, self.committing = self.committing, []
         before = dict(self.logs.committed)
@@ -150,7 +148,7 @@ class Judge:
             if whose and whose[0] is not None:
                 whose[0].committed(tp, at, before.get(tp))
 
-    def worth_seeing(self, wanted: Mapping[str, int]) -> None:
+    def worth_seeing(self, wanted):
         """Fail if less was seen than wanted: then nothing was judged."""
         missing = {what: n for what, n in wanted.items() if self.seen[what] < n}
         assert not missing, f"nothing worth seeing: {missing} of {dict(self.seen)}"
@@ -178,21 +176,21 @@ class Book:
     story: deque[str] = field(factory=lambda: deque(maxlen=_STORY))
 
     @property
-    def now(self) -> float:
+    def now(self):
         """Virtual seconds since the beginning."""
         return self.judge.lab.now
 
     @property
-    def is_well(self) -> bool:
+    def is_well(self):
         """Whether nothing has disturbed this member or brokers for a while."""
         unrests = (self.disturbance, self.judge.trouble)
         return all(one.is_over(self.now) for one in unrests)
 
-    def say(self, what: str) -> None:
+    def say(self, what):
         """Add a line to the story that a violation tells."""
         self.story.append(f"{self.now:9.3f} {what}")
 
-    def fail(self, promise: str, what: str) -> None:
+    def fail(self, promise, what):
         """Tell a violation, also where what is raised would be caught."""
         story = "\n    ".join(self.story)
         text = f"{promise}: {self.name} at {self.now:.3f}: {what}\n    {story}"
@@ -201,7 +199,7 @@ class Book:
 
     # Holds
 
-    def held_since(self, tp: TopicPartition, owner: str | None = None) -> float | None:
+    def held_since(self, tp, owner=None):
         """Return since when a hold of an owner, or of any, covers a partition, or None."""
         since = [
             hold.since
@@ -210,19 +208,19 @@ class Book:
         ]
         return min(since, default=None)
 
-    def placed(self, owner: str, scope: str, until: float = inf) -> None:
+    def placed(self, owner, scope, until=inf):
         """Note a hold: the call that placed it has returned."""
         self.say(f"placed {scope} of {owner} until {until:.3f}")
         before = self.holds.get((owner, scope))
         since = before.since if before and before.until > self.now else self.now
         self.holds[owner, scope] = Hold(since, until)
 
-    def lifted(self, owner: str, scope: str) -> None:
+    def lifted(self, owner, scope):
         """Note that a hold is about to be lifted."""
         self.say(f"lifts {scope} of {owner}")
         self.holds.pop((owner, scope), None)
 
-    def look(self) -> None:
+    def look(self):
         """Count what a hold keeps from being delivered."""
         for tp, mine in self.owned.items():
             at = min(mine.firsts) if mine.next is None else mine.next
@@ -232,7 +230,7 @@ class Book:
 
     # Ownerships
 
-    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    def assigned(self, partitions):
         self.say(f"assigned {short(*partitions)} in generation {self.generation}")
         kept, self.kept = self.kept, {}
         is_next = self.generation == self.assigned_in + 1
@@ -246,7 +244,7 @@ class Book:
             self.judge.owners[tp] = self.name
             self.before.add(tp)
 
-    def _gained(self, tp: TopicPartition, mine: Ownership | None) -> Ownership:
+    def _gained(self, tp, mine):
         """Begin an ownership; it may continue the last one if nobody had it since."""
         self.judge.seen["gained"] += 1
         firsts = self.judge.first_offsets(tp)
@@ -256,7 +254,7 @@ class Book:
         firsts |= mine.firsts if mine.next is None else {mine.next}
         return Ownership(mine.began, firsts, is_new=False, is_first=False)
 
-    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+    def revoked(self, partitions):
         """Note what the listener gives up; an eager join may give it back."""
         self.say(f"revoked {short(*partitions)}")
         for tp in partitions:
@@ -264,14 +262,14 @@ class Book:
             if mine is not None and not self.is_cooperative:
                 self.kept[tp] = mine
 
-    def lost(self, partitions: Iterable[TopicPartition]) -> None:
+    def lost(self, partitions):
         self.say(f"lost {short(*partitions)}")
         self.judge.seen["lost"] += 1
         self.kept.clear()
         for tp in partitions:
             self.owned.pop(tp, None)
 
-    def left(self, why: str) -> None:
+    def left(self, why):
         """Note that it owns nothing any more."""
         self.say(why)
         self.owned.clear()
@@ -279,7 +277,7 @@ class Book:
 
     # Records
 
-    def delivered(self, tp: TopicPartition, offsets: list[int]) -> None:
+    def delivered(self, tp, offsets):
         """Judge records that the program was given."""
         mine = self._may_deliver(tp, offsets[0])
         for offset in offsets:
@@ -289,7 +287,7 @@ class Book:
             self.judge.seen["delivered"] += 1
         self._tell(tp, offsets[0], offsets[-1])
 
-    def _tell(self, tp: TopicPartition, first: int, last: int) -> None:
+    def _tell(self, tp, first, last):
         # Line by line an iteration would fill the story.
         what, _, end = self.story[-1].rpartition("-") if self.story else ("", "", "")
         if f" got {short(tp)} " in what and end == str(first - 1):
@@ -297,7 +295,7 @@ class Book:
         else:
             self.say(f"got {short(tp)} {first}-{last}")
 
-    def _may_deliver(self, tp: TopicPartition, offset: int) -> Ownership:
+    def _may_deliver(self, tp, offset):
         since = self.held_since(tp)
         if since is not None:
             promise = "W10" if self.is_worker else "P1"
@@ -314,7 +312,7 @@ class Book:
                 self.fail("G2", f"{short(tp)} {offset}: {scope} is held, {why}")
         return mine
 
-    def _follows(self, tp: TopicPartition, mine: Ownership, offset: int) -> None:
+    def _follows(self, tp, mine, offset):
         logs = self.judge.logs
         places = {mine.next} if mine.next is not None else mine.firsts
         if not any(
@@ -326,13 +324,13 @@ class Book:
         if mine.next is not None and offset > mine.next:
             self.judge.seen["passed over what is hidden or deleted"] += 1
 
-    def sought(self, tp: TopicPartition, offset: int) -> None:
+    def sought(self, tp, offset):
         """Note a seek that has returned."""
         self.say(f"sought {short(tp)} {offset}")
         self.owned[tp].next = offset
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
 
-    def looked(self, told: set[TopicPartition], owner: str | None = None) -> None:
+    def looked(self, told, owner=None):
         """Judge what ``quiet()`` has returned, or ``paused()`` for an owner."""
         self.look()
         for tp in self.owned:
@@ -342,7 +340,7 @@ class Book:
                     "P3", f"{short(tp)}, held by {whose}, is not in {short(*told)}"
                 )
 
-    def stands(self, tp: TopicPartition, position: int) -> None:
+    def stands(self, tp, position):
         """Judge what ``position()`` has returned."""
         mine, logs = self.owned.get(tp), self.judge.logs
         if mine is None or mine.next is None:
@@ -355,7 +353,7 @@ class Book:
 
     # What brokers are asked
 
-    def fetches(self, partitions: list[TopicPartition]) -> None:
+    def fetches(self, partitions):
         """Judge a Fetch: none is sent for what is held."""
         for tp in partitions:
             if tp in self.kept:  # between an eager join's two calls of the listener
@@ -373,7 +371,7 @@ class Book:
             if late > 0 and self.is_well:
                 self.fail("P11", f"Fetch of {short(tp)}, held since {since:.3f}")
 
-    def committed(self, tp: TopicPartition, offset: int, before: int | None) -> None:
+    def committed(self, tp, offset, before):
         """Judge an offset that a commit of this member has changed."""
         self.say(f"committed {short(tp)} {before} -> {offset}")
         logs = self.judge.logs
@@ -393,7 +391,7 @@ class Book:
 
     # Handlers of a Worker
 
-    def begins(self, tp: TopicPartition, offset: int) -> Callable[[], None]:
+    def begins(self, tp, offset):
         """Judge the start of a handler; what is returned notes that it has succeeded."""
         mine = self._may_deliver(tp, offset)
         if mine.running != offset:  # else it is tried again
@@ -403,7 +401,7 @@ class Book:
             mine.next, mine.running = offset + 1, offset
         self.say(f"begins {short(tp)} {offset}")
 
-        def done() -> None:
+        def done():
             self.say(f"done {short(tp)} {offset}")
             self.judge.seen["delivered"] += 1
             self.judge.done.setdefault(tp, set()).add(offset)

@@ -1,14 +1,9 @@
 """Remembers logs: where they began, what readers are not given, what is committed."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import takewhile
 
 from kafka import TopicPartition
-
-from safeconsumer.testing._batches import Batch
-from safeconsumer.testing._cluster import Cluster
-from safeconsumer.testing._log import Log
 
 
 class Logs:
@@ -21,27 +16,27 @@ class Logs:
         deleted: the records that retention has deleted.
     """
 
-    def __init__(self, cluster: Cluster, group: str, topics: tuple[str, ...]) -> None:
+    def __init__(self, cluster, group, topics):
         self._cluster = cluster
         self._group = group
         self._topics = topics
-        self.starts: dict[TopicPartition, list[int]] = {}
-        self.committed: dict[TopicPartition, int] = {}
-        self._marks: dict[TopicPartition, set[int]] = defaultdict(set)
-        self._aborted: dict[TopicPartition, set[int]] = defaultdict(set)
-        self._transactional: dict[TopicPartition, list[Batch]] = defaultdict(list)
-        self._read: dict[TopicPartition, int] = {}
+        self.starts = {}
+        self.committed = {}
+        self._marks = defaultdict(set)
+        self._aborted = defaultdict(set)
+        self._transactional = defaultdict(list)
+        self._read = {}
         self.look()
 
-    def log(self, tp: TopicPartition) -> Log:
+    def log(self, tp):
         return self._cluster.log(tp.topic, tp.partition)
 
-    def partitions(self) -> Iterator[TopicPartition]:
+    def partitions(self):
         for name in self._topics:
             for number in range(len(self._cluster.topics.get(name).logs)):
                 yield TopicPartition(name, number)
 
-    def look(self) -> None:
+    def look(self):
         """Take note of what is new; before and after anything is deleted."""
         for tp in self.partitions():
             log = self.log(tp)
@@ -50,7 +45,7 @@ class Logs:
                 starts.append(log.start)
             self._note(tp, log)
 
-    def _note(self, tp: TopicPartition, log: Log) -> None:
+    def _note(self, tp, log):
         before = self._read.get(tp, 0)
         self._read[tp] = log.end
         if log.end == before:
@@ -68,7 +63,7 @@ class Logs:
                 if is_its and one.first <= batch.base < one.last:
                     self._aborted[tp].update(range(batch.base, batch.end))
 
-    def newly_committed(self) -> dict[TopicPartition, int]:
+    def newly_committed(self):
         """Return the group's offsets that differ from those last seen."""
         now = {
             TopicPartition(*tp): one.offset
@@ -78,9 +73,7 @@ class Logs:
         self.committed.update(new)
         return new
 
-    def given(
-        self, tp: TopicPartition, first: int, end: int, *, is_committed: bool
-    ) -> list[int]:
+    def given(self, tp, first, end, *, is_committed):
         """Return the offsets from ``first`` to ``end`` that a reader gets records of."""
         self.look()
         hidden = self._marks[tp]
@@ -88,9 +81,7 @@ class Logs:
             hidden = hidden | self._aborted[tp]
         return [offset for offset in range(first, end) if offset not in hidden]
 
-    def is_next(
-        self, tp: TopicPartition, position: int, found: int, *, is_committed: bool
-    ) -> bool:
+    def is_next(self, tp, position, found, *, is_committed):
         """
         Whether a reader at ``position`` may be given ``found`` as its next record.
 
@@ -104,9 +95,7 @@ class Logs:
             for begin in begins
         )
 
-    def has_read_all(
-        self, tp: TopicPartition, position: int, *, is_committed: bool
-    ) -> bool:
+    def has_read_all(self, tp, position, *, is_committed):
         """Whether a reader at this position has been given all there is."""
         self.look()
         log = self.log(tp)

@@ -2,8 +2,6 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 from attrs import define
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
@@ -18,7 +16,6 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import Lifetime, Limits, Retry, SafeConsumer, Worker
 from tests.sim.churn.judge import Book, short
-from tests.sim.lab import Lab
 
 _STEP = 20.0  # seconds after which one who naps looks whether the churn is over
 _AT_ONCE = 25  # records that an iteration takes before its program does something else
@@ -30,17 +27,17 @@ class Told(ConsumerRebalanceListener):
 
     book: Book
 
-    def on_partitions_assigned(self, assigned: Any) -> None:  # noqa: ANN401 - upstream's
+    def on_partitions_assigned(self, assigned):
         self.book.assigned(assigned)
 
-    def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401
+    def on_partitions_revoked(self, revoked):
         self.book.revoked(revoked)
 
-    def on_partitions_lost(self, lost: Any) -> None:  # noqa: ANN401
+    def on_partitions_lost(self, lost):
         self.book.lost(lost)
 
 
-class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Meddler(Deserializer):
     """
     Lets another thread do something between fetch and delivery.
 
@@ -48,10 +45,10 @@ class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
         todo: what that does, to its end, while the next record is deserialized.
     """
 
-    def __init__(self) -> None:
-        self.todo: deque[Callable[[], None]] = deque()
+    def __init__(self):
+        self.todo = deque()
 
-    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+    def deserialize(self, topic, headers, data):
         del topic, headers
         while self.todo:
             other = threading.Thread(target=self.todo.popleft(), name="meddler")
@@ -72,18 +69,16 @@ class Member:
         has_ended: by itself, or because it was told to.
     """
 
-    def __init__(
-        self, lab: Lab, book: Book, topics: list[str], settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, lab, book, topics, settings):
         self.lab, self.book, self.topics = lab, book, topics
-        self.todo: deque[Callable[[], None]] = deque()
+        self.todo = deque()
         self.meddler = Meddler()
         self.is_over = self.is_calm = self.has_ended = False
-        self.consumer: Any = None
+        self.consumer = None
         self.instance = settings.get("group_instance_id")
         self.process, self.thread = lab.start(book.name, lambda: self._live(settings))
 
-    def _live(self, settings: dict[str, Any]) -> None:
+    def _live(self, settings):
         try:
             settings["value_deserializer"] = self.meddler
             self.consumer = SafeConsumer(**self.lab.settings(**settings))
@@ -99,29 +94,29 @@ class Member:
             self.consumer.close(autocommit=False)
         self.book.left("closed")
 
-    def run(self) -> None:
+    def run(self):
         while not self.is_over:
             self._do_what_is_told()
             self.take()
             self._look()
 
-    def take(self) -> None:
+    def take(self):
         most = self.lab.rng.choice((1, 7, 50))
         for tp, records in self.consumer.poll(self.poll_ms, max_records=most).items():
             self.book.delivered(tp, [one.offset for one in records])
 
     @property
-    def poll_ms(self) -> int:
+    def poll_ms(self):
         return int(self.consumer.config["consumer_timeout_ms"])
 
-    def stop(self) -> None:
+    def stop(self):
         self.is_over = True
 
-    def _do_what_is_told(self) -> None:
+    def _do_what_is_told(self):
         while self.todo:
             self.todo.popleft()()
 
-    def _look(self) -> None:
+    def _look(self):
         self.book.looked(self.consumer.quiet())
         self.book.looked(self.consumer.paused(), owner="app")
         for tp in sorted(self.book.owned):
@@ -134,7 +129,7 @@ class Member:
 
     # What any thread may do
 
-    def pause(self, owner: str, scope: str, seconds: float | None) -> None:
+    def pause(self, owner, scope, seconds):
         """Place a strict hold, unless what is paused is not consumed here now."""
         began, lifetime = self.lab.now, Lifetime.UNTIL_RESUMED
         try:
@@ -148,11 +143,11 @@ class Member:
         until = float("inf") if seconds is None else began + seconds
         self.book.placed(owner, scope, until)
 
-    def resume(self, owner: str, scope: str) -> None:
+    def resume(self, owner, scope):
         self.book.lifted(owner, scope)
         self.consumer.resume(scope, owner=owner)
 
-    def hold_for_a_block(self, scope: str, seconds: float) -> None:
+    def hold_for_a_block(self, scope, seconds):
         owner = f"block-{next(self.lab.world.serial)}"
         try:
             with self.consumer.held(scope, owner=owner):
@@ -162,19 +157,19 @@ class Member:
         except IllegalStateError as error:
             self.book.say(f"{type(error).__name__}: {scope}")
 
-    def nap(self, seconds: float) -> None:
+    def nap(self, seconds):
         """Do nothing for so long, or until the churn is over."""
         self.book.say(f"naps for {seconds:.0f} s")
         end = self.lab.now + seconds
         while self.lab.now < end and not (self.is_calm or self.is_over):
             self.lab.sleep(min(_STEP, end - self.lab.now))
 
-    def calm_down(self) -> None:
+    def calm_down(self):
         """Lift all holds but those that end by themselves, and place no more."""
         self.is_calm = True
         self.lift_all()
 
-    def lift_all(self) -> None:
+    def lift_all(self):
         """Lift all holds but those that end by themselves."""
         for owner, scope in list(self.book.holds):
             if not owner.startswith("block"):
@@ -182,7 +177,7 @@ class Member:
 
     # What only the thread that polls may do
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, topics):
         """Subscribe, perhaps to other topics than before, unless a hold forbids that."""
         try:
             self.consumer.subscribe(topics, listener=Told(self.book))
@@ -192,12 +187,12 @@ class Member:
         self.topics = topics
         self.book.say(f"subscribed to {topics}")
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self):
         self.consumer.unsubscribe()
         self.book.left("unsubscribed")
         self.topics = []
 
-    def seek(self) -> None:
+    def seek(self):
         """Go back to somewhere it has been."""
         assigned = self.consumer.assignment()
         known = [
@@ -213,7 +208,7 @@ class Member:
             if tp in self.book.owned:
                 self.book.sought(tp, to)
 
-    def commit(self, kind: str) -> None:
+    def commit(self, kind):
         """Commit: what was delivered (sync, async), or offsets of the book."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
@@ -233,7 +228,7 @@ class Member:
 
 
 class Iterating(Member):
-    def take(self) -> None:
+    def take(self):
         """Take some records, until there are none for a while or there is more to do."""
         for taken, record in enumerate(self.consumer, start=1):
             tp = TopicPartition(record.topic, record.partition)
@@ -247,7 +242,7 @@ class Working(Member):
 
     worker: Worker | None = None
 
-    def run(self) -> None:
+    def run(self):
         rng = self.lab.rng
         self.book.is_worker = True
         self.worker = Worker(
@@ -260,12 +255,12 @@ class Working(Member):
         )
         self.worker.run()
 
-    def stop(self) -> None:
+    def stop(self):
         super().stop()
         if self.worker is not None:
             self.worker.stop()
 
-    def _handle(self, record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
+    def _handle(self, record, _):
         rng, tp = self.lab.rng, TopicPartition(record.topic, record.partition)
         done = self.book.begins(tp, record.offset)
         if self.is_calm:
@@ -281,7 +276,7 @@ class Working(Member):
         done()
 
 
-def in_another_thread(member: Member, call: Callable[[], None]) -> None:
+def in_another_thread(member, call):
     """Call something in a thread of its own in the member's program."""
     thread = threading.Thread(target=call, name="other")
     member.lab.world.spawn(thread.start, "other's start", member.process)

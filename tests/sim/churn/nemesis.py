@@ -1,8 +1,7 @@
 """Lets everything happen to a group, by chance, for minutes; then repairs it all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from attrs import frozen
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -11,11 +10,11 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from safeconsumer import Control
 from safeconsumer.group import topics as control_topics
-from tests.sim.churn.judge import Judge, Unrest, short
+from tests.sim.churn.judge import Judge, short
 from tests.sim.churn.logs import Logs
 from tests.sim.churn.members import Iterating, Member, Working, in_another_thread
 from tests.sim.churn.outsiders import Operator, Transactional
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 
 TOPICS = {"t": 4, "u": 2, "v": 1}
 NODES = 3
@@ -70,10 +69,10 @@ class Churn:
 class Nemesis:
     """Draws what happens next in one world."""
 
-    def __init__(self, lab: Lab, churn: Churn) -> None:
+    def __init__(self, lab, churn):
         self.lab, self.rng, self.churn = lab, lab.rng, churn
-        self.members: list[Member] = []
-        self.leaving: list[Member] = []
+        self.members = []
+        self.leaving = []
         self._names = (f"m{number}" for number in range(10**6))
         self._assignor = self.rng.choice(_ASSIGNORS)
         self._is_static = self.rng.random() < 0.3
@@ -81,7 +80,7 @@ class Nemesis:
         if churn.is_controlled is not None:
             self._is_controlled = churn.is_controlled
         self._most = _MOST_WORKERS if churn.are_workers else _MOST_MEMBERS
-        self._down: int | None = None
+        self._down = None
         for topic, count in TOPICS.items():
             lab.topic(topic, count, records=20)
         self.logs = Logs(lab.cluster, GROUP, tuple(TOPICS))
@@ -90,13 +89,13 @@ class Nemesis:
         self.operator = self._control() if self._is_controlled else None
         self.transactional = Transactional(lab)
 
-    def _control(self) -> Operator:
+    def _control(self):
         for name in ("ops", "own"):
             self.lab.cluster.create_topic(name, 1, control_topics.HOLDS_SETTINGS)
         self.lab.cluster.create_topic("status", 1, control_topics.STATUS_SETTINGS)
         return Operator(self.lab, self.judge)
 
-    def run(self) -> Judge:
+    def run(self):
         """Play, repair, and wait until nothing is left to be delivered."""
         # Control costs five times as much: each member reads three topics more.
         share = 1 / 3 if self._is_controlled else 1.0
@@ -113,9 +112,9 @@ class Nemesis:
         self.judge.worth_seeing(self.churn.wanted)
         return self.judge
 
-    def _actions(self) -> dict[Callable[[], None], float]:
+    def _actions(self):
         """Return what may happen, and how likely each is."""
-        always: dict[Callable[[], None], float] = {
+        always = {
             self.pause: 8,
             self.resume: 10,
             self.held: 1,
@@ -148,7 +147,7 @@ class Nemesis:
                 always[self.lag] = 1
         return always
 
-    def _bury(self) -> None:
+    def _bury(self):
         """Forget members that have ended; tell what the judge has found."""
         if self.judge.verdict is not None:
             raise self.judge.verdict
@@ -156,16 +155,16 @@ class Nemesis:
         for one in self.members:
             one.book.look()
 
-    def one(self) -> Member:
+    def one(self):
         return self.rng.choice(self.members)
 
     # Members come and go
 
-    def join(self) -> None:
+    def join(self):
         if len(self.members) >= self._most:
             return
         name = next(self._names)
-        settings: dict[str, Any] = {
+        settings = {
             "group_id": GROUP,
             "client_id": name,
             "log": False,
@@ -186,28 +185,28 @@ class Nemesis:
             settings["group_instance_id"] = next(i for i in free if i not in taken)
         self.members.append(self._member(name, settings))
 
-    def _member(self, name: str, settings: dict[str, Any]) -> Member:
+    def _member(self, name, settings):
         book = self.judge.book(
             name,
             is_cooperative=self._assignor is CooperativeStickyAssignor,
             is_committed=settings["isolation_level"] == "read_committed",
             patience=1.0 + 2 * self.churn.poll_ms / 1000,
         )
-        kind: type[Member] = Working
+        kind = Working
         if self.churn.are_workers:
             settings["max_poll_records"] = 20
         else:
             kind = self.rng.choice((Member, Member, Iterating))
         return kind(self.lab, book, list(TOPICS), settings)
 
-    def leave(self) -> None:
+    def leave(self):
         if len(self.members) > 1:
             one = self.one()
             self.members.remove(one)
             self.leaving.append(one)
             one.stop()
 
-    def kill(self) -> None:
+    def kill(self):
         """Let one end without a word, or with its machine."""
         if len(self.members) > 1:
             one = self.one()
@@ -216,32 +215,32 @@ class Nemesis:
 
     # Programs do something
 
-    def _within(self, one: Member, call: Callable[[], None]) -> None:
+    def _within(self, one, call):
         """Call it in another thread, or between two polls."""
         if not self.churn.are_workers and self.rng.random() < 0.5:
             one.todo.append(call)
         elif one.process.is_able and one.consumer is not None:
             in_another_thread(one, lambda: one.has_ended or call())
 
-    def _scope(self) -> str:
+    def _scope(self):
         partitions = [f"{tp.topic}:{tp.partition}" for tp in self.logs.partitions()]
         return self.rng.choice([*partitions, *TOPICS, "@all", "re:t|x", "re:.*"])
 
-    def pause(self) -> None:
+    def pause(self):
         """Place a hold of some owner, perhaps for a time."""
         one, owner, scope = self.one(), self.rng.choice(_OWNERS), self._scope()
         seconds = self.rng.choice((None, None, None, 5.0, 60.0))
         if not one.is_calm:
             self._within(one, lambda: one.pause(owner, scope, seconds))
 
-    def pause_late(self) -> None:
+    def pause_late(self):
         """Place a hold while a poll has taken records and not returned them."""
         one = self.one()
         one.todo.append(one.lift_all)  # or there is nothing to take
         later = self.lab.world.call_later
         later(15, lambda: one.todo.append(lambda: self._stumble(one)))
 
-    def _stumble(self, one: Member) -> None:
+    def _stumble(self, one):
         """Let a hold of some of it meet a poll that takes records of several partitions."""
         owner, tps = self.rng.choice(_OWNERS), sorted(one.book.owned)
         if one.is_calm or not tps:
@@ -254,25 +253,25 @@ class Nemesis:
         later = self.lab.world.call_later
         later(30, lambda: one.todo.append(lambda: one.resume(owner, scope)))
 
-    def resume(self) -> None:
+    def resume(self):
         one = self.one()
         holds = [key for key in one.book.holds if not key[0].startswith("block")]
         if holds:
             owner, scope = self.rng.choice(holds)
             self._within(one, lambda: one.resume(owner, scope))
 
-    def held(self) -> None:
+    def held(self):
         """Hold something for the length of a block, in another thread."""
         one, scope, seconds = self.one(), self._scope(), self.rng.choice((1, 20, 120))
         if one.process.is_able and one.consumer is not None:
             in_another_thread(one, lambda: one.hold_for_a_block(scope, seconds))
 
-    def commit(self) -> None:
+    def commit(self):
         """Commit, in one of three ways."""
         one, kind = self.one(), self.rng.choice(("sync", "async", "offsets"))
         one.todo.append(lambda: one.commit(kind))
 
-    def step_aside(self) -> None:
+    def step_aside(self):
         """Commit and hold everything, perhaps leave and come back: as who is overloaded."""
         one = self.one()
         topics = one.topics
@@ -284,37 +283,37 @@ class Nemesis:
         for tp in sorted(one.book.owned):  # so that it stops in the middle of a batch
             self.lab.append(tp, 60)
 
-    def seek(self) -> None:
+    def seek(self):
         """Go back somewhere."""
         one = self.one()
         one.todo.append(one.seek)
 
-    def nap(self) -> None:
+    def nap(self):
         """Poll slowly, perhaps past max.poll.interval.ms."""
         one, seconds = self.one(), self.rng.choice((1, 20, 60, 290, 310, 400))
         one.todo.append(lambda: one.nap(seconds))
 
-    def subscribe(self) -> None:
+    def subscribe(self):
         one = self.one()
         topics = self.rng.choice((["t"], ["t", "u"], ["u", "v"], list(TOPICS), []))
         one.todo.append(lambda: one.subscribe(topics) if topics else one.unsubscribe())
 
     # What is in the topics
 
-    def produce(self) -> None:
+    def produce(self):
         """Append to most partitions."""
         for tp in self.logs.partitions():
             if self.rng.random() < 0.6:
                 self.lab.append(tp, self.rng.choice((1, 3, 15, 60)))
 
-    def write_transaction(self) -> None:
+    def write_transaction(self):
         partitions = [(topic, n) for topic in TOPICS for n in range(TOPICS[topic])]
         records = self.rng.choices(partitions, k=self.rng.choice((1, 4, 12)))
         is_kept = self.rng.random() < 0.5
         write = self.transactional.write
         self.transactional.todo.append(lambda: write(records, is_kept=is_kept))
 
-    def retention(self) -> None:
+    def retention(self):
         """Delete old records of a partition."""
         tp = self.rng.choice(sorted(self.logs.partitions()))
         log = self.logs.log(tp)
@@ -323,7 +322,7 @@ class Nemesis:
         self.lab.cluster.delete_before(*tp, to)
         self.logs.look()
 
-    def add_partition(self) -> None:
+    def add_partition(self):
         topic = self.rng.choice(list(TOPICS))
         count = len(self.lab.partitions(topic))
         if count < _MOST_PARTITIONS:
@@ -331,14 +330,14 @@ class Nemesis:
 
     # Holds of the group
 
-    def group_hold(self) -> None:
+    def group_hold(self):
         scope, operator = self.rng.choice(("@all", "t", "u", "t:0")), self.operator
         operator.todo.append(lambda: operator.hold(scope))
 
-    def group_lift(self) -> None:
+    def group_lift(self):
         self.operator.todo.append(self.operator.lift_all)
 
-    def lag(self) -> None:
+    def lag(self):
         """Let one learn late of a hold, and gain partitions before it has."""
         one, scope, operator = self.one(), self.rng.choice(("@all", "t")), self.operator
         name = one.book.name
@@ -351,7 +350,7 @@ class Nemesis:
         operator.todo.append(lambda: self._begin_anew(one))
         self.lab.world.call_later(60, self.group_lift)
 
-    def _begin_anew(self, one: Member) -> None:
+    def _begin_anew(self, one):
         """Let one give up what it has, and gain it again, with something to read."""
         topics = one.topics
         if topics and not one.is_calm:
@@ -360,23 +359,23 @@ class Nemesis:
 
     # What goes wrong
 
-    def _disturb(self, one: Member, seconds: float, end: Callable[[], None]) -> None:
+    def _disturb(self, one, seconds, end):
         """Disturb a member for a while; several may overlap."""
         self._until(seconds, one.book.disturbance, end)
 
-    def _trouble(self, seconds: float, end: Callable[[], None]) -> None:
+    def _trouble(self, seconds, end):
         self._until(seconds, self.judge.trouble, end)
 
-    def _until(self, seconds: float, what: Unrest, end: Callable[[], None]) -> None:
+    def _until(self, seconds, what, end):
         what.begin()
 
-        def over() -> None:
+        def over():
             what.end(self.lab.now)
             end()
 
         self.lab.world.call_later(seconds, over)
 
-    def freeze(self) -> None:
+    def freeze(self):
         """Stop a process for a while."""
         one, seconds = self.one(), self.rng.choice((1, 10, 44, 46, 100, 320))
         if one.process.is_able:
@@ -384,20 +383,20 @@ class Nemesis:
             self.lab.freeze(one.process)
             self._disturb(one, seconds, lambda: self.lab.thaw(one.process))
 
-    def reset(self) -> None:
+    def reset(self):
         one = self.one()
         one.book.say("its connections are reset")
         self.lab.network.reset(one.process)
 
-    def isolate(self) -> None:
+    def isolate(self):
         """Cut a process off from all brokers, or one way only."""
         self._isolate(self.lab.hosts)
 
-    def isolate_from_one(self) -> None:
+    def isolate_from_one(self):
         """Cut a process off from one broker, or one way only."""
         self._isolate([self.rng.choice(self.lab.hosts)])
 
-    def _isolate(self, hosts: list[str]) -> None:
+    def _isolate(self, hosts):
         one, seconds = self.one(), self.rng.choice((2, 20, 50, 100))
         ways = self.rng.choice((("in", "out"), ("in", "out"), ("in",), ("out",)))
         one.book.say(f"isolated from {hosts} ({ways}) for {seconds} s")
@@ -405,16 +404,16 @@ class Nemesis:
         network.isolate(process, *hosts, ways=ways)
         self._disturb(one, seconds, lambda: network.heal(process, *hosts, ways=ways))
 
-    def slow(self) -> None:
+    def slow(self):
         """Let everything of a process take longer, or as long as before."""
         one = self.one()
         self.lab.network.slow(one.process, *self.rng.choice(((0, 0), (0.05, 0.4))))
         one.book.disturbance.note(self.lab.now)
 
-    def answer_badly(self) -> None:
+    def answer_badly(self):
         """Let some answers be errors, late, or lost."""
         api = self.rng.choice(sorted(_ERRORS))
-        how: dict[str, Any] = {"error": self.rng.choice(_ERRORS[api])}
+        how = {"error": self.rng.choice(_ERRORS[api])}
         if self.rng.random() < 0.4:
             late = self.rng.choice((0.5, 5, 40))
             how = self.rng.choice(({"delay": late}, {"is_lost": True}))
@@ -422,7 +421,7 @@ class Nemesis:
         self._say(f"{api} is answered with {how}")
         self._trouble(60, fault.end)
 
-    def broker_down(self) -> None:
+    def broker_down(self):
         """Let a broker be down for a while; the others take over, or it is back first."""
         if self._down is not None:
             return
@@ -432,12 +431,12 @@ class Nemesis:
         self.lab.cluster.down(node, failover)
         self._trouble(self.rng.choice((3, 40)), self._up)
 
-    def _up(self) -> None:
+    def _up(self):
         node, self._down = self._down, None
         if node is not None:
             self.lab.cluster.up(node)
 
-    def move(self) -> None:
+    def move(self):
         """Move a partition's leader, or the group's coordinator, or a control topic's."""
         node = self.rng.randint(1, NODES)
         if node == self._down:
@@ -451,13 +450,13 @@ class Nemesis:
             self._say(f"broker {node} leads {tp.topic}:{tp.partition}")
             self.lab.cluster.lead(*tp, node)
 
-    def _say(self, what: str) -> None:
+    def _say(self, what):
         for one in self.members:
             one.book.say(what)
 
     # The end
 
-    def _repair(self) -> None:
+    def _repair(self):
         """Heal everything, and let everybody lift what is held."""
         self.lab.cluster.faults.clear()
         self._up()
@@ -478,7 +477,7 @@ class Nemesis:
                 one.todo.append(one.calm_down)
                 one.todo.append(lambda one=one: one.subscribe(list(TOPICS)))
 
-    def _finish(self) -> None:
+    def _finish(self):
         """Wait until all is delivered or committed; then stop everybody."""
         try:
             self.lab.until(self._has_ended, 3000, "all is delivered")
@@ -496,18 +495,18 @@ class Nemesis:
                 one.book.fail("W8", "it did not end in 600 s")
         self._bury()
 
-    def _has_ended(self) -> bool:
+    def _has_ended(self):
         self._bury()
         if not self.members:
             self.join()
         reader = self._committed if self.churn.are_workers else self._position
         return all(reader(tp) for tp in self.logs.partitions())
 
-    def _committed(self, tp: Any) -> bool:  # noqa: ANN401 - a TopicPartition
+    def _committed(self, tp):
         at = self.logs.committed.get(tp, 0)
         return self.logs.has_read_all(tp, at, is_committed=False)
 
-    def _position(self, tp: Any) -> bool:  # noqa: ANN401 - a TopicPartition
+    def _position(self, tp):
         for one in self.members:
             mine = one.book.owned.get(tp)
             if mine is not None and one.book.held_since(tp) is None:
@@ -516,7 +515,7 @@ class Nemesis:
                 return self.logs.has_read_all(tp, at, is_committed=is_committed)
         return False
 
-    def _picture(self) -> str:
+    def _picture(self):
         """Return how far everybody has come, for who looks why it did not end."""
         lines = [f"{self.lab.cluster.groups.find(GROUP).state}"]
         for tp in self.logs.partitions():
@@ -527,6 +526,6 @@ class Nemesis:
         return "\n  ".join(lines)
 
 
-def churn(lab: Lab, what: Churn) -> Judge:
+def churn(lab, what):
     """Play a churn in a world; return the judge, who has seen no violation."""
     return Nemesis(lab, what).run()

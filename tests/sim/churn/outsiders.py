@@ -1,8 +1,6 @@
 """Programs beside the group: an operator who holds it, a producer of transactions."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -10,8 +8,7 @@ from kafka.errors import KafkaError
 from safeconsumer.errors import ControlWriteError
 from safeconsumer.group import clients
 from safeconsumer.group.publisher import changes, new_hold, publish
-from tests.sim.churn.judge import Judge
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 
 _LONGEST = 10.0  # seconds that an operator's command takes
 _IDLE = 0.5  # seconds until a program looks again whether there is something to do
@@ -20,50 +17,50 @@ _IDLE = 0.5  # seconds until a program looks again whether there is something to
 class Outsider:
     """A program in a process of its own that does one thing after the other."""
 
-    def __init__(self, lab: Lab, name: str) -> None:
+    def __init__(self, lab, name):
         self.lab = lab
-        self.todo: deque[Callable[[], None]] = deque()
+        self.todo = deque()
         self.is_over = False
         self.process, self.thread = lab.start(name, self._live)
 
-    def _live(self) -> None:
+    def _live(self):
         while not self.is_over:
             while self.todo:
                 self.todo.popleft()()
             self.lab.sleep(_IDLE)
         self.end()
 
-    def end(self) -> None:
+    def end(self):
         """Close what it has opened."""
 
 
 class Operator(Outsider):
     """Places holds on the group, and lifts them."""
 
-    def __init__(self, lab: Lab, judge: Judge) -> None:
+    def __init__(self, lab, judge):
         self.judge = judge
-        self.unsure: set[str] = set()  # scopes that may be held, or may not be
+        self.unsure = set()  # scopes that may be held, or may not be
         super().__init__(lab, "operator")
 
-    def hold(self, scope: str) -> None:
+    def hold(self, scope):
         self.unsure.add(scope)
         if self._publish(scope, new_hold("churn", None)):
             self.unsure.discard(scope)
             self.judge.group_holds.setdefault(scope, self.lab.now)
             self.judge.seen["group holds"] += 1
 
-    def lift(self, scope: str) -> None:
+    def lift(self, scope):
         self.judge.group_holds.pop(scope, None)
         self.unsure.add(scope)
         if self._publish(scope, None):
             self.unsure.discard(scope)
 
-    def lift_all(self) -> None:
+    def lift_all(self):
         """Lift whatever is held or may be held."""
         for scope in sorted({*self.judge.group_holds, *self.unsure}):
             self.lift(scope)
 
-    def _publish(self, scope: str, hold: Any) -> bool:  # noqa: ANN401 - a hold or None
+    def _publish(self, scope, hold):
         writer = clients.producer(self.lab.settings(), _LONGEST)
         change = changes(GROUP, "alice", [scope], hold)
         try:
@@ -78,11 +75,11 @@ class Operator(Outsider):
 class Transactional(Outsider):
     """Writes transactions that commit or abort."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._producer: KafkaProducer | None = None
+    def __init__(self, lab):
+        self._producer = None
         super().__init__(lab, "transactional")
 
-    def write(self, records: list[tuple[str, int]], *, is_kept: bool) -> None:
+    def write(self, records, *, is_kept):
         """Write one record to each of these partitions, in one transaction."""
         try:
             if self._producer is None:
@@ -101,7 +98,7 @@ class Transactional(Outsider):
         except KafkaError:
             self.end()
 
-    def end(self) -> None:
+    def end(self):
         """Close the producer; who is next aborts what it has left open."""
         producer, self._producer = self._producer, None
         if producer is not None:

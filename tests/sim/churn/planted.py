@@ -1,8 +1,7 @@
 """Plants faults in the product: what a judge must find, if it is worth its name."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -10,29 +9,27 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import client, queue
-from safeconsumer.worker.progress import Watermark
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Partitions = Iterable[TopicPartition]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-def nothing_is_purged(patch: pytest.MonkeyPatch) -> None:
+def nothing_is_purged(patch):
     """P9: what was fetched in an ownership that has ended stays."""
     patch.setattr(PauseSafeFetcher, "_purge", lambda _: None)
     patch.setattr(PauseSafeFetcher, "_is_stale", lambda *_: False)
 
 
-def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
+def pauses_end_with_their_partition(patch):
     """P6: as in kafka-python, a partition that leaves takes its pauses with it."""
     apply = LedgerSubscription._apply_assignment
 
-    def forgetful(self: LedgerSubscription, *given: object, **more: object) -> None:
+    def forgetful(self, *given, **more):
         before = set(self.assignment)
         apply(self, *given, **more)
         owners = {hold.owner for hold in self.ledger.view().holds}
@@ -43,18 +40,18 @@ def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerSubscription, "_apply_assignment", forgetful)
 
 
-def holds_count_from_the_next_poll(patch: pytest.MonkeyPatch) -> None:
+def holds_count_from_the_next_poll(patch):
     """P1: holds are looked at when a poll begins, not after its last wait."""
     poll, quiet = SafeConsumer.poll, LedgerSubscription.quiet
 
-    def early(self: SafeConsumer, *given: object, **more: object) -> object:
+    def early(self, *given, **more):
         self._subscription.seen_early = self._subscription.ledger.quiet()
         try:
             return poll(self, *given, **more)
         finally:
             self._subscription.seen_early = None
 
-    def seen(self: LedgerSubscription) -> object:
+    def seen(self):
         early_view = getattr(self, "seen_early", None)
         return quiet(self) if early_view is None else early_view
 
@@ -63,11 +60,11 @@ def holds_count_from_the_next_poll(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerSubscription, "pin", lambda _: None)
 
 
-def a_kept_partition_begins_again(patch: pytest.MonkeyPatch) -> None:
+def a_kept_partition_begins_again(patch):
     """P8: after a rebalance one that stays begins at its committed offset."""
     apply = LedgerSubscription._apply_assignment
 
-    def anew(self: LedgerSubscription, partitions: Partitions, **more: object) -> None:
+    def anew(self, partitions, **more):
         partitions = list(partitions)
         for tp in list(self.assignment)[:1]:
             if tp in partitions and self.assignment[tp].position is not None:
@@ -77,17 +74,17 @@ def a_kept_partition_begins_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerSubscription, "_apply_assignment", anew)
 
 
-def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
+def wide_holds_cover_no_gained_partition(patch):
     """P7: what is gained in a poll flows until that poll ends."""
     apply, poll = LedgerSubscription._apply_assignment, SafeConsumer.poll
 
-    def uncovered(self: LedgerSubscription, *given: object, **more: object) -> None:
+    def uncovered(self, *given, **more):
         before = set(self.assignment)
         apply(self, *given, **more)
         self.ledger.fresh = {*getattr(self.ledger, "fresh", ())}
         self.ledger.fresh |= set(self.assignment) - before
 
-    def polled(self: SafeConsumer, *given: object, **more: object) -> object:
+    def polled(self, *given, **more):
         try:
             return poll(self, *given, **more)
         finally:
@@ -95,7 +92,7 @@ def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
 
     quiet = PauseLedger.quiet
 
-    def without_fresh(self: PauseLedger) -> frozenset[Any]:
+    def without_fresh(self):
         return quiet(self).difference(getattr(self, "fresh", ()))
 
     patch.setattr(LedgerSubscription, "_apply_assignment", uncovered)
@@ -103,20 +100,20 @@ def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PauseLedger, "quiet", without_fresh)
 
 
-def what_a_late_hold_takes_back_is_gone(patch: pytest.MonkeyPatch) -> None:
+def what_a_late_hold_takes_back_is_gone(patch):
     """P8: records that were taken when a hold came are not put back, nor fetched again."""
 
-    def forget(_: object, __: object, ___: object, state: OwnedPartitionState) -> None:
+    def forget(_, __, ___, state):
         state.before = None
 
     patch.setattr(PauseSafeFetcher, "_take_back", forget)
 
 
-def holds_expire_early(patch: pytest.MonkeyPatch) -> None:
+def holds_expire_early(patch):
     """P3: a hold for a time ends after nine tenths of it."""
     place = SafeConsumer._safe_place
 
-    def shorter(self: SafeConsumer, *given: object, **how: Any) -> None:  # noqa: ANN401
+    def shorter(self, *given, **how):
         if how["for_"] is not None:
             how["for_"] *= 0.9
         place(self, *given, **how)
@@ -124,48 +121,46 @@ def holds_expire_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SafeConsumer, "_safe_place", shorter)
 
 
-def held_partitions_are_fetched(patch: pytest.MonkeyPatch) -> None:
+def held_partitions_are_fetched(patch):
     """P11: brokers are asked for what is held, too."""
 
-    def every(self: LedgerSubscription) -> list[TopicPartition]:
+    def every(self):
         return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
 
     patch.setattr(LedgerSubscription, "fetchable_partitions", every)
 
 
-def commits_take_in_what_is_not_delivered(patch: pytest.MonkeyPatch) -> None:
+def commits_take_in_what_is_not_delivered(patch):
     """P8: a commit names one record more than was delivered."""
     consumed = LedgerSubscription.all_consumed_offsets
 
-    def further(self: LedgerSubscription) -> Offsets:
+    def further(self):
         found = consumed(self)
         return {tp: at._replace(offset=at.offset + 1) for tp, at in found.items()}
 
     patch.setattr(LedgerSubscription, "all_consumed_offsets", further)
 
 
-def new_owners_wait_for_no_group_hold(patch: pytest.MonkeyPatch) -> None:
+def new_owners_wait_for_no_group_hold(patch):
     """G2: what is assigned flows before the control topics are read."""
     reassigned = Gates.reassigned
 
-    def open_at_once(
-        self: Gates, gained: Partitions, departed: Partitions, **_: object
-    ) -> Gates:
+    def open_at_once(self, gained, departed, **_):
         return reassigned(self, [*gained], [*departed], is_watched=False)
 
     patch.setattr(Gates, "reassigned", open_at_once)
 
 
-def owners_obey_no_group_hold(patch: pytest.MonkeyPatch) -> None:
+def owners_obey_no_group_hold(patch):
     """G1: what the control topics say reaches nobody."""
     patch.setattr(PauseLedger, "follow", lambda *_, **__: None)
 
 
-def a_worker_commits_one_too_many(patch: pytest.MonkeyPatch) -> None:
+def a_worker_commits_one_too_many(patch):
     """W4: a commit is one record ahead of what is done."""
     offsets = client._offsets
 
-    def ahead(marks: Mapping[TopicPartition, Watermark]) -> Offsets:
+    def ahead(marks):
         return {
             tp: one._replace(offset=one.offset + 1)
             for tp, one in offsets(marks).items()
@@ -174,13 +169,13 @@ def a_worker_commits_one_too_many(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(client, "_offsets", ahead)
 
 
-def a_worker_begins_what_is_held(patch: pytest.MonkeyPatch) -> None:
+def a_worker_begins_what_is_held(patch):
     """W10: what is queued is handled, though a hold covers it by now."""
     patch.setattr(queue, "covers", lambda view, tp: not view.owns(tp))
 
 
 OF_CONSUMERS, OF_GROUPS, OF_WORKERS = "consumers", "groups", "workers"
-_KINDS: dict[str, tuple[Plant, ...]] = {
+_KINDS = {
     OF_CONSUMERS: (
         nothing_is_purged,
         pauses_end_with_their_partition,
@@ -195,13 +190,13 @@ _KINDS: dict[str, tuple[Plant, ...]] = {
     OF_GROUPS: (new_owners_wait_for_no_group_hold, owners_obey_no_group_hold),
     OF_WORKERS: (a_worker_commits_one_too_many, a_worker_begins_what_is_held),
 }
-PLANTS: dict[str, tuple[Plant, str]] = {
+PLANTS = {
     plant.__name__: (plant, kind) for kind, plants in _KINDS.items() for plant in plants
 }
 
 
 @contextmanager
-def planted(name: str | None) -> Iterator[None]:
+def planted(name):
     """Break the product for the length of a block; with None it stays as it is."""
     with pytest.MonkeyPatch.context() as patch:
         if name is not None:

@@ -7,12 +7,11 @@ import sys
 import pytest
 from kafka import KafkaProducer
 
-from tests.sim.churn.judge import Judge
-from tests.sim.churn.nemesis import NODES, Churn, churn
+from tests.sim.churn.nemesis import NODES, churn
 from tests.sim.lab import play
 
 
-def played(what: Churn, seed: int, *, preempt: float = 0.0) -> Judge:
+def played(what, seed, *, preempt=0.0):
     """
     Play one churn; return the judge.
 
@@ -39,7 +38,7 @@ def played(what: Churn, seed: int, *, preempt: float = 0.0) -> Judge:
         _forget_producers()
 
 
-def _forget_producers() -> None:
+def _forget_producers():
     """Let no producer of a world that has ended try to close when it is freed."""
     for one in gc.get_objects():
         if type(one) is KafkaProducer and not getattr(one, "_closed", True):

@@ -1,7 +1,5 @@
 """Random members of a group under a judge; each seed is a history that can be replayed."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from tests.sim.churn.judge import ViolationError
@@ -19,7 +17,7 @@ CONTROLLED = Churn(minutes=30, is_controlled=True)
 SEEDS = 20  # a planted fault must be found within so many
 
 
-def with_seeds(seeds: Iterable[int]) -> pytest.MarkDecorator:
+def with_seeds(seeds):
     """Play a test once for each seed, called ``seed=N``."""
     seeds = list(seeds)
     return pytest.mark.parametrize("seed", seeds, ids=[f"seed={n}" for n in seeds])
@@ -27,14 +25,14 @@ def with_seeds(seeds: Iterable[int]) -> pytest.MarkDecorator:
 
 @pytest.mark.contract("P1", "P7", "P8", "P9", "P11")
 @with_seeds(range(5))
-def test_a_churn_breaks_no_promise(seed: int) -> None:
+def test_a_churn_breaks_no_promise(seed):
     """P1, P7 to P9 and P11 hold whatever happens to members and brokers."""
     played(SHORT, seed)
 
 
 @pytest.mark.nightly
 @with_seeds(range(200))
-def test_a_long_churn_breaks_no_promise(seed: int) -> None:
+def test_a_long_churn_breaks_no_promise(seed):
     """The same for 30 virtual minutes."""
     played(LONG, seed)
 
@@ -42,14 +40,14 @@ def test_a_long_churn_breaks_no_promise(seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @with_seeds(range(50))
-def test_a_churn_of_workers_breaks_no_promise(seed: int) -> None:
+def test_a_churn_of_workers_breaks_no_promise(seed):
     """W3 to W5 and W10 hold whatever happens to Workers and brokers."""
     played(WORKERS, seed)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_planted_fault_is_found(plant: str) -> None:
+def test_a_planted_fault_is_found(plant):
     """The judge is worth something: each of these faults breaks a promise that it sees."""
     what = {OF_WORKERS: WORKERS, OF_GROUPS: CONTROLLED}.get(PLANTS[plant][1], LONG)
     with planted(plant):
@@ -58,7 +56,7 @@ def test_a_planted_fault_is_found(plant: str) -> None:
     print(f"{plant} is found by seed {seed}")  # noqa: T201 - for -rP
 
 
-def is_found(what: Churn, seed: int) -> bool:
+def is_found(what, seed):
     """Tell whether the judge finds a violation."""
     try:
         played(what, seed)

@@ -5,7 +5,6 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
@@ -18,7 +17,7 @@ from tests.sim.playing import simulated
 )
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @simulated(seeds=1)
-def test_who_leaves_a_topic_joins_no_more_than_it_must(lab: Lab, kind: type) -> None:
+def test_who_leaves_a_topic_joins_no_more_than_it_must(lab, kind):
     """P11: a member that subscribes to fewer topics does not spin."""
     topics = ("t", "u", "v")
     for topic, count in zip(topics, (4, 2, 1), strict=True):
@@ -47,7 +46,7 @@ def test_who_leaves_a_topic_joins_no_more_than_it_must(lab: Lab, kind: type) -> 
     "leads no more again without a pause, for as long as no metadata come",
 )
 @simulated(seeds=1, nodes=3)
-def test_a_broker_that_leads_no_more_is_asked_in_measure(lab: Lab) -> None:
+def test_a_broker_that_leads_no_more_is_asked_in_measure(lab):
     """P11: it does not spin while it cannot learn who leads a partition now."""
     (tp,) = lab.topic("t", 1, records=1)
     a = lab.member(SafeConsumer, "t", fetch_max_wait_ms=5000)

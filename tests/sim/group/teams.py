@@ -1,9 +1,9 @@
 """A team and its operator's commands in virtual time."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Self
+from collections.abc import Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,6 @@ from safeconsumer.testing import _codes
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
@@ -22,58 +21,53 @@ class Broker:
     kind = "embedded"
     group_config: Mapping[str, Any] = {}
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab):
         self.lab = lab
         self.client_config = lab.connection
 
-    def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def create_topic(self, name, partitions, settings=None):
         self.lab.cluster.create_topic(name, partitions, settings or {})
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name):
         self.lab.cluster.delete_topic(name)
 
-    def fail(self, api: str, error: object, times: int = 1) -> None:
+    def fail(self, api, error, times=1):
         self.lab.cluster.fail(api, error=_codes.error_code(error), count=times)
 
-    def hold(self, api: str, client_id: str | None = None) -> "Held":
+    def hold(self, api, client_id=None):
         return Held(self.lab, api, client_id)
 
-    def clear_faults(self) -> None:
+    def clear_faults(self):
         self.lab.cluster.faults.clear()
 
-    def down(self) -> None:
+    def down(self):
         self.lab.cluster.down(1)
 
-    def up(self) -> None:
+    def up(self):
         self.lab.cluster.up(1)
 
 
 class Held:
     """Answers that are kept back, as an embedded broker keeps them."""
 
-    def __init__(self, lab: Lab, api: str, client_id: str | None) -> None:
+    def __init__(self, lab, api, client_id):
         self._lab = lab
         self._fault = lab.cluster.fail(api, client_id=client_id, is_held=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.release()
 
-    def wait(self, count: int = 1) -> None:
+    def wait(self, count=1):
         self._lab.until(lambda: len(self._fault.kept) >= count)
 
-    def release(self) -> None:
+    def release(self):
         self._fault.end()
 
 
-def played(
-    prepare: Callable[[Team], AbstractContextManager[None]] = nullcontext,
-    **team: Any,  # noqa: ANN401 - of Team
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def played(prepare=nullcontext, **team):
     """
     Play a test in virtual time; its first argument is a team, with a cluster of its own.
 
@@ -82,9 +76,9 @@ def played(
         team: what ``Team`` takes besides.
     """
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test):
         @functools.wraps(test)
-        def scenario(lab: Lab, **given: Any) -> None:  # noqa: ANN401 - fixtures
+        def scenario(lab, **given):
             with (
                 pytest.MonkeyPatch.context() as patch,
                 Team(Broker(lab), **team) as made,
@@ -104,7 +98,7 @@ def played(
 
 
 @contextmanager
-def work(team: Team) -> Iterator[None]:
+def work(team):
     """Let one member be at work, which has committed everything."""
     consumer = team.subscribed("billing-1")
     got = team.settled(consumer)

@@ -1,24 +1,20 @@
 """What operators see while one broker of several does not answer."""
 
-from collections.abc import Mapping
-
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import GroupAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.group.follower import OLD_AFTER, Follower, Snapshot
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.follower import OLD_AFTER, Follower
 from safeconsumer.testing import _codes
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 _GROUPS = {"here": 1, "there": 2, "away": 3}
 _DOWN = 3
 
 
-def groups(lab: Lab) -> Operator:
+def groups(lab):
     """Make three groups, each of which has committed, and another broker coordinates."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
@@ -33,7 +29,7 @@ def groups(lab: Lab) -> Operator:
     return operator
 
 
-def lose(lab: Lab, *, is_frozen: bool) -> None:
+def lose(lab, *, is_frozen):
     """Let a broker end, or take connections and answer nothing; nobody takes its place."""
     if is_frozen:
         lab.cluster.freeze(_DOWN)
@@ -41,7 +37,7 @@ def lose(lab: Lab, *, is_frozen: bool) -> None:
         lab.cluster.down(_DOWN, failover=None)
 
 
-def known(found: Mapping[str, Picture]) -> set[str]:
+def known(found):
     """Return the groups of which members and offsets are known; all are named."""
     assert found.keys() == _GROUPS.keys()
     return {
@@ -56,9 +52,7 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 
 @in_both
 @simulated(seeds=2, nodes=3)
-def test_one_coordinator_that_is_away_leaves_what_the_others_say(
-    lab: Lab, *, is_frozen: bool
-) -> None:
+def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_frozen):
     """`status` ended with 3, and told of none; it is known again once it is taken over."""
     operator = groups(lab)
     with operator.looking() as looking:
@@ -78,9 +72,7 @@ def test_one_coordinator_that_is_away_leaves_what_the_others_say(
 
 @in_both
 @simulated(seeds=2, nodes=3)
-def test_the_console_stays_up_to_date_about_the_others(
-    lab: Lab, *, is_frozen: bool
-) -> None:
+def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
     """The page and its metrics said that the broker does not answer, of all groups."""
     groups(lab)
     with Follower(lab.connection, CONTROL) as follower:
@@ -100,16 +92,14 @@ def test_the_console_stays_up_to_date_about_the_others(
         lab.until(lambda: known_all(follower.snapshot()), 30)
 
 
-def known_all(seen: Snapshot) -> bool:
+def known_all(seen):
     """Tell whether everything is known of all three groups."""
     return seen.is_complete and known(seen.pictures) == _GROUPS.keys()
 
 
 @in_both
 @simulated(seeds=8, nodes=3)
-def test_what_any_broker_can_answer_is_asked_of_another(
-    lab: Lab, *, is_frozen: bool
-) -> None:
+def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
     """A command ended with 3 where it chose the dead one, until that was fenced."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)
@@ -124,7 +114,7 @@ def test_what_any_broker_can_answer_is_asked_of_another(
 
 @in_both
 @simulated(seeds=2, nodes=3)
-def test_lags_are_of_partitions_that_answer(lab: Lab, *, is_frozen: bool) -> None:
+def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
     """One broker of two that was down ended every command, and all the console shows."""
     operator = groups(lab)
     there, away = lab.topic("u", 2, records=9)
@@ -143,7 +133,7 @@ def test_lags_are_of_partitions_that_answer(lab: Lab, *, is_frozen: bool) -> Non
 
 
 @simulated(seeds=2, nodes=3)
-def test_what_is_refused_is_not_taken_for_an_outage(lab: Lab) -> None:
+def test_what_is_refused_is_not_taken_for_an_outage(lab):
     """Nor asked again; a coordinator that is not ready is."""
     operator = groups(lab)
     refused = _codes.error_code("GROUP_AUTHORIZATION_FAILED")

@@ -2,10 +2,8 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
-from click.testing import Result
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
@@ -14,7 +12,6 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
 from tests.harness.group.operating import run
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
@@ -22,7 +19,7 @@ from tests.sim.group.teams import played
 
 
 @played(topic="re", partitions=3)
-def test_partitions_of_a_topic_that_is_called_re(team: Team) -> None:
+def test_partitions_of_a_topic_that_is_called_re(team):
     """Each has a scope; whoever writes a pattern in its place is told of that."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
@@ -41,7 +38,7 @@ def test_partitions_of_a_topic_that_is_called_re(team: Team) -> None:
 
 
 @played()
-def test_status_says_what_workers_have_paused(team: Team) -> None:
+def test_status_says_what_workers_have_paused(team):
     """A hold of a worker's own for an outage: who, which, why, until when."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
@@ -60,12 +57,12 @@ def test_status_says_what_workers_have_paused(team: Team) -> None:
         assert "held by worker" not in told(team)
 
 
-def told(team: Team, *more: str) -> str:
+def told(team, *more):
     return run(team, "status", "--group", team.group, *more).stdout
 
 
 @played()
-def test_resume_names_what_still_holds(team: Team) -> None:
+def test_resume_names_what_still_holds(team):
     """Two owners never touch each other's holds."""
     consumer = team.subscribed()
     got = team.settled(consumer)
@@ -81,7 +78,7 @@ def test_resume_names_what_still_holds(team: Team) -> None:
 
 
 @played()
-def test_lifting_a_members_own_group_hold(team: Team) -> None:
+def test_lifting_a_members_own_group_hold(team):
     """The member that placed it may be gone for good."""
     consumer = team.subscribed()
     team.settled(consumer)
@@ -94,14 +91,14 @@ def test_lifting_a_members_own_group_hold(team: Team) -> None:
 
 
 @played()
-def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
+def test_wait_does_not_call_quiet_what_nobody_holds(team):
     """Also not once the hold's time is over."""
     consumer = team.subscribed()
     team.settled(consumer)
     arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
-    found: list[Result] = []
+    found = []
 
-    def is_refused() -> bool:
+    def is_refused():
         found.append(run(team, *arguments))
         return found[-1].exit_code != Status.DONE
 
@@ -126,7 +123,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
     ],
 )
 @played()
-def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
+def test_an_unknown_group_is_refused(team, command):
     """A typing error must not look like a group that is quiet, or resumed."""
     team.settled(team.subscribed())
     status, line = bad(team, *command, "--group", f"{team.group}x")
@@ -139,7 +136,7 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
 
 
 @played()
-def test_doctor_does_not_know_the_group(team: Team) -> None:
+def test_doctor_does_not_know_the_group(team):
     team.settled(team.subscribed())
     ended = run(team, "doctor", "--group", f"{team.group}x")
     assert ended.exit_code == Status.FAILED
@@ -147,12 +144,10 @@ def test_doctor_does_not_know_the_group(team: Team) -> None:
 
 
 @played()
-def test_a_user_without_a_name_is_asked_for_one(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_name_is_asked_for_one(team, monkeypatch):
     """As in containers that run under a number."""
 
-    def nobody() -> str:
+    def nobody():
         message = "getpwuid(): uid not found: 12345"
         raise KeyError(message)
 
@@ -161,7 +156,7 @@ def test_a_user_without_a_name_is_asked_for_one(
     assert (status, "--owner" in line) == (Status.USAGE, True)
 
 
-def bad(team: Team, *arguments: str) -> tuple[int, str]:
+def bad(team, *arguments):
     ended = run(team, *arguments)
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1
@@ -184,9 +179,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
     ],
 )
 @played()
-def test_bad_input_is_one_line_and_nothing_is_written(
-    team: Team, arguments: tuple[str, ...], said: str
-) -> None:
+def test_bad_input_is_one_line_and_nothing_is_written(team, arguments, said):
     status, line = bad(
         team, "pause", "--group", team.group, "--reason", "x", *arguments
     )
@@ -196,13 +189,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 
 
 @played()
-def test_what_was_written_is_said_though_it_cannot_be_read_back(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_written_is_said_though_it_cannot_be_read_back(team, monkeypatch):
     """One line says both; the status is that of what went wrong."""
     looking = Operator.look
 
-    def refuse(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
+    def refuse(self, group, **options):
         if any(one.hold is not None for one in self.records()):
             raise TopicAuthorizationFailedError(team.settings.operator_topic)
         return looking(self, group, **options)
@@ -226,9 +217,7 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
 
 
 @played()
-def test_a_resume_is_written_though_nothing_can_be_read(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_is_written_though_nothing_can_be_read(team, monkeypatch):
     """What it lifts must not stay for want of a look at committed offsets."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
@@ -245,13 +234,13 @@ def test_a_resume_is_written_though_nothing_can_be_read(
     assert [one["is_held"] for one in past] == [True, False]
 
 
-def refusing(*_: object, **__: object) -> Any:  # noqa: ANN401 - of several
+def refusing(*_, **__):
     message = "orders"
     raise TopicAuthorizationFailedError(message)
 
 
 @played()
-def test_an_unfit_topic_is_refused(team: Team) -> None:
+def test_an_unfit_topic_is_refused(team):
     team.settings = Control.prefixed(f"lossy-{team.group}-")
     team.create(team.settings.operator_topic, {"cleanup.policy": "delete"})
     status, line = bad(
@@ -261,7 +250,7 @@ def test_an_unfit_topic_is_refused(team: Team) -> None:
 
 
 @played()
-def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
+def test_init_makes_mends_and_leaves_alone(team):
     """It may be run again at any time."""
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
@@ -281,7 +270,7 @@ def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
 
 
 @played()
-def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) -> None:
+def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team):
     """Kafka takes no partition away: nothing is changed, and doctor says the same."""
     team.settings = Control.prefixed(f"wide-{team.group}-")
     new, wide = team.settings.topics
@@ -294,7 +283,7 @@ def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team: Team) ->
 
 
 @played()
-def test_one_cause_is_one_problem(team: Team) -> None:
+def test_one_cause_is_one_problem(team):
     """Without control topics nothing else can be right or wrong."""
     team.settings = Control.prefixed(f"none-{team.group}-")
     ended = run(team, "doctor")
@@ -309,7 +298,7 @@ def test_one_cause_is_one_problem(team: Team) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--operators", "User:alice")])
 @played()
-def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
+def test_doctor_is_content(team, more):
     """Without an authorizer too: that any client may write holds is a note."""
     consumer = team.subscribed()
     team.settled(consumer)
@@ -331,9 +320,7 @@ def test_doctor_is_content(team: Team, more: tuple[str, ...]) -> None:
 
 
 @played()
-def test_without_the_status_topic_the_rest_is_known(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
     """Holds are; who obeys is not, and nobody is called a plain client for that."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
@@ -341,7 +328,7 @@ def test_without_the_status_topic_the_rest_is_known(
     topics = (*team.settings.topics, f"{team.topic}-none")
     monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
 
-    def told(*command: str) -> Result:
+    def told(*command):
         return run(team, *command)
 
     with Polled(consumer):
@@ -359,9 +346,7 @@ def test_without_the_status_topic_the_rest_is_known(
 
 
 @played()
-def test_doctor_tells_what_it_found_before_the_cluster_went_away(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypatch):
     """And by the status what kept it from the rest."""
     monkeypatch.setattr(Operator, "told", refusing)
     for form in ((), ("-o", "json")):
@@ -374,9 +359,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(
 
 
 @played()
-def test_a_topic_of_something_else_has_no_holds(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_of_something_else_has_no_holds(team, monkeypatch):
     """Whoever mistypes the operators' topic is not told that nothing is held."""
     consumer = team.subscribed("billing-1")
     team.settled(consumer)
@@ -388,7 +371,7 @@ def test_a_topic_of_something_else_has_no_holds(
     topics = (other, *team.settings.all_topics[1:])
     monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
 
-    def told(*command: str) -> Result:
+    def told(*command):
         return run(team, *command)
 
     with Polled(consumer):
@@ -417,9 +400,7 @@ def test_a_topic_of_something_else_has_no_holds(
     ids=" ".join,
 )
 @played()
-def test_commands_before_init_end_at_once_with_one_line(
-    team: Team, words: tuple[str, ...]
-) -> None:
+def test_commands_before_init_end_at_once_with_one_line(team, words):
     """Nobody has set up holds here, which is not that they cannot be read."""
     for name in team.settings.all_topics:
         team.broker.delete_topic(name)
@@ -432,7 +413,7 @@ def test_commands_before_init_end_at_once_with_one_line(
 
 
 @played()
-def test_doctor_names_members_before_init(team: Team) -> None:
+def test_doctor_names_members_before_init(team):
     """Without the topic nobody reports, and so nobody obeys."""
     for name in team.settings.all_topics:
         team.broker.delete_topic(name)

@@ -1,25 +1,20 @@
 """Holds whose time is near, and what is typed to lift."""
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-import pytest
-from click.testing import Result
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from tests.harness.group.operating import run
-from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.sim.group.teams import played
 
 
 @contextmanager
-def leave(team: Team) -> Iterator[None]:
+def leave(team):
     """Let the group have committed, and nobody be in it, who could report."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
@@ -28,24 +23,21 @@ def leave(team: Team) -> Iterator[None]:
     yield
 
 
-def asked(team: Team, command: str, *arguments: str) -> Result:
+def asked(team, command, *arguments):
     """Run a command as the owner that a team shares."""
     whose = ("--group", team.group, "--owner", "oncall")
     return run(team, command, *arguments, *whose)
 
 
-def past(team: Team) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(team, "history", "-o", "json").stdout)[
-        "records"
-    ]
-    return found
+def past(team):
+    return json.loads(run(team, "history", "-o", "json").stdout)["records"]
 
 
 # ---------------------------------------------------------------- ends
 
 
 @played(leave)
-def test_extend_where_nobody_reports(team: Team) -> None:
+def test_extend_where_nobody_reports(team):
     """It does not shorten, and brings back nothing that has ended or may have."""
     asked(team, "pause", "@all", "--reason", "x", "--for", "2h")
     ended = asked(team, "extend", "@all", "--for", "90m")
@@ -66,9 +58,7 @@ def test_extend_where_nobody_reports(team: Team) -> None:
 
 
 @played(leave)
-def test_lifting_what_is_over_is_lifting_in_vain(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lifting_what_is_over_is_lifting_in_vain(team, monkeypatch):
     """In the wrong name, that is: somebody else holds that very scope."""
     team.operator_holds("@all", for_=0.001, owner="oncall")
     team.operator_holds("@all", owner="bob")
@@ -81,7 +71,7 @@ def test_lifting_what_is_over_is_lifting_in_vain(
 
 
 @played(leave)
-def test_what_to_lift_is_given_in_one_way(team: Team) -> None:
+def test_what_to_lift_is_given_in_one_way(team):
     for given, said in (
         (("--all", team.topic), "too much: give only one of SCOPE... or --all"),
         ((), "nothing to lift: give SCOPE... or --all"),

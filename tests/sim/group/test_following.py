@@ -1,32 +1,24 @@
 """The follower: what it publishes is what a command would see, whatever happens."""
 
-from collections.abc import Callable
-
-import pytest
-
 from safeconsumer.group import clients, topics
 from safeconsumer.group import follower as module
-from safeconsumer.group.follower import Follower, Snapshot
+from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.settings import Control
 from tests.harness.group.settled import settled
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
 
-def follower(team: Team, settings: Control | None = None) -> Follower:
+def follower(team, settings=None):
     return Follower(team.broker.client_config, settings or team.settings)
 
 
-def until(
-    following: Follower, is_so: Callable[[Snapshot], object], what: str
-) -> Snapshot:
+def until(following, is_so, what):
     """Wait until a snapshot is so, and return it."""
-    found: list[Snapshot] = []
+    found = []
 
-    def look() -> bool:
+    def look():
         found[:] = [following.snapshot()]
         return bool(is_so(found[0]))
 
@@ -34,19 +26,19 @@ def until(
     return found[0]
 
 
-def is_well(snapshot: Snapshot) -> bool:
+def is_well(snapshot):
     return snapshot.is_complete and snapshot.trouble is None
 
 
 @played()
-def test_it_sees_what_a_command_sees(team: Team) -> None:
+def test_it_sees_what_a_command_sees(team):
     """One judge, one fold: pages and ``status`` cannot disagree."""
     members = settled(team, "a", "b")
     team.operator_holds(team.topic)
     operator = Operator(team.broker.client_config, team.settings)
     with Polled(*members), follower(team) as following, operator:
 
-        def is_like(snapshot: Snapshot) -> bool:
+        def is_like(snapshot):
             picture = snapshot.pictures.get(team.group)
             if picture is None or not is_well(snapshot):
                 return False
@@ -63,13 +55,13 @@ def test_it_sees_what_a_command_sees(team: Team) -> None:
 
 
 @played()
-def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
+def test_a_group_that_is_held_before_it_exists(team):
     """Brokers of 4.0 answer with an error: there is none, and nothing is unknown."""
     operator = Operator(team.broker.client_config, team.settings)
     team.operator_holds("@all")
     with follower(team) as following, operator:
 
-        def is_like(snapshot: Snapshot) -> bool:
+        def is_like(snapshot):
             picture = snapshot.pictures.get(team.group)
             return picture is not None and picture.facts == operator.group(team.group)
 
@@ -78,7 +70,7 @@ def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
 
 
 @played()
-def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
+def test_without_control_topics_it_says_what_to_do(team):
     """Groups are listed all the same; and it goes on once the topics are made."""
     settings = team.with_settings(operator_topic=f"late-{team.group}")
     with follower(team, settings) as following:
@@ -91,11 +83,9 @@ def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
 
 
 @played()
-def test_without_a_status_topic_nothing_begins_anew(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_status_topic_nothing_begins_anew(team, monkeypatch):
     """It made an admin client and a consumer every ten seconds, for good."""
-    made: list[str] = []
+    made = []
     reader = clients.reader
     monkeypatch.setattr(
         clients, "reader", lambda base: (made.append(""), reader(base))[1]
@@ -104,7 +94,7 @@ def test_without_a_status_topic_nothing_begins_anew(
     with follower(team, team.with_settings(status_topic=None)) as following:
         until(following, is_well, "what can be read")
         turn = following._turn
-        turns: list[str] = []
+        turns = []
         monkeypatch.setattr(
             following, "_turn", lambda *given: (turns.append(""), turn(*given))
         )
@@ -113,9 +103,7 @@ def test_without_a_status_topic_nothing_begins_anew(
 
 
 @played()
-def test_a_status_topic_that_is_made_later_is_read(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_topic_that_is_made_later_is_read(team, monkeypatch):
     """Until then holds are known all the same; who obeys them is not."""
     monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
     settings = team.with_settings(status_topic=f"late-{team.group}")

@@ -2,16 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from safeconsumer import Drain, Pump, SafeConsumer, Worker
 from safeconsumer.group.judging import Judge
-from safeconsumer.holds.scope import ALL, Partition, Scope
+from safeconsumer.holds.scope import ALL, Partition
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import in_thread
 
@@ -21,17 +19,17 @@ NAP = 0.5  # seconds for which a program works on a record
 class Program:
     """A program that works for a while on each record, as its kind does."""
 
-    def __init__(self, lab: Lab, kind: Callable[["Program"], None]) -> None:
+    def __init__(self, lab, kind):
         self.lab, self._kind = lab, kind
-        self.written: list[tuple[str, int, int]] = []
+        self.written = []
         self.wrote_at = 0.0
-        self.consumer: Any = None
+        self.consumer = None
         self.is_over = False
-        self.stop_more: Callable[[], object] = lambda: None
+        self.stop_more = lambda: None
         self.process, self._thread = lab.start("a", self._live)
         lab.until(lambda: self.consumer is not None)
 
-    def _live(self) -> None:
+    def _live(self):
         self.consumer = SafeConsumer(
             "t",
             **self.lab.settings(
@@ -44,27 +42,27 @@ class Program:
             self._kind(self)
         self.consumer.close(autocommit=False)
 
-    def work(self, record: Any) -> None:  # noqa: ANN401 - upstream's
+    def work(self, record):
         self.lab.sleep(NAP)
         self.note(record)
 
-    def note(self, record: Any) -> None:  # noqa: ANN401 - upstream's
+    def note(self, record):
         self.written.append((record.topic, record.partition, record.offset))
         self.wrote_at = self.lab.now
 
-    def stop(self) -> None:
+    def stop(self):
         self.is_over = True
         self.stop_more()
         self._thread.join()
 
 
-def poll(program: Program) -> None:
+def poll(program):
     for records in program.consumer.poll(200).values():
         for record in records:
             program.work(record)
 
 
-def peek(program: Program) -> None:
+def peek(program):
     consumer = program.consumer
     for tp, records in consumer.poll(200, update_offsets=False).items():
         for record in records:
@@ -72,20 +70,20 @@ def peek(program: Program) -> None:
         consumer.seek(tp, records[-1].offset + 1)
 
 
-def iterate(program: Program) -> None:
+def iterate(program):
     for record in program.consumer:
         program.work(record)
 
 
-def step_and_leave(program: Program) -> None:
+def step_and_leave(program):
     for record in program.consumer:
         program.work(record)
         break
 
 
-def own_thread(program: Program) -> None:
+def own_thread(program):
     """Poll on while another thread works; ``consumer.busy`` says of which partitions."""
-    running: dict[Any, threading.Thread] = {}
+    running = {}
     program.consumer.busy = lambda: [
         tp for tp, one in running.items() if one.is_alive()
     ]
@@ -97,29 +95,29 @@ def own_thread(program: Program) -> None:
     program.consumer.resume(*running, owner="backpressure")
 
 
-def worker(program: Program, handle: Any, **options: Any) -> None:  # noqa: ANN401 - a handler
+def worker(program, handle, **options):
     made = Worker(program.consumer, handle=handle, **options)
     program.stop_more = made.stop
     made.run()
 
 
-def worker_threads(program: Program) -> None:
+def worker_threads(program):
     worker(program, lambda record, _: program.work(record))
 
 
-def worker_batches(program: Program) -> None:
+def worker_batches(program):
     worker(program, lambda records, _: [*map(program.work, records)], batch=4)
 
 
-def worker_asyncio(program: Program) -> None:
-    async def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - upstream's
+def worker_asyncio(program):
+    async def handle(record, _):
         await asyncio.sleep(NAP)
         program.note(record)
 
     worker(program, handle, executor="asyncio")
 
 
-def pump(program: Program) -> None:
+def pump(program):
     with Pump(program.consumer) as made:
         program.stop_more = made.stop
         for batch in made:
@@ -128,7 +126,7 @@ def pump(program: Program) -> None:
             batch.done()
 
 
-def pump_answered_later(program: Program) -> None:
+def pump_answered_later(program):
     """Take batches on one thread, and answer them on others."""
     with Pump(program.consumer) as made:
         program.stop_more = made.stop
@@ -146,7 +144,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def wait_until_quiet(lab: Lab, operator: Operator, scope: Scope = ALL) -> None:
+def wait_until_quiet(lab, operator, scope=ALL):
     with operator.looking() as looking:
         lab.until(
             lambda: Judge(looking.look(GROUP)).quietness([scope]).is_reached,
@@ -156,9 +154,7 @@ def wait_until_quiet(lab: Lab, operator: Operator, scope: Scope = ALL) -> None:
 @pytest.mark.contract("G8")
 @KINDS
 @simulated(seeds=1, nightly=10)
-def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
-    lab: Lab, kind: Callable[[Program], None]
-) -> None:
+def test_nothing_is_written_after_the_group_is_said_to_be_quiet(lab, kind):
     """Whatever kind of program it is; and the report comes as soon as it is so."""
     operator = Operator(lab)
     lab.topic("t", records=8)
@@ -177,7 +173,7 @@ def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
 
 
 @simulated(seeds=1)
-def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab: Lab) -> None:
+def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab):
     """An iteration goes on with the other partition for longer than a report's interval."""
     operator = Operator(lab)
     lab.topic("t", 2, records=12)
@@ -190,7 +186,7 @@ def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab: Lab) -> 
     program.stop()
 
 
-def consumer_with_records(lab: Lab, partitions: int = 1) -> Any:  # noqa: ANN401 - a consumer
+def consumer_with_records(lab, partitions=1):
     lab.topic("t", partitions, records=8)
     consumer = SafeConsumer(
         "t",
@@ -203,15 +199,15 @@ def consumer_with_records(lab: Lab, partitions: int = 1) -> Any:  # noqa: ANN401
     return consumer
 
 
-def counted(consumer: Any) -> list[int]:  # noqa: ANN401 - a consumer
+def counted(consumer):
     """Return a list that grows with each report that a poll or a step asks for."""
-    asked: list[int] = []
+    asked = []
     consumer._safe_iteration.when_done = lambda: asked.append(1)
     return asked
 
 
 @simulated(seeds=1)
-def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab: Lab) -> None:
+def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab):
     """A loop of what flows pays nothing, and one of what is held pays once."""
     Operator(lab)
     consumer = consumer_with_records(lab)
@@ -226,7 +222,7 @@ def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab: Lab) -
     consumer.close()
 
 
-def in_hand(consumer: Any) -> set[int]:  # noqa: ANN401 - a consumer
+def in_hand(consumer):
     return {one.partition for one in consumer._safe_ledger.busy()}
 
 
@@ -242,9 +238,7 @@ def in_hand(consumer: Any) -> set[int]:  # noqa: ANN401 - a consumer
     ids=["seek", "unsubscribe", "commit", "wakeup", "pause"],
 )
 @simulated(seeds=1)
-def test_records_stay_in_hand_until_the_next_poll(
-    lab: Lab, change: Callable[[Any], object]
-) -> None:
+def test_records_stay_in_hand_until_the_next_poll(lab, change):
     """Whatever else the program does with its consumer meanwhile."""
     Operator(lab)
     consumer = consumer_with_records(lab)
@@ -258,7 +252,7 @@ def test_records_stay_in_hand_until_the_next_poll(
 
 
 @simulated(seeds=1)
-def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab: Lab) -> None:
+def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab):
     Operator(lab)
     consumer = consumer_with_records(lab)
     consumer.config["consumer_timeout_ms"] = 500
@@ -274,13 +268,13 @@ def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab: Lab) ->
 
 
 @simulated(seeds=1)
-def test_records_that_go_back_for_a_hold_are_not_in_hand(lab: Lab) -> None:
+def test_records_that_go_back_for_a_hold_are_not_in_hand(lab):
     """A pause came between the drain and the last check of a poll."""
     Operator(lab)
     consumer = consumer_with_records(lab)
     drain = consumer._fetcher.fetched_records
 
-    def drained_and_held(*given: Any) -> Any:  # noqa: ANN401 - upstream's
+    def drained_and_held(*given):
         found = drain(*given)
         consumer.pause("t")
         return found
@@ -292,7 +286,7 @@ def test_records_that_go_back_for_a_hold_are_not_in_hand(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab: Lab) -> None:
+def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
     """In its block its batches count, and what it has polled does not."""
     Operator(lab)
     consumer = consumer_with_records(lab)
@@ -309,15 +303,15 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab: Lab) -> None:
     consumer.close()
 
 
-def worker_that_outlives_a_drain(program: Program) -> None:
-    def handle(records: list[Any], _: Any) -> None:  # noqa: ANN401 - upstream's
+def worker_that_outlives_a_drain(program):
+    def handle(records, _):
         for record in records:
             program.work(record)
 
     worker(program, handle, batch=20, drain=Drain(revoke=0.1))
 
 
-def place(given: Any) -> tuple[str, int]:  # noqa: ANN401 - a record's, or a partition
+def place(given):
     topic, partition, *_ = given
     return topic, partition
 
@@ -332,9 +326,7 @@ def place(given: Any) -> tuple[str, int]:  # noqa: ANN401 - a record's, or a par
     ids=lambda one: one.__name__,
 )
 @simulated(seeds=1, nightly=5)
-def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
-    lab: Lab, kind: Callable[[Program], None]
-) -> None:
+def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
     """A rebalance gave it to a member that obeys."""
     operator = Operator(lab)
     lab.topic("t", 2, records=6)
@@ -356,22 +348,22 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
-def test_who_has_closed_and_works_on_is_not_quiet(lab: Lab) -> None:
+def test_who_has_closed_and_works_on_is_not_quiet(lab):
     """A pool still works on what was polled when the consumer is closed."""
     operator = Operator(lab)
     lab.topic("t", records=8)
-    done: list[int] = []
-    made: list[Any] = []
-    running: dict[Any, threading.Thread] = {}
+    done = []
+    made = []
+    running = {}
 
-    def live() -> None:
+    def live():
         consumer = SafeConsumer(
             "t", **lab.settings(group_id=GROUP, client_id="a", control=CONTROL)
         )
         made.append(consumer)
         consumer.busy = lambda: [tp for tp, t in running.items() if t.is_alive()]
 
-        def work(records: list[Any]) -> None:
+        def work(records):
             for record in records:
                 lab.sleep(2)
                 done.append(record.offset)
@@ -396,15 +388,13 @@ def test_who_has_closed_and_works_on_is_not_quiet(lab: Lab) -> None:
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
-def test_a_worker_that_has_closed_and_whose_handler_works_on_is_not_quiet(
-    lab: Lab,
-) -> None:
+def test_a_worker_that_has_closed_and_whose_handler_works_on_is_not_quiet(lab):
     """Its drain was too short for the handler, which goes on in its thread."""
     operator = Operator(lab)
     lab.topic("t", records=8)
 
-    def live(program: Program) -> None:
-        def handle(records: list[Any], _: Any) -> None:  # noqa: ANN401 - upstream's
+    def live(program):
+        def handle(records, _):
             for record in records:
                 program.work(record)
 
@@ -430,9 +420,7 @@ def test_a_worker_that_has_closed_and_whose_handler_works_on_is_not_quiet(
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
-def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(
-    lab: Lab,
-) -> None:
+def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(lab):
     """It lifts the hold by its own clock, and delivers."""
     operator = Operator(lab)
     lab.topic("t", records=8)
@@ -455,13 +443,13 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(
 
 
 @simulated(seeds=3)
-def test_busy_is_not_asked_any_more_once_close_has_returned(lab: Lab) -> None:
+def test_busy_is_not_asked_any_more_once_close_has_returned(lab):
     """A question that takes longer than close waits for is the last one."""
     Operator(lab)
     consumer = consumer_with_records(lab)
-    asked: list[float] = []
+    asked = []
 
-    def busy() -> tuple[()]:
+    def busy():
         asked.append(lab.now)
         lab.sleep(20)
         return ()
@@ -479,7 +467,7 @@ def test_busy_is_not_asked_any_more_once_close_has_returned(lab: Lab) -> None:
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("has_pumped", [False, True], ids=["a loop", "after a pump"])
 @simulated(seeds=1)
-def test_a_loop_that_closes_has_nothing_in_hand(lab: Lab, *, has_pumped: bool) -> None:
+def test_a_loop_that_closes_has_nothing_in_hand(lab, *, has_pumped):
     """Also behind a pump that left a batch, which its owner has done since."""
     Operator(lab)
     consumer = consumer_with_records(lab)

@@ -2,26 +2,24 @@
 
 import json
 from collections import Counter
-from typing import Any
 
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
 
 @played()
-def test_a_click_reads_no_reports(team: Team) -> None:
+def test_a_click_reads_no_reports(team):
     """Whoever only writes read those of all members of all groups."""
     member = team.subscribed()
     team.settled(member)
-    read: set[str] = set()
+    read = set()
 
-    def note(_: object, message: Any) -> None:  # noqa: ANN401 - a request
+    def note(_, message):
         if message.api == "ListOffsets":
             read.update(one.name for one in message.body.topics)
 
@@ -40,7 +38,7 @@ def test_a_click_reads_no_reports(team: Team) -> None:
 
 
 @played()
-def test_doctor_reads_the_topics_once(team: Team) -> None:
+def test_doctor_reads_the_topics_once(team):
     """It asked for their ends three times, and for each member's reports."""
     member = team.subscribed()
     team.settled(member)
@@ -56,7 +54,7 @@ def test_doctor_reads_the_topics_once(team: Team) -> None:
 
 
 @played()
-def test_groups_have_the_lag_of_what_is_held(team: Team) -> None:
+def test_groups_have_the_lag_of_what_is_held(team):
     """The page had it; `groups -o json` said null of each."""
     member = team.subscribed()
     team.settled(member)
@@ -70,9 +68,7 @@ def test_groups_have_the_lag_of_what_is_held(team: Team) -> None:
 
 
 @played()
-def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(
-    team: Team,
-) -> None:
+def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(team):
     """It counted as one that keeps everything."""
     with Operator(team.broker.client_config, team.settings) as one:
         for age, size, kept in (

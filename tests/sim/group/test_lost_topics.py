@@ -1,28 +1,24 @@
 """Topics that are deleted: control topics that come again, and one of the group's."""
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
 from attrs import evolve
 
-from safeconsumer import events
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
 from tests.harness.group.operating import run
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.group.teams import played
 from tests.sim.group.test_members import QUICK, member, read
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
 @pytest.mark.contract("G5")
 @played()
-def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team: Team) -> None:
+def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team):
     """It was known by words of a report, which named the first four."""
     team.settings = team.quick
     member = team.subscribed()
@@ -34,7 +30,7 @@ def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team: Team) -> None
         name = team.settings.operator_topic
         team.broker.delete_topic(name)
 
-        def shown() -> str:
+        def shown():
             return run(team, "status", "--group", team.group).stdout
 
         wait_for(lambda: "  unavailable  " in shown(), "a report of that", pause=1.0)
@@ -54,7 +50,7 @@ def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team: Team) -> None
 
 
 @played()
-def test_what_was_deleted_does_not_flow(team: Team) -> None:
+def test_what_was_deleted_does_not_flow(team):
     """A member that assigns it itself still reports that it delivers it."""
     team.settings = team.quick
     team.broker.lab.cluster.creates_topics = False
@@ -79,19 +75,19 @@ def test_what_was_deleted_does_not_flow(team: Team) -> None:
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
-def refuse(lab: Lab) -> None:
+def refuse(lab):
     refused = TOPIC_AUTHORIZATION_FAILED
     for api, name in product(("Fetch", "ListOffsets"), ("a-control", "b-control")):
         lab.cluster.fail(api, error=refused, client_id=name)
 
 
-def make_unfit(lab: Lab) -> None:
+def make_unfit(lab):
     topic = lab.cluster.topics.get("ops")
     assert topic is not None
     topic.settings["cleanup.policy"] = "delete"
 
 
-WRONG: dict[str, Callable[[Lab], None]] = {
+WRONG = {
     "deleted": lambda lab: lab.cluster.delete_topic("ops"),
     "refused": refuse,
     "unfit": make_unfit,
@@ -101,11 +97,9 @@ WRONG: dict[str, Callable[[Lab], None]] = {
 @pytest.mark.contract("G5")
 @pytest.mark.parametrize("name", WRONG)
 @simulated(seeds=1)
-def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
-    lab: Lab, name: str
-) -> None:
+def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(lab, name):
     """G5: an alarm; a newcomer, and what is gained when it stops or is killed, is gated."""
-    told: list[events.Event] = []
+    told = []
     operator = Operator(lab)
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
@@ -137,10 +131,10 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
 @pytest.mark.parametrize("unavailable", ["hold", "run"])
 @simulated(seeds=1)
 def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
-    lab: Lab, unavailable: str
-) -> None:
+    lab, unavailable
+):
     """G5: with "run" after its time, as an alarm; holds that are read then count."""
-    told: list[events.Event] = []
+    told = []
     operator = Operator(lab)
     zero, one = lab.topic("t", 2, records=5)
     operator.hold("t:0")

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -11,20 +10,19 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import topics
 from safeconsumer.group.overview import view_of
 from safeconsumer.group.wire import ControlKey, encode_key
-from safeconsumer.testing._faults import Fault
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
-def member(lab: Lab, name: str, **settings: object) -> Member:
+def member(lab, name, **settings):
     """Start a member that obeys the control topics."""
     return lab.member(SafeConsumer, "t", name=name, **{"control": CONTROL, **settings})
 
 
-def latecomer(lab: Lab) -> tuple[Member, list[Fault]]:
+def latecomer(lab):
     """Start a member that owns a partition, and whose control topics cannot be read."""
     away = [
         lab.cluster.fail(api, is_held=True, client_id="b-control")
@@ -37,14 +35,14 @@ def latecomer(lab: Lab) -> tuple[Member, list[Fault]]:
     return b, away
 
 
-def read(*members: Member) -> int:
+def read(*members):
     """Return how many records came to members."""
     return sum(len(one.records) for one in members)
 
 
 @pytest.mark.contract("G1")
 @simulated(seeds=2)
-def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab: Lab) -> None:
+def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab):
     """G1: for every member, now and in the future, until it is lifted."""
     operator = Operator(lab)
     partitions = lab.topic("t", 4, records=5)
@@ -71,7 +69,7 @@ def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab: Lab) -> No
 
 @pytest.mark.contract("G2")
 @simulated(seeds=2)
-def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab: Lab) -> None:
+def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab):
     """G2: acknowledged before the partition was assigned, it lets no record through."""
     operator = Operator(lab)
     partitions = lab.topic("t", 2, records=5)
@@ -95,9 +93,7 @@ def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab: Lab) -
 
 @pytest.mark.contract("G5")
 @simulated(seeds=2)
-def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(
-    lab: Lab,
-) -> None:
+def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(lab):
     """G5: newly assigned partitions stay gated; the topic's return opens them."""
     Operator(lab)
     partitions = lab.topic("t", 2, records=5)
@@ -117,7 +113,7 @@ def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(
 
 @pytest.mark.contract("G3")
 @simulated(seeds=2)
-def test_no_member_lifts_what_an_operator_holds(lab: Lab) -> None:
+def test_no_member_lifts_what_an_operator_holds(lab):
     """G3: neither here nor for the group; resume() says what remains."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
@@ -146,7 +142,7 @@ def test_no_member_lifts_what_an_operator_holds(lab: Lab) -> None:
 
 @pytest.mark.contract("G4")
 @simulated(seeds=2)
-def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab: Lab) -> None:
+def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab):
     """G4: nothing raises into poll; the last record of a key counts."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
@@ -170,7 +166,7 @@ def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab: Lab) ->
 @pytest.mark.contract("G4")
 @simulated(seeds=1)
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_topic_that_loses_holds_with_time_is_refused(lab: Lab, policy: str) -> None:
+def test_a_topic_that_loses_holds_with_time_is_refused(lab, policy):
     """G4: by the constructor, which says what to do."""
     lab.cluster.create_topic("ops", 1, {"cleanup.policy": policy})
     for name in ("own", "status"):
@@ -184,7 +180,7 @@ def test_a_topic_that_loses_holds_with_time_is_refused(lab: Lab, policy: str) ->
 @pytest.mark.contract("G6")
 @simulated(seeds=1)
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> None:
+def test_it_expires_late_by_the_skew_and_never_early(lab, ahead):
     """G6: by the broker's time, however wrong the member's own clock is."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
@@ -204,7 +200,7 @@ def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> 
 
 @pytest.mark.contract("G8")
 @simulated(seeds=2)
-def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:
+def test_who_does_not_answer_is_not_called_quiet(lab):
     """G8: an operator sees that one of two obeys, and which partitions are not known."""
     operator = Operator(lab)
     lab.topic("t", 2, records=5)
@@ -230,7 +226,7 @@ def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab: Lab) -> None:
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab):
     """One idle fetch at a time, one report each interval, and metadata now and then."""
     Operator(lab)
     lab.topic("t", 4)
@@ -253,9 +249,7 @@ def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab: Lab) -> No
 @pytest.mark.contract("W8")
 @simulated(seeds=2)
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_closing_takes_no_longer_than_it_was_given(
-    lab: Lab, *, is_answered: bool
-) -> None:
+def test_closing_takes_no_longer_than_it_was_given(lab, *, is_answered):
     """Its threads, its clients and leaving the group share one deadline."""
     Operator(lab)
     lab.topic("t", 4)
@@ -272,7 +266,7 @@ def test_closing_takes_no_longer_than_it_was_given(
 
 
 @simulated(seeds=1)
-def test_a_missing_status_topic_is_asked_for_seldom(lab: Lab) -> None:
+def test_a_missing_status_topic_is_asked_for_seldom(lab):
     """A member that begins before it is made; once it is there, it reports."""
     lab.topic("t", 1)
     for name in ("ops", "own"):
@@ -293,9 +287,7 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab: Lab) -> None:
     "settings", [{}, {"group_instance_id": "a"}], ids=["dynamic", "static"]
 )
 @simulated(seeds=1, nightly=5)
-def test_a_killed_member_that_was_quiet_stays_quiet(
-    lab: Lab, settings: dict[str, Any]
-) -> None:
+def test_a_killed_member_that_was_quiet_stays_quiet(lab, settings):
     """Outside of the rebalance no verdict changes, and the owner is Kafka's."""
     operator = Operator(lab)
     lab.topic("t", 4, records=5)
@@ -325,9 +317,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(
 
 
 @simulated(seeds=1)
-def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(
-    lab: Lab,
-) -> None:
+def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(lab):
     """Its dead process has nothing to say any more."""
     operator = Operator(lab)
     lab.topic("t", 2, records=5)
@@ -351,7 +341,7 @@ def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(
 @pytest.mark.contract("G3")
 @pytest.mark.parametrize("then", ["goes on", "is killed", "hands over"])
 @simulated(seeds=1)
-def test_a_record_on_the_members_topic_forges_no_operator(lab: Lab, then: str) -> None:
+def test_a_record_on_the_members_topic_forges_no_operator(lab, then):
     """G3: neither for who reads it as it comes nor for who finds it later."""
     operator = Operator(lab)
     zero, _ = lab.topic("t", 2, records=5)

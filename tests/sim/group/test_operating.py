@@ -3,8 +3,6 @@
 import json
 import re
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +15,6 @@ from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from tests.harness.group.operating import run, where
-from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
 from tests.sim.group.teams import played, work
@@ -25,11 +22,11 @@ from tests.sim.group.teams import played, work
 WHY = ("--reason", "x", "--owner", "alice")
 
 
-def pause(team: Team, *arguments: str) -> Any:  # noqa: ANN401 - click's
+def pause(team, *arguments):
     return run(team, "pause", "--group", team.group, *WHY, *arguments)
 
 
-def held(team: Team) -> list[tuple[str, str]]:
+def held(team):
     """Tell what stands on the topics, as scope and owner."""
     past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
     last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
@@ -48,9 +45,7 @@ def held(team: Team) -> list[tuple[str, str]]:
     ],
 )
 @played(work)
-def test_what_covers_nothing_is_refused(
-    team: Team, command: str, typed: str, said: str
-) -> None:
+def test_what_covers_nothing_is_refused(team, command, typed, said):
     """With what was perhaps meant; nothing is written."""
     names = {"topic": team.topic, "own": team.settings.operator_topic}
     scope = typed.format(**names)
@@ -69,7 +64,7 @@ def test_what_covers_nothing_is_refused(
 
 
 @played(work)
-def test_one_of_several_that_covers_nothing(team: Team) -> None:
+def test_one_of_several_that_covers_nothing(team):
     """Nothing is written of the others either; with --future all of it is."""
     scopes = (team.topic, "later")
     assert pause(team, *scopes).exit_code == Status.USAGE
@@ -79,14 +74,12 @@ def test_one_of_several_that_covers_nothing(team: Team) -> None:
 
 
 @played(work)
-def test_what_was_killed_between_two_scopes_is_run_again(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_killed_between_two_scopes_is_run_again(team, monkeypatch):
     """Some of its holds stand; these stay as they are, and the rest is placed."""
     scopes = f"{team.topic}:0-2"
     send, sent = KafkaProducer.send, count()
 
-    def killed(self: KafkaProducer, topic: str, **record: Any) -> Any:  # noqa: ANN401 - upstream's
+    def killed(self, topic, **record):
         if topic == team.settings.operator_topic and next(sent) == 2:
             self.flush(5)
             raise SystemExit(137)
@@ -107,7 +100,7 @@ def test_what_was_killed_between_two_scopes_is_run_again(
 
 
 @played(work)
-def test_an_own_hold_is_not_replaced_silently(team: Team) -> None:
+def test_an_own_hold_is_not_replaced_silently(team):
     """An indefinite one was replaced by one of two seconds."""
     assert pause(team, "@all").exit_code == Status.DONE
     again = pause(team, "@all", "--for", "2s")
@@ -127,8 +120,8 @@ def test_an_own_hold_is_not_replaced_silently(team: Team) -> None:
 
 
 @played(work)
-def test_extend_never_shortens(team: Team) -> None:
-    def extend(*arguments: str) -> Any:  # noqa: ANN401 - click's
+def test_extend_never_shortens(team):
+    def extend(*arguments):
         group = ("--group", team.group, "--owner", "alice")
         return run(team, "extend", "@all", *group, *arguments)
 
@@ -146,9 +139,7 @@ def test_extend_never_shortens(team: Team) -> None:
 
 
 @played(work)
-def test_where_and_as_whom_it_was_placed(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_and_as_whom_it_was_placed(team, monkeypatch):
     """In containers everybody is root: the default owner has the host's name."""
     monkeypatch.setattr("socket.gethostname", lambda: "build7")
     monkeypatch.setattr("getpass.getuser", lambda: "root")
@@ -171,7 +162,7 @@ def test_where_and_as_whom_it_was_placed(
 
 
 @played(work)
-def test_resume_all_of_one_owner(team: Team) -> None:
+def test_resume_all_of_one_owner(team):
     """And of nobody else; by a range placed, one by one."""
     group = ("--group", team.group)
     pause(team, f"{team.topic}:0-1,3", "re:ord.*")
@@ -187,7 +178,7 @@ def test_resume_all_of_one_owner(team: Team) -> None:
 
 
 @played(work)
-def test_the_audit_reads_the_topics_as_the_history_tells(team: Team) -> None:
+def test_the_audit_reads_the_topics_as_the_history_tells(team):
     """With clients and a decoder of its own; what was held long ago counts, too."""
     group = ("--group", team.group)
     pause(team, team.topic, "--for", "1h")
@@ -216,7 +207,7 @@ def test_the_audit_reads_the_topics_as_the_history_tells(team: Team) -> None:
 
 @pytest.mark.contract("S5")
 @played()
-def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> None:
+def test_the_audit_finds_whoever_does_not_obey(team, tmp_path):
     """
     G2: what a group was told stands in the control topics, live or as history.
 
@@ -233,7 +224,7 @@ def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> No
     produce(team.producer, logged, 1)
     plain = team.member("b", control=None, journal=leaks)
     plain.subscribe([team.topic, logged])
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(plain, lambda: sum(map(len, got.values())) == 21, got=got)
     plain.close()
     history = tmp_path / "history.json"
@@ -248,12 +239,12 @@ def test_the_audit_finds_whoever_does_not_obey(team: Team, tmp_path: Path) -> No
         assert ended.stdout.count(why) == 1
 
 
-def audit(*arguments: str) -> Any:  # noqa: ANN401 - click's
+def audit(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *arguments])
 
 
 @played(work)
-def test_history_tells_what_was_done(team: Team) -> None:
+def test_history_tells_what_was_done(team):
     """Not lifts that never were; and an extension is no second pause."""
     pause(team, team.topic, "--for", "1h")
     group = ("--group", team.group)
@@ -276,7 +267,7 @@ def test_history_tells_what_was_done(team: Team) -> None:
 
 
 @played(work)
-def test_pause_and_wait_then_resume_and_wait(team: Team) -> None:
+def test_pause_and_wait_then_resume_and_wait(team):
     ended = pause(team, team.topic, "--wait", "20s")
     assert ended.exit_code == Status.DONE
     assert "1 of 1 members quiet, after " in ended.stdout
@@ -293,14 +284,14 @@ def test_pause_and_wait_then_resume_and_wait(team: Team) -> None:
 
 
 @played(work)
-def test_a_wait_outlives_an_outage(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_outlives_an_outage(team, monkeypatch):
     """It is for that long that somebody waits; a refusal ends it at once."""
     pause(team, "@all")
     looking, looks = Operator.look, [None, KafkaTimeoutError("x"), ConnectionError()]
     with Operator(team.broker.client_config, team.settings) as one:
         seen = one.look(team.group)
 
-    def interrupted(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
+    def interrupted(self, group, **options):
         trouble = looks.pop(0) if looks else None
         if trouble is not None:
             raise trouble
@@ -319,7 +310,7 @@ def test_a_wait_outlives_an_outage(team: Team, monkeypatch: pytest.MonkeyPatch) 
 
 
 @played(work)
-def test_what_waits(team: Team) -> None:
+def test_what_waits(team):
     pause(team, f"{team.topic}:0-1", "--wait", "60s")
     team.produce(7)
     shown = run(team, "status", "--group", team.group).stdout
@@ -328,7 +319,7 @@ def test_what_waits(team: Team) -> None:
 
 
 @played(work)
-def test_all_groups_at_a_glance(team: Team) -> None:
+def test_all_groups_at_a_glance(team):
     """What does not obey, and when the next hold ends; held ones may be listed alone."""
     none = run(team, "status", "--held")
     assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")

@@ -1,15 +1,12 @@
 """A program that pauses what it lets flow, while operators hold and gates are closed."""
 
-from collections.abc import Callable
-
 import pytest
 
 from safeconsumer import SafeConsumer
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 
-PAUSES: dict[str, Callable[[SafeConsumer], None]] = {
+PAUSES = {
     "the rest": lambda it: it.pause(*(it.assignment() - it.paused())),
     "the rest, listed": lambda it: it.pause(
         *[tp for tp in it.assignment() if tp not in it.paused()]
@@ -18,11 +15,11 @@ PAUSES: dict[str, Callable[[SafeConsumer], None]] = {
 }
 
 
-def member(lab: Lab, name: str) -> Member:
+def member(lab, name):
     return lab.member(SafeConsumer, "t", name=name, control=CONTROL)
 
 
-def gains_nothing(lab: Lab, mine: Member, other: Member) -> None:
+def gains_nothing(lab, mine, other):
     """Let the other member go; what this one gains by it, and has, stays quiet."""
     before = len(mine.records)
     other.stop()
@@ -43,9 +40,7 @@ def gains_nothing(lab: Lab, mine: Member, other: Member) -> None:
     ],
 )
 @simulated(seeds=1, nightly=3)
-def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
-    lab: Lab, pause: str, held: str
-) -> None:
+def test_an_operators_hold_opens_no_leak_in_the_programs_pause(lab, pause, held):
     """25 records came of each partition that was gained."""
     operator = Operator(lab)
     lab.topic("t", 4, records=5)
@@ -72,7 +67,7 @@ def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
 
 @pytest.mark.contract("P3", "P7", "G2")
 @simulated(seeds=1, nightly=3)
-def test_a_program_can_pause_before_the_control_topics_are_read(lab: Lab) -> None:
+def test_a_program_can_pause_before_the_control_topics_are_read(lab):
     """A closed gate is no pause of the program: it names all that it owns."""
     Operator(lab)
     lab.topic("t", 4, records=5)

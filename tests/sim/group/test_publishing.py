@@ -3,31 +3,30 @@
 import signal
 import threading
 from functools import partial
-from typing import Any
 
 import pytest
 from kafka.producer.future import FutureRecordMetadata
 
 from safeconsumer.errors import ControlWriteError
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.publisher import Change, changes, new_hold, publish
-from tests.harness.group.team import LIMIT, Team
+from safeconsumer.group.publisher import changes, new_hold, publish
+from tests.harness.group.team import LIMIT
 from tests.sim.group.teams import played
 
 
-def operator(team: Team, name: str = "safeconsumer-cli") -> Operator:
+def operator(team, name="safeconsumer-cli"):
     return Operator({**team.broker.client_config, "client_id": name}, team.settings)
 
 
-def placing(team: Team, *scopes: str) -> tuple[Change, ...]:
+def placing(team, *scopes):
     return changes(team.group, "alice", scopes, new_hold("x", None))
 
 
-def lifting(team: Team, *scopes: str) -> tuple[Change, ...]:
+def lifting(team, *scopes):
     return changes(team.group, "alice", scopes, None)
 
 
-def logged(team: Team) -> list[tuple[str, bool]]:
+def logged(team):
     """Tell what the operators' topic has, by scope, and whether it holds."""
     with operator(team) as here:
         return [(one.key.scope, one.hold is not None) for one in here.records()]
@@ -35,19 +34,17 @@ def logged(team: Team) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("is_placing", [True, False])
 @played()
-def test_a_lost_answer_does_not_undo_what_others_wrote(
-    team: Team, *, is_placing: bool
-) -> None:
+def test_a_lost_answer_does_not_undo_what_others_wrote(team, *, is_placing):
     """It is not written again; whoever runs the command again decides."""
     first, second = placing(team, "orders"), lifting(team, "orders")
     if not is_placing:
         first, second = second, first
-    failed: list[str] = []
+    failed = []
     with operator(team, "a") as here, operator(team, "b") as there:
         for one in (here, there):
             one.write(OPERATOR, lifting(team, "warm"))
 
-        def write() -> None:
+        def write():
             with pytest.raises(ControlWriteError) as error:
                 here.write(OPERATOR, first)
             failed.append(str(error.value))
@@ -67,7 +64,7 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(
 
 
 @played()
-def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
+def test_what_was_refused_for_the_moment_is_tried_again(team):
     """A leader that has moved has written nothing."""
     with operator(team) as here:
         team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
@@ -76,9 +73,7 @@ def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
 
 
 @played()
-def test_what_was_appended_and_not_replicated_is_not_written_again(
-    team: Team,
-) -> None:
+def test_what_was_appended_and_not_replicated_is_not_written_again(team):
     """Nobody knows of it."""
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
     wanted = placing(team, "orders")
@@ -89,17 +84,15 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(
 
 
 @played()
-def test_an_interrupt_says_what_was_written(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_says_what_was_written(team, monkeypatch):
     """Of what was sent and has no answer yet nobody knows."""
     get = FutureRecordMetadata.get
 
-    def interrupted(self: Any, *given: float) -> Any:  # noqa: ANN401 - upstream's
+    def interrupted(self, *given):
         monkeypatch.setattr(FutureRecordMetadata, "get", raising)
         return get(self, *given)
 
-    def raising(*_: object) -> None:
+    def raising(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
@@ -109,8 +102,8 @@ def test_an_interrupt_says_what_was_written(
 
 
 @played()
-def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
-    def connect() -> Any:  # noqa: ANN401 - a producer
+def test_an_interrupt_before_anything_was_sent(team):
+    def connect():
         raise KeyboardInterrupt
 
     said = r"orders could not be written to ops \(interrupted before it was sent"
@@ -120,12 +113,10 @@ def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
 
 @pytest.mark.parametrize("where", ["send", "get"])
 @played()
-def test_a_time_limit_comes_out_of_the_write(
-    team: Team, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_time_limit_comes_out_of_the_write(team, monkeypatch, where):
     """It is an OSError, as many a failure of the network is."""
 
-    def limit(*_: object) -> None:
+    def limit(*_):
         message = "the job took too long"
         raise TimeoutError(message)
 

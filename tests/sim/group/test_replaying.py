@@ -3,7 +3,6 @@
 import itertools
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -13,16 +12,15 @@ from safeconsumer.cli.letters import Letters, Wanted
 from safeconsumer.cli.replaying import Replay
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
 @simulated(seeds=2)
-def test_a_replay_stops_while_no_broker_answers(lab: Lab) -> None:
+def test_a_replay_stops_while_no_broker_answers(lab):
     """It noticed a SIGTERM only after the next fetch, half a minute later."""
     lab.topic("t.dlq", records=3)
     there = Letters(lab.connection, "t.dlq")
-    said: list[str] = []
+    said = []
     replay = Replay(there, Wanted(), None, lambda _: frozenset({0}), said.append)
     fault = lab.cluster.fail("Fetch", is_held=True)
     work = threading.Thread(target=lambda: [*replay.chosen()])
@@ -39,7 +37,7 @@ def test_a_replay_stops_while_no_broker_answers(lab: Lab) -> None:
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab: Lab) -> None:
+def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab):
     """Also a second one, which passes nothing: it commits where it begins."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
@@ -56,14 +54,14 @@ def test_a_replay_commits_the_epoch_of_what_it_has_passed(lab: Lab) -> None:
 class FailingProducer:
     """A producer whose sends of these numbers fail, as their answers say."""
 
-    def __init__(self, failing: tuple[int, ...]) -> None:
+    def __init__(self, failing):
         self._failing = failing
         self._sent = itertools.count()
 
-    def send(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - upstream's future
+    def send(self, *_, **__):
         number = next(self._sent)
 
-        def get(timeout: float) -> None:
+        def get(timeout):
             if number in self._failing:
                 raise KafkaTimeoutError(timeout)
 
@@ -72,9 +70,7 @@ class FailingProducer:
 
 @pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)
 @simulated(seeds=1)
-def test_a_replay_commits_up_to_the_first_letter_of_several_that_failed(
-    lab: Lab, failing: tuple[int, ...]
-) -> None:
+def test_a_replay_commits_up_to_the_first_letter_of_several_that_failed(lab, failing):
     """What lies behind it would be lost: the next replay begins at the offset."""
     lab.topic("t", records=3)
     lab.topic("t.dlq")
@@ -83,7 +79,7 @@ def test_a_replay_commits_up_to_the_first_letter_of_several_that_failed(
     record = {"topic": "t", "partition": 0, "key": b"k", "value": b"v", "headers": []}
     for offset in range(3):
         letter = SimpleNamespace(offset=offset, timestamp=0, **record)
-        sent: Any = send(letter, Failure(error=ValueError(), attempts=1))
+        sent = send(letter, Failure(error=ValueError(), attempts=1))
         sent.get(30)
     producer.close()
     there = Letters(lab.connection, "t.dlq", group="r")

@@ -2,20 +2,16 @@
 
 import sys
 import threading
-from typing import Any
 
 import pytest
 from kafka import ConsumerRebalanceListener
 
-from safeconsumer import SafeConsumer
 from safeconsumer.errors import BlockingCallInListenerError, ControlWriteError
 from safeconsumer.group import events as control_events
 from safeconsumer.group import verdicts
-from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
@@ -23,7 +19,7 @@ from tests.sim.group.teams import played
 
 @pytest.mark.contract("G1")
 @played()
-def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
+def test_a_group_hold_of_one_member_is_obeyed_by_all(team):
     """Any member lifts it; an operator's hold of the same scope stays."""
     first, second = team.subscribed("a"), team.subscribed("b")
     both = [first, second]
@@ -42,19 +38,19 @@ def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
 
 
 @played()
-def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
-    raised: list[BaseException] = []
+def test_a_group_call_in_a_listener_is_refused(team):
+    raised = []
     consumer = team.member()
 
     class Listener(ConsumerRebalanceListener):
-        def on_partitions_assigned(self, _assigned: object) -> None:
+        def on_partitions_assigned(self, _assigned):
             for call in (consumer.pause_group, consumer.resume_group):
                 try:
                     call("@all")
                 except BlockingCallInListenerError as error:
                     raised.append(error)
 
-        def on_partitions_revoked(self, _revoked: object) -> None:
+        def on_partitions_revoked(self, _revoked):
             pass
 
     consumer.subscribe([team.topic], listener=Listener())
@@ -64,22 +60,22 @@ def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
 
 @pytest.mark.contract("G2")
 @played()
-def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
+def test_manual_assignment_waits_for_the_control_topics_too(team):
     """The barrier is about assignments, not about joins."""
     team.operator_holds(f"{team.topic}:0")
     consumer = team.member()
     consumer.assign(team.partitions[:2])
-    got: dict[Any, list[int]] = {}
+    got = {}
     poll_until(consumer, lambda: len(got.get(team.partitions[1], ())) == 5, got=got)
     assert team.partitions[0] not in got
 
 
 @played()
-def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
+def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team):
     """sys.exit() in a hook ends the thread that delivers: not this one."""
     asked = []
 
-    def leave(event: object) -> None:
+    def leave(event):
         if isinstance(event, control_events.ControlReady) and not asked:
             asked.append(event)
             sys.exit(1)
@@ -95,7 +91,7 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
 
 
 @played()
-def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
+def test_a_failed_group_hold_leaves_what_stood_before(team):
     """Nothing, or a hold for good, which does not turn into one that ends."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
@@ -112,18 +108,18 @@ def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
 
 
 @played()
-def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> None:
+def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team):
     """A lease comes nearer to retention, however often and by whom it is renewed."""
     control = team.with_settings(status_topic=None)
     consumer = team.subscribed(control=control)
     team.settled(consumer)
 
-    def standing() -> Standing:
+    def standing():
         with Operator(team.broker.client_config, team.settings) as operator:
             (one,), _ = operator.standing(team.group)
         return one
 
-    def heard(member: SafeConsumer) -> bool:
+    def heard(member):
         return [one.placed_at for one in member.holds()] == [first.at]
 
     consumer.pause_group(team.topic, reason="lease", for_=600)
@@ -145,9 +141,7 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> 
 
 
 @played()
-def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shorter_group_hold_is_obeyed_when_it_is_written(team, monkeypatch):
     """What stands is not ended by what was only tried."""
     control = team.with_settings(status_topic=None, clock_skew=0.0)
     consumer = team.subscribed(control=control)
@@ -164,15 +158,13 @@ def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
     team.broker.clear_faults()
 
 
-def _tried(consumer: SafeConsumer, topic: str) -> None:
+def _tried(consumer, topic):
     with pytest.raises(ControlWriteError, match="NotEnoughReplicas"):
         consumer.pause_group(topic, reason="for a moment", for_=0.05)
 
 
 @played()
-def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(team, monkeypatch):
     """It stands on the topic, so that every member reads it, this one too."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
@@ -187,7 +179,7 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(
 
 
 @played()
-def test_a_static_member_that_was_closed_has_stopped(team: Team) -> None:
+def test_a_static_member_that_was_closed_has_stopped(team):
     """Kafka lists it until its session ends; it does not die, hang or disobey."""
     consumer = team.subscribed("a", control=team.quick, group_instance_id="one")
     team.settled(consumer)

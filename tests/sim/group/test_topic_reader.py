@@ -7,12 +7,11 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer.group.topic_reader import TopicReader
 from tests.sim.group.operating import Operator
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 
 @simulated(seeds=2)
-def test_time_spent_on_records_is_no_silence(lab: Lab) -> None:
+def test_time_spent_on_records_is_no_silence(lab):
     """One answer may hold records for many polls: meanwhile nothing is fetched."""
     Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
     with closing(TopicReader({**lab.connection, "max_poll_records": 10})) as reader:
@@ -28,7 +27,7 @@ def test_time_spent_on_records_is_no_silence(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_brokers_that_do_not_answer_are_silent_after_a_while(lab: Lab) -> None:
+def test_brokers_that_do_not_answer_are_silent_after_a_while(lab):
     Operator(lab)
     with closing(TopicReader(lab.connection)) as reader:
         reader.begin(["ops"])
@@ -45,9 +44,7 @@ def test_brokers_that_do_not_answer_are_silent_after_a_while(lab: Lab) -> None:
 @pytest.mark.contract("P20", "G2")
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=2)
-def test_a_topic_that_was_cut_is_read_from_its_beginning(
-    lab: Lab, *, is_open: bool
-) -> None:
+def test_a_topic_that_was_cut_is_read_from_its_beginning(lab, *, is_open):
     """An operator's hold may be among the records that the new leader got."""
     Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}
@@ -63,9 +60,9 @@ def test_a_topic_that_was_cut_is_read_from_its_beginning(
     assert found == [b"old"] * 5 + [b"new"] * 10
 
 
-def read_again(reader: TopicReader) -> list[bytes]:
+def read_again(reader):
     """Begin again after each error, as callers do; return the last beginning's values."""
-    found: list[bytes] = []
+    found = []
     for _ in range(40):
         try:
             found += [one.value for one in reader.turn(500).get("ops", [])]

@@ -24,29 +24,29 @@ class Scenario:
     name: str = field(init=False)
 
     @name.default
-    def _named(self) -> str:
+    def _named(self):
         return self.play.__name__
 
 
-SCENARIOS: dict[str, Scenario] = {}
+SCENARIOS = {}
 
 
-def _add(one: Scenario) -> Play:
+def _add(one):
     SCENARIOS[one.name] = one
     return one.play
 
 
-def both(play: Play) -> Play:
+def both(play):
     """Play it with both clients; groups, if any, are eager."""
     return _add(Scenario(play))
 
 
-def in_groups(play: Play) -> Play:
+def in_groups(play):
     """Play it with both clients and both protocols."""
     return _add(Scenario(play, protocols=tuple(PROTOCOLS)))
 
 
-def cases() -> list[tuple[str, str, str]]:
+def cases():
     """Return every scenario with each client and protocol: the ids of tests."""
     return [
         (one.name, client, protocol)

@@ -1,15 +1,12 @@
 """Scenarios of groups: what is committed, who owns what, what a pause outlives."""
 
-from typing import Any
-
-from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, OffsetAndMetadata
 
 from tests.sim.parity.catalogue import both, in_groups
 from tests.sim.parity.reading import raised
-from tests.sim.parity.stages import Reader, Stage
 
 
-def joined(s: Stage, *topics: str, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+def joined(s, *topics, **settings):
     """Make a member that the scenario polls, and wait until it has partitions."""
     one = s.consumer(*topics, group_id=s.group, **settings)
     # Stock forgets a join that a poll ends: it gets the time for it.
@@ -18,16 +15,16 @@ def joined(s: Stage, *topics: str, **settings: Any) -> Reader:  # noqa: ANN401 -
     return one
 
 
-def _owns(one: Reader) -> bool:
+def _owns(one):
     return bool(one.consumer.assignment())
 
 
-def offsets(one: Reader, partitions: list[TopicPartition]) -> list[int | None]:
+def offsets(one, partitions):
     return [one.consumer.committed(tp) for tp in partitions]
 
 
 @both
-def a_member_joins_reads_commits_and_leaves(s: Stage) -> None:
+def a_member_joins_reads_commits_and_leaves(s):
     """The requests of a member's life in their order."""
     partitions = s.topic(partitions=2, records=5)
     a = s.member("t")
@@ -41,7 +38,7 @@ def a_member_joins_reads_commits_and_leaves(s: Stage) -> None:
 
 
 @both
-def the_next_member_begins_at_what_was_committed(s: Stage) -> None:
+def the_next_member_begins_at_what_was_committed(s):
     """Across ownerships the committed offset rules."""
     (tp,) = s.topic(records=10)
     one = joined(s, "t")
@@ -55,7 +52,7 @@ def the_next_member_begins_at_what_was_committed(s: Stage) -> None:
 
 
 @both
-def nothing_was_committed(s: Stage) -> None:
+def nothing_was_committed(s):
     """What is asked for then, and where ``latest`` begins."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
@@ -67,7 +64,7 @@ def nothing_was_committed(s: Stage) -> None:
 
 
 @both
-def commits_with_metadata_and_without_waiting(s: Stage) -> None:
+def commits_with_metadata_and_without_waiting(s):
     """What ``committed`` returns, and what a callback is given."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t")
@@ -75,7 +72,7 @@ def commits_with_metadata_and_without_waiting(s: Stage) -> None:
     one.consumer.commit({tp: OffsetAndMetadata(3, "three", -1)})
     found = one.consumer.committed(tp, metadata=True)
     s.facts["metadata"] = (found.offset, found.metadata)
-    told: list[Any] = []
+    told = []
     one.consumer.commit_async(callback=lambda asked, error: told.append((asked, error)))
     one.poll_until(lambda: told, "a callback")
     (asked, error) = told[0]
@@ -83,7 +80,7 @@ def commits_with_metadata_and_without_waiting(s: Stage) -> None:
 
 
 @both
-def a_close_that_commits_by_itself(s: Stage) -> None:
+def a_close_that_commits_by_itself(s):
     """With ``enable_auto_commit`` a close commits what was read."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
@@ -93,7 +90,7 @@ def a_close_that_commits_by_itself(s: Stage) -> None:
 
 
 @both
-def a_commit_by_somebody_who_is_no_member(s: Stage) -> None:
+def a_commit_by_somebody_who_is_no_member(s):
     """A group that has members refuses it; one without takes it."""
     (tp,) = s.topic(records=5)
     outside = s.consumer(group_id=s.group)
@@ -108,7 +105,7 @@ def a_commit_by_somebody_who_is_no_member(s: Stage) -> None:
 
 
 @both
-def offsets_of_a_transaction(s: Stage) -> None:
+def offsets_of_a_transaction(s):
     """What is sent to a transaction is committed with it, and not before."""
     (tp,) = s.topic(records=5)
     a = s.member("t")
@@ -118,7 +115,7 @@ def offsets_of_a_transaction(s: Stage) -> None:
     producer.init_transactions()
     told = []
 
-    def committed() -> int | None:
+    def committed():
         return a.call(lambda consumer: consumer.committed(tp))
 
     for end in ("abort_transaction", "commit_transaction"):
@@ -135,7 +132,7 @@ def offsets_of_a_transaction(s: Stage) -> None:
 
 
 @in_groups
-def a_member_comes_and_goes(s: Stage) -> None:
+def a_member_comes_and_goes(s):
     """Each step is a later generation, which both members share."""
     # How many generations a step takes is up to chance: a join may be made again.
     s.topic(partitions=4)
@@ -158,7 +155,7 @@ def a_member_comes_and_goes(s: Stage) -> None:
 
 
 @both
-def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
+def a_pattern_and_a_topic_that_comes_later(s):
     """A new topic that matches is assigned, read, and not paused."""
     s.topic("match-1", records=5)
     s.topic("other", records=5)
@@ -178,7 +175,7 @@ def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
 
 
 @both
-def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
+def a_topic_that_is_deleted_and_made_again(s):
     """That a pause of its partition ends with it, and that it begins anew."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
@@ -200,22 +197,22 @@ def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
 class _Commits(ConsumerRebalanceListener):
     """Commits when partitions are taken away, and keeps what was raised."""
 
-    def __init__(self, told: list[str]) -> None:
-        self.consumer: Any = None
+    def __init__(self, told):
+        self.consumer = None
         self._told = told
 
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+    def on_partitions_revoked(self, revoked):
         if revoked:
             self._told.append(raised(self.consumer.commit))
 
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+    def on_partitions_assigned(self, assigned):
         pass
 
 
 @both
-def a_commit_in_a_listener(s: Stage) -> None:
+def a_commit_in_a_listener(s):
     """What a listener's commit raises, and what is committed."""
-    told: list[str] = []
+    told = []
     listener = _Commits(told)
     partitions = s.topic(partitions=2, records=5)
     a = s.member()
@@ -230,7 +227,7 @@ def a_commit_in_a_listener(s: Stage) -> None:
 
 
 @in_groups
-def a_static_member_that_comes_back(s: Stage) -> None:
+def a_static_member_that_comes_back(s):
     """A restart within its session is no rebalance for the others."""
     s.topic(partitions=4)
     static = {"group_instance_id": "static", "session_timeout_ms": 20_000}
@@ -249,7 +246,7 @@ def a_static_member_that_comes_back(s: Stage) -> None:
 
 
 @both
-def a_static_member_that_was_fenced(s: Stage) -> None:
+def a_static_member_that_was_fenced(s):
     """Two with one name: the second one has it, the first one is no member any more."""
     s.topic(partitions=2, records=5)
     static = {"group_instance_id": "static"}

@@ -1,17 +1,15 @@
 """Plays a scenario on one kind of cluster, and returns what it saw."""
 
-from typing import Any
-
 from tests.sim.lab import play
 from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
 from tests.sim.parity.catalogue import SCENARIOS
 from tests.sim.parity.stages import RealStage, SimStage
 
 
-def simulated_facts(name: str, client: str, protocol: str) -> dict[str, Any]:
+def simulated_facts(name, client, protocol):
     """Play a scenario in a world; return what it saw."""
 
-    def main(lab: Any) -> dict[str, Any]:  # noqa: ANN401 - a lab
+    def main(lab):
         with SimStage(lab, client, protocol) as stage:
             SCENARIOS[name].play(stage)
             return stage.facts
@@ -19,7 +17,7 @@ def simulated_facts(name: str, client: str, protocol: str) -> dict[str, Any]:
     return play(main)
 
 
-def real_facts(broker: Any, name: str, client: str, protocol: str) -> dict[str, Any]:  # noqa: ANN401 - a broker
+def real_facts(broker, name, client, protocol):
     """Play a scenario on a real cluster; return what it saw, or what was raised."""
     try:
         with RealStage(broker, client, protocol) as stage:

@@ -1,15 +1,12 @@
 """Scenarios of one consumer that reads: positions, pauses, retention, transactions."""
 
-from typing import Any
-
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from tests.sim.parity.catalogue import both
-from tests.sim.parity.stages import Reader, Stage
 
 
-def assigned(s: Stage, *partitions: TopicPartition, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+def assigned(s, *partitions, **settings):
     """Make a consumer without a group that reads some partitions."""
     one = s.consumer(**settings)
     one.consumer.assign(partitions)
@@ -17,7 +14,7 @@ def assigned(s: Stage, *partitions: TopicPartition, **settings: Any) -> Reader: 
 
 
 @both
-def all_that_is_there(s: Stage) -> None:
+def all_that_is_there(s):
     """An assigned consumer reads each partition in order."""
     partitions = s.topic(partitions=3, records=10)
     one = assigned(s, *partitions)
@@ -27,17 +24,17 @@ def all_that_is_there(s: Stage) -> None:
 
 
 @both
-def polls_of_at_most_seven(s: Stage) -> None:
+def polls_of_at_most_seven(s):
     """No poll returns more than was asked for; the rest comes by the next ones."""
     (tp,) = s.topic(records=20)
     one = assigned(s, tp)
-    sizes: list[int] = []
+    sizes = []
     s.until(lambda: sum(sizes) == 20 or sizes.append(one.poll(max_records=7)), "20")
     s.facts["sizes"] = [size for size in sizes if size]
 
 
 @both
-def seeks(s: Stage) -> None:
+def seeks(s):
     """A number, the beginning, the end, and where the next record is then."""
     (tp,) = s.topic(records=10)
     one = assigned(s, tp)
@@ -52,7 +49,7 @@ def seeks(s: Stage) -> None:
 
 
 @both
-def a_pause_of_what_is_not_assigned(s: Stage) -> None:
+def a_pause_of_what_is_not_assigned(s):
     """What is raised, and whether the good half of a bad call was done."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
@@ -67,7 +64,7 @@ def a_pause_of_what_is_not_assigned(s: Stage) -> None:
     s.facts["not assigned"] = raised(lambda: one.consumer.position(other))
 
 
-def raised(call: Any) -> str:  # noqa: ANN401 - any call
+def raised(call):
     """Return the class of what a call raises, with its parents in Kafka; else ``""``."""
     try:
         call()
@@ -77,7 +74,7 @@ def raised(call: Any) -> str:  # noqa: ANN401 - any call
 
 
 @both
-def iteration(s: Stage) -> None:
+def iteration(s):
     """A for loop gives each record once, also across a pause of the other partition."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp, other, consumer_timeout_ms=2000)
@@ -93,7 +90,7 @@ def iteration(s: Stage) -> None:
 
 
 @both
-def offsets_that_are_asked_for(s: Stage) -> None:
+def offsets_that_are_asked_for(s):
     """Beginnings, ends, and what a time has."""
     partitions = s.topic(partitions=2, records=5)
     one = s.consumer()
@@ -110,7 +107,7 @@ def offsets_that_are_asked_for(s: Stage) -> None:
 # Out of range, retention
 
 
-def _beyond(s: Stage, reset: str) -> Reader:
+def _beyond(s, reset):
     (tp,) = s.topic(records=10)
     one = assigned(s, tp, auto_offset_reset=reset)
     one.consumer.seek(tp, 1000)
@@ -118,13 +115,13 @@ def _beyond(s: Stage, reset: str) -> Reader:
 
 
 @both
-def beyond_the_end_to_the_earliest(s: Stage) -> None:
+def beyond_the_end_to_the_earliest(s):
     """A position that is out of range is reset to the beginning."""
     s.facts["values"] = _beyond(s, "earliest").read(10)
 
 
 @both
-def beyond_the_end_to_the_latest(s: Stage) -> None:
+def beyond_the_end_to_the_latest(s):
     """A position that is out of range is reset to the end."""
     one = _beyond(s, "latest")
     (tp,) = one.consumer.assignment()
@@ -135,16 +132,16 @@ def beyond_the_end_to_the_latest(s: Stage) -> None:
 
 
 @both
-def beyond_the_end_to_none(s: Stage) -> None:
+def beyond_the_end_to_none(s):
     """A position that is out of range is raised, with the offset."""
     s.facts["offsets"] = _out_of_range(_beyond(s, "none"))
 
 
-def _out_of_range(one: Reader) -> list[int]:
+def _out_of_range(one):
     """Poll until it is raised; return the offsets that it names."""
-    found: list[OffsetOutOfRangeError] = []
+    found = []
 
-    def is_raised() -> bool:
+    def is_raised():
         try:
             one.poll()
         except OffsetOutOfRangeError as error:
@@ -155,7 +152,7 @@ def _out_of_range(one: Reader) -> list[int]:
     return sorted(found[0].args[0].values())
 
 
-def _retained(s: Stage, reset: str, *, is_held: bool, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own, and ours
+def _retained(s, reset, *, is_held, **settings):
     (tp,) = s.topic()
     for _ in range(20):
         s.append(1, tp)
@@ -172,7 +169,7 @@ def _retained(s: Stage, reset: str, *, is_held: bool, **settings: Any) -> Reader
 
 
 @both
-def retention_passes_a_held_position_to_the_latest(s: Stage) -> None:
+def retention_passes_a_held_position_to_the_latest(s):
     """It goes on at the end, or with the first record that is left."""
     one = _retained(s, "latest", is_held=True)
     (tp,) = one.consumer.assignment()
@@ -183,7 +180,7 @@ def retention_passes_a_held_position_to_the_latest(s: Stage) -> None:
 
 
 @both
-def retention_passes_a_held_position_and_there_is_no_policy(s: Stage) -> None:
+def retention_passes_a_held_position_and_there_is_no_policy(s):
     """It is raised, with the offset; a seek to the beginning goes on."""
     one = _retained(s, "none", is_held=True)
     s.facts["offsets"] = _out_of_range(one)
@@ -193,7 +190,7 @@ def retention_passes_a_held_position_and_there_is_no_policy(s: Stage) -> None:
 
 
 @both
-def a_compacted_topic(s: Stage) -> None:
+def a_compacted_topic(s):
     """Each key's last record is left, a tombstone's too, at its old offset."""
     settings = {
         "cleanup.policy": "compact",
@@ -202,13 +199,13 @@ def a_compacted_topic(s: Stage) -> None:
         "max.compaction.lag.ms": "100",
     }
     (tp,) = s.topic(settings=settings)
-    values: list[bytes | None] = [b"%d" % number for number in range(9)]
+    values = [b"%d" % number for number in range(9)]
     for number, value in enumerate([*values, None]):
         key = b"k%d" % (number % 3)
         s.write([{"topic": tp.topic, "partition": 0, "key": key, "value": value}])
-    found: list[Any] = []
+    found = []
 
-    def is_compacted() -> bool:
+    def is_compacted():
         # The active segment is never compacted: a record closes the one before.
         s.write([{"topic": tp.topic, "partition": 0, "key": b"last", "value": b"x"}])
         s.clean()
@@ -219,7 +216,7 @@ def a_compacted_topic(s: Stage) -> None:
     s.facts["records"] = found
 
 
-def _read_once(s: Stage, tp: TopicPartition) -> list[Any]:
+def _read_once(s, tp):
     one = assigned(s, tp)
     end = one.consumer.end_offsets([tp])[tp]
     found = []
@@ -232,18 +229,13 @@ def _read_once(s: Stage, tp: TopicPartition) -> list[Any]:
 # Transactions
 
 
-def _transactional(s: Stage) -> Any:  # noqa: ANN401 - a producer
+def _transactional(s):
     producer = s.producer(transactional_id=s.name("producer"))
     producer.init_transactions()
     return producer
 
 
-def _write_in_one(
-    producer: Any,  # noqa: ANN401 - a producer
-    tp: TopicPartition,
-    *values: int,
-    end: str = "commit_transaction",
-) -> None:
+def _write_in_one(producer, tp, *values, end="commit_transaction"):
     producer.begin_transaction()
     for value in values:
         producer.send(tp.topic, b"%d" % value, partition=tp.partition)
@@ -252,7 +244,7 @@ def _write_in_one(
 
 
 @both
-def committed_and_aborted_transactions(s: Stage) -> None:
+def committed_and_aborted_transactions(s):
     """Who reads only what is committed sees no aborted record; others see all."""
     (tp,) = s.topic()
     producer = _transactional(s)
@@ -267,7 +259,7 @@ def committed_and_aborted_transactions(s: Stage) -> None:
 
 
 @both
-def an_open_transaction_holds_back_what_follows(s: Stage) -> None:
+def an_open_transaction_holds_back_what_follows(s):
     """A reader of committed records waits at its start; then all of it comes."""
     (tp,) = s.topic()
     producer = _transactional(s)
@@ -290,7 +282,7 @@ def an_open_transaction_holds_back_what_follows(s: Stage) -> None:
 
 
 @both
-def a_producer_that_was_fenced(s: Stage) -> None:
+def a_producer_that_was_fenced(s):
     """The second producer of a transactional id ends the first one's transaction."""
     (tp,) = s.topic()
     first = _transactional(s)

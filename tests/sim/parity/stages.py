@@ -8,8 +8,7 @@ cluster time passes by itself.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -22,7 +21,6 @@ from kafka.protocol.consumer import LeaveGroupRequest
 from safeconsumer import SafeConsumer
 from tests.harness.producing import write
 from tests.harness.waiting import wait_for
-from tests.sim.lab import Lab
 
 CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
 PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
@@ -49,48 +47,42 @@ class Stage:
 
     connection: dict[str, Any]
 
-    def __init__(self, client: str, protocol: str, prefix: str = "") -> None:
+    def __init__(self, client, protocol, prefix=""):
         self.client = client
-        self.kind: type[KafkaConsumer] = CLIENTS[client]
-        self.facts: dict[str, Any] = {}
+        self.kind = CLIENTS[client]
+        self.facts = {}
         self.group = f"{prefix}group"
         self._prefix = prefix
         self._protocol = PROTOCOLS[protocol]
-        self._counts: dict[TopicPartition, int] = {}
-        self._opened: list[Any] = []
+        self._counts = {}
+        self._opened = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         for one in reversed(self._opened):
             one.close()
 
     # What the two kinds of stage do differently
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition, what):
         raise NotImplementedError
 
-    def start(self, name: str, main: Callable[[], None]) -> None:
+    def start(self, name, main):
         """Run a function in a thread."""
         raise NotImplementedError
 
-    def clean(self) -> None:
+    def clean(self):
         """Let the cluster compact its topics, if it does not by itself."""
 
     # Topics and records
 
-    def name(self, text: str) -> str:
+    def name(self, text):
         """Return a topic's name, which no other scenario on the cluster has."""
         return self._prefix + text
 
-    def topic(
-        self,
-        text: str = "t",
-        partitions: int = 1,
-        records: int = 0,
-        settings: dict[str, str] | None = None,
-    ) -> list[TopicPartition]:
+    def topic(self, text="t", partitions=1, records=0, settings=None):
         name = self.name(text)
         wanted = {"num_partitions": partitions, "replication_factor": 1}
         self.admin().create_topics(
@@ -102,7 +94,7 @@ class Stage:
             self.append(records, *found)
         return found
 
-    def append(self, count: int, *partitions: TopicPartition) -> None:
+    def append(self, count, *partitions):
         """Append records; in each partition the values count on."""
         self.write(
             {"topic": tp.topic, "partition": tp.partition, "value": b"%d" % number}
@@ -112,32 +104,32 @@ class Stage:
         for tp in partitions:
             self._counts[tp] += count
 
-    def write(self, records: Iterable[dict[str, Any]]) -> None:
+    def write(self, records):
         """Write records, and return when all are acknowledged."""
         producer = self.producer()
         write(producer, list(records))
         producer.close()
 
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self):
         return list(self._counts)
 
-    def end_of(self, tp: TopicPartition) -> int:
+    def end_of(self, tp):
         """Return how many records ``append`` has written to a partition."""
         return self._counts[tp]
 
     # Clients; they are closed at the end
 
-    def admin(self) -> KafkaAdminClient:
+    def admin(self):
         for one in self._opened:
             if isinstance(one, KafkaAdminClient):
                 return one
         self._opened.append(KafkaAdminClient(**self.connection))
         return self._opened[-1]
 
-    def producer(self, **settings: Any) -> KafkaProducer:  # noqa: ANN401 - Kafka's own
+    def producer(self, **settings):
         return KafkaProducer(**self.connection, **settings)
 
-    def settings(self, kinds: list[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Kafka's own
+    def settings(self, kinds, **more):
         """Return a consumer's settings; the kinds of its requests go into a list."""
         return {
             **self.connection,
@@ -150,33 +142,33 @@ class Stage:
             **more,
         }
 
-    def consumer(self, *topics: str, **settings: Any) -> "Reader":  # noqa: ANN401 - Kafka's own
+    def consumer(self, *topics, **settings):
         """Make a consumer that the scenario polls itself; without a group by default."""
-        kinds: list[str] = []
+        kinds = []
         given = {"group_id": None, **settings}
         names = [self.name(one) for one in topics]
         one = Reader(self, self.kind(*names, **self.settings(kinds, **given)), kinds)
         self._opened.append(one)
         return one
 
-    def member(self, *topics: str, **settings: Any) -> "Member":  # noqa: ANN401 - Kafka's own
+    def member(self, *topics, **settings):
         """Start a member of the group, which polls in a thread of its own."""
         one = Member(self, [self.name(text) for text in topics], settings)
         self._opened.append(one)
         return one
 
 
-def _noting(kinds: list[str]) -> Callable[..., KafkaNetClient]:
+def _noting(kinds):
     """Make network clients that note the kinds of what they send."""
 
-    def make(**configs: Any) -> KafkaNetClient:  # noqa: ANN401 - kafka-python's own
+    def make(**configs):
         client = KafkaNetClient(**configs)
         # kafka-python takes the setting and does not hand it on: a topic that was
         # deleted would be made again by whoever asks for it.
         client.cluster.config["allow_auto_create_topics"] = False
         send = client._manager.send
 
-        def noted(request: Any, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - as send
+        def noted(request, *given, **more):
             kinds.append(type(request).__name__.removesuffix("Request"))
             return send(request, *given, **more)
 
@@ -194,58 +186,58 @@ class Reader:
         records: partition and value of all that it was given.
     """
 
-    def __init__(self, stage: Stage, consumer: Any, kinds: list[str]) -> None:  # noqa: ANN401 - either client
+    def __init__(self, stage, consumer, kinds):
         self.stage = stage
         self.consumer = consumer
-        self.records: list[tuple[TopicPartition, int]] = []
+        self.records = []
         self._kinds = kinds
 
-    def poll(self, **given: int) -> int:
+    def poll(self, **given):
         """Poll once; return how many records came."""
         batches = self.consumer.poll(100, **given)
         for tp, records in batches.items():
             self.records += [(tp, int(one.value)) for one in records]
         return sum(map(len, batches.values()))
 
-    def read(self, count: int) -> list[int]:
+    def read(self, count):
         """Poll until so many records have come in all; return the last ones' values."""
         began = len(self.records)
 
-        def has_come() -> bool:
+        def has_come():
             return len(self.records) >= count or self.poll() < 0
 
         self.stage.until(has_come, f"{count} records")
         return [value for _, value in self.records[began:]]
 
-    def poll_until(self, condition: Callable[[], object], what: str) -> None:
+    def poll_until(self, condition, what):
         self.stage.until(lambda: condition() or self.poll() < 0, what)
 
-    def settle(self) -> None:
+    def settle(self):
         """Poll until all that may flow has been read, and no more comes."""
         self.poll_until(lambda: has_read_all(self), "all is read")
         for _ in range(_ROUNDS):
             self.poll()
 
-    def values(self, tp: TopicPartition) -> list[int]:
+    def values(self, tp):
         return [value for one, value in list(self.records) if one == tp]
 
-    def kinds(self) -> list[str]:
+    def kinds(self):
         """Return the kinds of its requests in the order of their first use."""
         return [one for one in dict.fromkeys(self._kinds) if one not in _BY_CHANCE]
 
-    def generation(self) -> int:
+    def generation(self):
         return int(self.consumer._coordinator._generation.generation_id)
 
-    def is_settled(self) -> bool:
+    def is_settled(self):
         """Whether it is a member, and no join is under way."""
         is_joining = self.consumer._coordinator.rejoining
         return self.generation() > 0 and not self.has_lost() and not is_joining
 
-    def has_lost(self) -> bool:
+    def has_lost(self):
         """Whether it knows that it is no member any more."""
         return bool(self.consumer._coordinator._generation.is_lost())
 
-    def forget(self) -> None:
+    def forget(self):
         """Let another client say goodbye in its name: it is a member no more."""
         admin, member_id = self.stage.admin(), self.member_id()
         identity = LeaveGroupRequest.MemberIdentity(
@@ -260,14 +252,14 @@ class Reader:
         node = int(str(node).removeprefix("coordinator-"))
         admin._manager.run(admin._manager.send, request, node)
 
-    def member_id(self) -> str:
+    def member_id(self):
         return str(self.consumer._coordinator._generation.member_id)
 
-    def close(self) -> None:
+    def close(self):
         self.consumer.close(autocommit=False)
 
 
-def has_read_all(reader: Reader) -> bool:
+def has_read_all(reader):
     """Tell whether all that is assigned and may flow was read to its end."""
     states = dict(reader.consumer._subscription.assignment)
     ours = isinstance(reader.consumer, SafeConsumer)
@@ -290,22 +282,20 @@ class Member(Reader):
         error: what has ended them, the class of Kafka's exception.
     """
 
-    def __init__(
-        self, stage: Stage, topics: list[str], settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, stage, topics, settings):
         super().__init__(stage, None, [])
         self.polls = 0
         self.error = ""
         self._make = lambda: stage.kind(
             *topics, **stage.settings(self._kinds, **settings)
         )
-        self._calls: list[Callable[[], None]] = []
+        self._calls = []
         self._poll_ms = settings.pop("poll_ms", 50)
         self._is_over = self._has_ended = False
         stage.start(f"member-{len(stage._opened)}", self._live)
         stage.until(lambda: self.consumer is not None, "a member is there")
 
-    def _live(self) -> None:
+    def _live(self):
         self.consumer = self._make()
         try:
             while not self._is_over:
@@ -315,7 +305,7 @@ class Member(Reader):
         self.consumer.close(autocommit=False)
         self._has_ended = True
 
-    def _turn(self) -> None:
+    def _turn(self):
         calls, self._calls = self._calls, []
         for call in calls:
             call()
@@ -325,14 +315,14 @@ class Member(Reader):
             self.records += [(tp, int(one.value)) for one in records]
         self.polls += 1
 
-    def _owns_any(self) -> bool:
+    def _owns_any(self):
         return bool(self.consumer.assignment())
 
-    def call(self, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what it returns
+    def call(self, function):
         """Call ``function(consumer)`` between two polls, in the thread that polls."""
-        results: list[Any] = []
+        results = []
 
-        def noted() -> None:
+        def noted():
             try:
                 results.append(function(self.consumer))
             except Exception as error:  # noqa: BLE001 - whatever the client raises
@@ -342,40 +332,40 @@ class Member(Reader):
         self.stage.until(lambda: results, "a call between two polls")
         return results[0]
 
-    def owns(self, count: int) -> None:
+    def owns(self, count):
         """Wait until it owns so many partitions, and no join is under way."""
         self.stage.until(
             lambda: len(self.consumer.assignment()) == count and self.is_settled(),
             f"{count} partitions",
         )
 
-    def settle(self) -> None:
+    def settle(self):
         """Wait until all that may flow has been read, and no more comes."""
         self.stage.until(lambda: has_read_all(self), "all is read")
         polls = self.polls
         self.stage.until(lambda: self.polls >= polls + _ROUNDS, "more polls")
 
-    def close(self) -> None:
+    def close(self):
         """Let it close its consumer, and wait until its thread has ended."""
         self._is_over = True
         self.stage.until(lambda: self._has_ended, "a member has closed")
 
 
 class SimStage(Stage):
-    def __init__(self, lab: Lab, client: str, protocol: str) -> None:
+    def __init__(self, lab, client, protocol):
         super().__init__(client, protocol)
         self.lab = lab
         self.connection = lab.connection
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition, what):
         """Wait in virtual time."""
         self.lab.until(condition, 120, what)
 
-    def start(self, name: str, main: Callable[[], None]) -> None:
+    def start(self, name, main):
         """Run a function in a process of its own."""
         self.lab.start(name, main)
 
-    def clean(self) -> None:
+    def clean(self):
         """Let time pass as in a cluster whose cleaner looks every half second."""
         self.lab.sleep(0.5)
         self.lab.cluster.clean()
@@ -384,14 +374,14 @@ class SimStage(Stage):
 class RealStage(Stage):
     """A stage on a cluster that is there; many scenarios share it."""
 
-    def __init__(self, broker: Any, client: str, protocol: str) -> None:  # noqa: ANN401 - a broker of the suite
+    def __init__(self, broker, client, protocol):
         super().__init__(client, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
         self.connection = broker.client_config
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition, what):
         """Wait until it is so, however long other tests keep the machine busy."""
         wait_for(condition, what, 120)
 
-    def start(self, name: str, main: Callable[[], None]) -> None:
+    def start(self, name, main):
         """Run a function in a thread of this process."""
         threading.Thread(target=main, name=name, daemon=True).start()

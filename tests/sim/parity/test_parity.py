@@ -23,7 +23,7 @@ DIFFERENT = {name for names in OTHERWISE.values() for name in names}
     ("name", "protocol"),
     [(name, protocol) for name, client, protocol in cases() if client == "stock"],
 )
-def test_it_is_a_drop_in(name: str, protocol: str) -> None:
+def test_it_is_a_drop_in(name, protocol):
     """P13: a program sees, asks and commits the same by either client; or it is listed."""
     ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
     assert stock, "it has seen nothing"

@@ -1,11 +1,8 @@
 """Deserializers are called by one thread at a time, as kafka-python calls them."""
 
-from typing import Any
-
 import pytest
 from kafka.serializer import Deserializer
 
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, filled
 
@@ -14,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarni
 VALUES = [str(number) for number in range(20)]
 
 
-class Stateful(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
+class Stateful(Deserializer):
     """
     Puts the data aside, waits, and returns what it put aside.
 
@@ -23,12 +20,12 @@ class Stateful(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
         most: the most threads that were in it at a time.
     """
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab):
         self._lab = lab
         self._data = b""
         self.inside = self.most = 0
 
-    def decode(self, data: bytes) -> str:
+    def decode(self, data):
         self.inside += 1
         self.most = max(self.most, self.inside)
         self._data = data
@@ -36,25 +33,25 @@ class Stateful(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
         self.inside -= 1
         return self._data.decode()
 
-    def deserialize(self, _topic: str, _headers: Any, data: bytes) -> str:
+    def deserialize(self, _topic, _headers, data):
         return self.decode(data)
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def of_one_value(made: Stateful) -> dict[str, Any]:
+def of_one_value(made):
     return {"value_deserializer": made}
 
 
-def of_key_and_value(made: Stateful) -> dict[str, Any]:
+def of_key_and_value(made):
     return {"key_deserializer": made, "value_deserializer": made}
 
 
-def of_methods(made: Stateful) -> dict[str, Any]:
+def of_methods(made):
     return {"key_deserializer": made.decode, "value_deserializer": made.decode}
 
 
-def of_functions_around(made: Stateful) -> dict[str, Any]:
+def of_functions_around(made):
     return {
         "key_deserializer": lambda data: f"{made.decode(data)}",
         "value_deserializer": lambda data: f"{made.decode(data)}",
@@ -67,15 +64,13 @@ def of_functions_around(made: Stateful) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("batch", [None, 5])
 @simulated(seeds=1)
-def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(
-    lab: Lab, given: Any, batch: int | None
-) -> None:
+def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
     """So each record has its own key and value."""
     filled(lab, 4, *VALUES, keys=VALUES)
     shared = Stateful(lab)
-    seen: list[tuple[Any, Any]] = []
+    seen = []
 
-    def handle(records: Any, _context: Any) -> None:
+    def handle(records, _context):
         seen.extend((one.key, one.value) for one in (records if batch else [records]))
 
     run = Working(lab, handle, settings=given(shared), order="unordered", batch=batch)
@@ -89,18 +84,16 @@ def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 @simulated(seeds=1)
-def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(
-    lab: Lab, executor: str
-) -> None:
+def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
     """Each gives it to its consumer as another object: a bound method is made anew."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
-    seen: list[str] = []
+    seen = []
 
-    def handle(record: Any, _context: Any) -> None:
+    def handle(record, _context):
         seen.append(record.value)
 
-    async def wait(record: Any, context: Any) -> None:
+    async def wait(record, context):
         handle(record, context)
 
     settings = {"value_deserializer": shared.decode}
@@ -117,11 +110,11 @@ def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(
 
 
 @simulated(seeds=1)
-def test_a_deserializer_that_raises_lets_the_next_record_in(lab: Lab) -> None:
+def test_a_deserializer_that_raises_lets_the_next_record_in(lab):
     filled(lab, 2, *VALUES)
-    calls: list[bytes] = []
+    calls = []
 
-    def fails_at_first(data: bytes) -> bytes:
+    def fails_at_first(data):
         calls.append(data)
         if len(calls) <= 4:
             message = "planted"

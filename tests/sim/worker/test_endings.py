@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import contextvars
 import sys
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from safeconsumer.errors import (
     RecordFailedError,
     WorkerStateError,
 )
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     UNKNOWN_MEMBER,
@@ -38,7 +35,7 @@ eager = pytest.mark.skipif(
 )
 
 
-def ending(lab: Lab, run: Working, **how: Any) -> float:
+def ending(lab, run, **how):
     """Stop a worker, and return how many seconds that took, in tenths."""
     at = lab.now
     run.stop(**how)
@@ -48,7 +45,7 @@ def ending(lab: Lab, run: Working, **how: Any) -> float:
 @pytest.mark.contract("W6", "W8")
 @in_both
 @simulated(seeds=1)
-def test_stop_waits_for_running_handlers(lab: Lab, executor: str) -> None:
+def test_stop_waits_for_running_handlers(lab, executor):
     """W8: what runs is finished and committed; what is queued is not begun."""
     filled(lab, 2, "", "slow", *[""] * 6)
     handler = Handler(lab, slow=10)
@@ -64,7 +61,7 @@ def test_stop_waits_for_running_handlers(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W8")
 @in_both
 @simulated(seeds=1)
-def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, executor: str) -> None:
+def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
     """W8: at the deadline it gives up, commits what is done, and leaves the group."""
     filled(lab, 2, "", "hangs", "")
     handler = Handler(lab, hangs=50)
@@ -81,7 +78,7 @@ def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("fault", ["down", "freeze", "silent", "silent, controlled"])
 @simulated(seeds=1)
-def test_stop_is_bounded_without_a_broker(lab: Lab, fault: str) -> None:
+def test_stop_is_bounded_without_a_broker(lab, fault):
     """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
     one, other = lab.topic("t", 2)
     put(lab, one, *[""] * 10)
@@ -107,7 +104,7 @@ def test_stop_is_bounded_without_a_broker(lab: Lab, fault: str) -> None:
 
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
-def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> None:
+def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
     """W8: the drain and 2 s are all that a stop takes."""
     lab.topic("t", 2, records=1)
     run = Working(
@@ -128,9 +125,7 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> N
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(
-    lab: Lab,
-) -> None:
+def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab):
     """Commit.timeout: before a rebalance no more than 1 s."""
     lab.topic("t", 2, records=1)
     run = Working(
@@ -149,7 +144,7 @@ def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(
 
 
 @simulated(seeds=1)
-def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
+def test_a_manual_assignment_is_committed_at_the_end(lab):
     """W8, W12: it has no generation and never loses it; its floor is committed as well."""
     one, other = lab.topic("t", 2, records=5)
     reading = consumer(lab, auto_offset_reset="latest")
@@ -163,7 +158,7 @@ def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> None:
+def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
     """W8: nor has it anything to commit, nor one that never got anything."""
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
@@ -177,7 +172,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> N
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
 @simulated(seeds=1)
-def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) -> None:
+def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
     """W4, W6: the report says whether all that is done is committed."""
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
@@ -195,17 +190,17 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) ->
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 @simulated(seeds=1)
-def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
+def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
     """W8: they are said to run; the lifespan is left after them, or they are given up."""
     filled(lab, 1, "slow")
-    order: list[str] = []
+    order = []
 
     @contextlib.contextmanager
-    def lifespan() -> Iterator[None]:
+    def lifespan():
         yield
         order.append("left")
 
-    def slow(_record: Any, context: Any) -> float:
+    def slow(_record, context):
         if order:
             return 0.0
         order.append("begun")
@@ -230,12 +225,12 @@ class PlantedError(Exception):
     """What is planted."""
 
 
-def planted(*_: Any, **__: Any) -> Any:
+def planted(*_, **__):
     raise PlantedError
 
 
 @simulated(seeds=1)
-def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> None:
+def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
     """W8: it is closed, whoever waits for its end is told, and ``run`` raises the error."""
     lab.topic("t", 1, records=1)
     run = Working(lab, Handler(lab), commit=RARELY)
@@ -249,7 +244,7 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> Non
 
 @pytest.mark.parametrize("again", [False, True])
 @simulated(seeds=1)
-def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> None:
+def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
     """W6, W8: handlers end, what they did is committed; however often, it ends in time."""
     one, _ = lab.topic("t", 2)
     put(lab, one, "slow", "")
@@ -257,7 +252,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
     lab.until(lambda: run.worker.stats().running)
     poll, polls = run.consumer.poll, []
 
-    def breaking(**how: Any) -> Any:
+    def breaking(**how):
         polls.append(lab.now)
         return planted() if again or len(polls) == 1 else poll(**how)
 
@@ -272,7 +267,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
 @simulated(seeds=1)
-def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
+def test_an_interrupt_passes_over_nothing(lab, method):
     """W4, W6: Ctrl-C where it turns: what runs is finished, the rest comes again."""
     filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
@@ -289,11 +284,11 @@ def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
     assert [handler.offsets(n) for n in (0, 1)] == [[*range(6)]] * 2
 
 
-def planted_once(call: Any, error: BaseException) -> Any:
+def planted_once(call, error):
     """Return what raises the first time, and works afterwards."""
     left = [error]
 
-    def once(*given: Any, **named: Any) -> Any:
+    def once(*given, **named):
         if left:
             raise left.pop()
         return call(*given, **named)
@@ -303,7 +298,7 @@ def planted_once(call: Any, error: BaseException) -> Any:
 
 @pytest.mark.contract("W4", "W12")
 @simulated(seeds=1)
-def test_the_first_records_of_an_ownership_come_again(lab: Lab) -> None:
+def test_the_first_records_of_an_ownership_come_again(lab):
     """W12: its floor is where they begin, though its position may be beyond them."""
     (tp,) = lab.topic("t", 1, records=5)
     latest = {"auto_offset_reset": "latest"}
@@ -312,7 +307,7 @@ def test_the_first_records_of_an_ownership_come_again(lab: Lab) -> None:
     run = Working(lab, handler, settings=latest)
     lab.until(lambda: late.kept)
     part = run.worker._engine.departures
-    part.settle = planted_once(part.settle, KeyboardInterrupt())  # type: ignore[method-assign]
+    part.settle = planted_once(part.settle, KeyboardInterrupt())
     put(lab, tp, "", "", "")
     late.end()
     assert isinstance(run.ends(), KeyboardInterrupt)
@@ -325,7 +320,7 @@ def test_the_first_records_of_an_ownership_come_again(lab: Lab) -> None:
 
 @pytest.mark.contract("W4")
 @simulated(seeds=1)
-def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab: Lab) -> None:
+def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
     """W4: it is not committed: whoever gets the partition next gets it again."""
     filled(lab, 1, "", "slow", "", "")
     handler = Handler(lab, slow=4)
@@ -340,7 +335,7 @@ def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab: Lab) -> N
 
 
 @simulated(seeds=1)
-def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
+def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
     """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
     filled(lab, 1, "hangs")
     run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
@@ -357,7 +352,7 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_what_a_hook_raises_is_counted(lab: Lab) -> None:
+def test_what_a_hook_raises_is_counted(lab):
     """P14: and breaks nothing."""
     lab.topic("t", 1, records=1)
     run = Working(lab, Handler(lab), on_event=planted)
@@ -371,18 +366,16 @@ def test_what_a_hook_raises_is_counted(lab: Lab) -> None:
 class HangingHook:
     """Does not return for so many seconds, once it is told to, or with one kind of event."""
 
-    def __init__(
-        self, lab: Lab, seconds: float = 10**9, kind: type | None = None
-    ) -> None:
+    def __init__(self, lab, seconds=10**9, kind=None):
         self._lab, self._seconds, self._kind = lab, seconds, kind
         self.hangs = False
 
-    def __call__(self, event: object) -> None:
+    def __call__(self, event):
         if self.hangs or type(event) is self._kind:
             self._lab.sleep(self._seconds)
 
 
-def with_hook(where: str, hook: HangingHook) -> dict[str, Any]:
+def with_hook(where, hook):
     if where == "on_event":
         return {"on_event": hook}
     return {"settings": {"hooks": [hook]}}
@@ -394,7 +387,7 @@ in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
 @pytest.mark.contract("W8")
 @in_each_hook
 @simulated(seeds=3)
-def test_stop_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+def test_stop_is_bounded_when_a_hook_hangs(lab, where):
     """W8: what is done is committed, and the group is left."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab)
@@ -414,7 +407,7 @@ def test_stop_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
 @pytest.mark.contract("W8")
 @in_each_hook
 @simulated(seeds=3)
-def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab: Lab, where: str) -> None:
+def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab, where):
     """W8: nothing is committed that was not done."""
     both = filled(lab, 2, *[""] * 10)
     hook = HangingHook(lab)
@@ -438,7 +431,7 @@ def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab: Lab, where: str) 
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
 @simulated(seeds=1)
-def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab: Lab, kind: type) -> None:
+def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
     """W8: the last commit comes before both; ``stop()`` raises nothing."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, kind=kind)
@@ -453,9 +446,7 @@ def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab: Lab, kind: type) -> N
 @pytest.mark.contract("W8")
 @in_each_hook
 @simulated(seeds=3)
-def test_hook_returns_after_another_thread_has_ended_the_worker(
-    lab: Lab, where: str
-) -> None:
+def test_hook_returns_after_another_thread_has_ended_the_worker(lab, where):
     """W8: ``run`` returns the same report, and nothing is done a second time."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=60)
@@ -473,7 +464,7 @@ def test_hook_returns_after_another_thread_has_ended_the_worker(
 
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
-def test_slow_hook_is_waited_for(lab: Lab) -> None:
+def test_slow_hook_is_waited_for(lab):
     """W8: it gets all events."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=0.6)
@@ -487,14 +478,14 @@ def test_slow_hook_is_waited_for(lab: Lab) -> None:
 
 @pytest.mark.contract("W8")
 @simulated(seeds=3)
-def test_serve_returns_while_a_hook_hangs(lab: Lab) -> None:
+def test_serve_returns_while_a_hook_hangs(lab):
     """W8: the event loop is not the polling thread."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, kind=events.WorkDrained)
     reading = consumer(lab, "t")
     worker = Worker(reading, Handler(lab), commit=RARELY, on_event=hook)
 
-    async def serve() -> Any:
+    async def serve():
         serving = asyncio.create_task(worker.serve())
         while worker.stats().done < 10:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.1)
@@ -509,7 +500,7 @@ def test_serve_returns_while_a_hook_hangs(lab: Lab) -> None:
 @pytest.mark.contract("W8")
 @in_each_hook
 @simulated(seeds=3)
-def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> None:
+def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab, where):
     """W8: what is done is committed."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab)
@@ -525,7 +516,7 @@ def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab: Lab, where: str) -> No
 
 
 @simulated(seeds=1)
-def test_a_consumer_has_one_worker(lab: Lab) -> None:
+def test_a_consumer_has_one_worker(lab):
     """The second says so, and leaves the first one alone."""
     lab.topic("t", 1, records=3)
     reading = consumer(lab, "t")
@@ -542,12 +533,12 @@ def test_a_consumer_has_one_worker(lab: Lab) -> None:
 
 @pytest.mark.contract("W4")
 @simulated(seeds=1)
-def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
+def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
     """W4: the habit of a loop of one's own would commit all that was polled."""
     filled(lab, 1, *["commits"] * 20)
-    refused: list[str] = []
+    refused = []
 
-    def commits(*_: Any) -> None:
+    def commits(*_):
         try:
             run.consumer.commit_async()
         except HandlersFailError as error:
@@ -565,12 +556,12 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_handler_is_told_until_when_it_is_waited_for(lab: Lab) -> None:
+def test_a_handler_is_told_until_when_it_is_waited_for(lab):
     """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
     filled(lab, 1, "obeys", "")
-    told: list[float] = []
+    told = []
 
-    def obeys(_record: Any, context: Any) -> None:
+    def obeys(_record, context):
         while context.deadline is None:
             lab.sleep(0.1)
         told.append(round(context.deadline - lab.world.monotonic(), 1))
@@ -588,18 +579,18 @@ def test_a_handler_is_told_until_when_it_is_waited_for(lab: Lab) -> None:
 @in_both
 @pytest.mark.parametrize("when", ["entered", "left", "no manager"])
 @simulated(seeds=1)
-def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> None:
+def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
     """With a typed error that says why; no record is blamed, none is passed over."""
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
-    def lifespan() -> Iterator[None]:
+    def lifespan():
         if when == "entered":
             raise PlantedError
         yield
         raise PlantedError
 
-    made: Any = lifespan if when != "no manager" else lambda: 7
+    made = lifespan if when != "no manager" else lambda: 7
     handler = Handler(lab).on(executor)
     run = Working(lab, handler, executor=executor, lifespan=made, on_exhausted="skip")
     if when == "left":
@@ -618,14 +609,12 @@ def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> 
 @in_both
 @pytest.mark.parametrize("at", ["begin", "end"])
 @simulated(seeds=1)
-def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(
-    lab: Lab, executor: str, at: str
-) -> None:
+def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
     """W8: entering it is no membership, it is alive meanwhile; leaving it is bounded."""
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
-    def lifespan() -> Iterator[None]:
+    def lifespan():
         lab.sleep(50 * (at == "begin"))
         yield
         lab.sleep(50)
@@ -646,15 +635,13 @@ def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(
 
 @in_both
 @simulated(seeds=1)
-def test_a_lifespan_that_is_entered_after_the_stop_is_left(
-    lab: Lab, executor: str
-) -> None:
+def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
     """Though nothing runs in it; and no handler is called."""
     lab.topic("t", 1, records=1)
-    seen: list[str] = []
+    seen = []
 
     @contextlib.contextmanager
-    def lifespan() -> Iterator[None]:
+    def lifespan():
         lab.sleep(2)
         seen.append("entered")
         yield
@@ -669,23 +656,23 @@ def test_a_lifespan_that_is_entered_after_the_stop_is_left(
 
 
 @simulated(seeds=1)
-def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab: Lab) -> None:
+def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
     """Once, before the first record; its tasks are waited for where it is left."""
     lab.topic("t", 2, records=2)
-    noted: list[object] = []
+    noted = []
 
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[asyncio.TaskGroup]:
+    async def lifespan():
         async with asyncio.TaskGroup() as group:
             noted.append(asyncio.get_running_loop())
             yield group
         noted.append("left")
 
-    async def later() -> None:
+    async def later():
         await asyncio.sleep(3)
         noted.append("task")
 
-    async def handle(_record: Any, context: Any) -> None:
+    async def handle(_record, context):
         assert asyncio.get_running_loop() is noted[0]
         context.state.create_task(later())
 
@@ -697,27 +684,27 @@ def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab: Lab) -> None:
 
 # In somebody's event loop
 
-VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
+VARIABLE = contextvars.ContextVar("VARIABLE")
 
 
 @simulated(seeds=1)
-def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
+def test_coroutines_run_in_the_loop_that_serves(lab):
     """With its context variables and lifespan; tasks left over are the loop's own."""
     lab.topic("t", 2, records=20)
-    seen: set[object] = set()
-    left: list[asyncio.Task[None]] = []
+    seen = set()
+    left = []
 
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[str]:
+    async def lifespan():
         seen.add(asyncio.get_running_loop())
         yield "state"
 
-    async def handle(_record: Any, context: Any) -> None:
+    async def handle(_record, context):
         seen.update((asyncio.get_running_loop(), VARIABLE.get(), context.state))
         left.append(asyncio.create_task(asyncio.sleep(20)))
         await asyncio.sleep(0.1)
 
-    async def main() -> None:
+    async def main():
         VARIABLE.set("ours")
         worker = Worker(
             consumer(lab, "t"), handle, executor="asyncio", lifespan=lifespan
@@ -742,14 +729,12 @@ def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
 @in_both
 @pytest.mark.parametrize("times", [1, 2])
 @simulated(seeds=1)
-def test_cancelling_drains_and_twice_gives_up(
-    lab: Lab, executor: str, times: int
-) -> None:
+def test_cancelling_drains_and_twice_gives_up(lab, executor, times):
     """W6, W8: what runs is finished and committed, then ``CancelledError`` is raised."""
     filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=10)
 
-    async def main() -> None:
+    async def main():
         worker = Worker(consumer(lab, "t"), handler.on(executor), executor=executor)
         serving = asyncio.create_task(worker.serve())
         while not handler.calls:  # noqa: ASYNC110 - nothing tells
@@ -772,25 +757,23 @@ def test_cancelling_drains_and_twice_gives_up(
 @pytest.mark.parametrize("seconds", [None, 0, 1])
 @pytest.mark.parametrize("batch", [None, 5])
 @simulated(seeds=1)
-def test_worker_served_with_eager_tasks_handles_all_records(
-    lab: Lab, batch: int | None, seconds: float | None
-) -> None:
+def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds):
     """Such a task runs in ``create_task``, up to its first wait."""
     lab.topic("t", 2, records=20)
-    left: list[str] = []
+    left = []
 
     @contextlib.asynccontextmanager
-    async def lifespan() -> AsyncIterator[str]:
+    async def lifespan():
         yield "state"
         left.append("lifespan")
 
-    async def handle(_record: Any, context: Any) -> None:
+    async def handle(_record, context):
         assert context.state == "state"
         if seconds is not None:
             await asyncio.sleep(seconds)
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # new in 3.12
+    async def main():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         worker = Worker(
             consumer(lab, "t"),
             handle,
@@ -813,14 +796,12 @@ def test_worker_served_with_eager_tasks_handles_all_records(
 @eager
 @pytest.mark.parametrize("times", [1, 2])
 @simulated(seeds=1)
-def test_worker_served_with_eager_tasks_drains_when_cancelled(
-    lab: Lab, times: int
-) -> None:
+def test_worker_served_with_eager_tasks_drains_when_cancelled(lab, times):
     filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=10)
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # new in 3.12
+    async def main():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         worker = Worker(consumer(lab, "t"), handler.wait, executor="asyncio")
         serving = asyncio.create_task(worker.serve())
         while not (handler.calls or serving.done()):  # noqa: ASYNC110 - nothing tells
@@ -836,16 +817,16 @@ def test_worker_served_with_eager_tasks_drains_when_cancelled(
 
 
 @simulated(seeds=1)
-def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
+def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
     """W7: what stops a worker is raised where it is awaited; a timeout is one."""
     filled(lab, 1, "", "bad")
     failures = ["planted"]  # the other one may get the record, too
-    workers: list[Worker] = []
+    workers = []
 
-    def bad(*_: Any) -> Any:
+    def bad(*_):
         return ValueError(failures.pop()) if failures else None
 
-    async def main() -> None:
+    async def main():
         handler = Handler(lab, bad=bad)
         for _ in range(2):
             once = Retry(attempts=1)
@@ -868,14 +849,14 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_system_exit_out_of_a_coroutines_own_task(lab: Lab) -> None:
+def test_system_exit_out_of_a_coroutines_own_task(lab):
     """It ends an event loop; the worker drains, commits, and raises it again."""
     lab.topic("t", 1, records=3)
 
-    async def leave() -> None:
+    async def leave():
         raise SystemExit(7)
 
-    async def handle(record: Any, _context: Any) -> None:
+    async def handle(record, _context):
         if record.offset == 1:
             await asyncio.create_task(leave())
 

@@ -1,24 +1,20 @@
 """W1: a batch waits for more records only while more can come."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from safeconsumer import Limits
 from safeconsumer.worker.loop import BUSY_POLL
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled, in_both
 
 WITHIN = 30.0
 
 
-def longest_idle(lab: Lab, run: Working, done: int) -> float:
+def longest_idle(lab, run, done):
     """Work until so many are done; return how long no handler ran while limits held."""
     longest, since = 0.0, lab.now
 
-    def is_done() -> bool:
+    def is_done():
         nonlocal longest, since
         stats = run.worker.stats()
         if (
@@ -34,14 +30,14 @@ def longest_idle(lab: Lab, run: Working, done: int) -> float:
     return longest
 
 
-def handler(lab: Lab, executor: str) -> Callable[..., Any]:
+def handler(lab, executor):
     """Return a handler of batches that takes a tenth of a second."""
     one = Handler(lab, v=0.1)
 
-    def handle(records: list[Any], context: Any) -> None:
+    def handle(records, context):
         one(records[0], context)
 
-    async def wait(records: list[Any], context: Any) -> None:
+    async def wait(records, context):
         await one.wait(records[0], context)
 
     return wait if executor == "asyncio" else handle
@@ -53,8 +49,8 @@ def handler(lab: Lab, executor: str) -> Callable[..., Any]:
 @in_both
 @simulated(seeds=1)
 def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
-    lab: Lab, executor: str, order: str, limits: Any
-) -> None:
+    lab, executor, order, limits
+):
     """A share is 4 records, of which each of 4 lanes by key has one; a batch has 10."""
     filled(lab, 16, *["v"] * 15, keys="abcdefgh")
     run = Working(
@@ -75,9 +71,7 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 @pytest.mark.contract("W1")
 @in_both
 @simulated(seeds=1)
-def test_a_single_partition_whose_room_is_less_than_a_batch(
-    lab: Lab, executor: str
-) -> None:
+def test_a_single_partition_whose_room_is_less_than_a_batch(lab, executor):
     filled(lab, 1, *["v"] * 50)
     run = Working(
         lab,
@@ -96,7 +90,7 @@ def test_a_single_partition_whose_room_is_less_than_a_batch(
 @pytest.mark.contract("W1")
 @in_both
 @simulated(seeds=1)
-def test_records_beyond_the_span_fill_no_batch(lab: Lab, executor: str) -> None:
+def test_records_beyond_the_span_fill_no_batch(lab, executor):
     filled(lab, 1, *["v"] * 40)
     run = Working(
         lab,
@@ -114,7 +108,7 @@ def test_records_beyond_the_span_fill_no_batch(lab: Lab, executor: str) -> None:
 
 @in_both
 @simulated(seeds=1)
-def test_a_batch_waits_while_more_can_come(lab: Lab, executor: str) -> None:
+def test_a_batch_waits_while_more_can_come(lab, executor):
     filled(lab, 2, *["v"] * 5)
     run = Working(
         lab, handler(lab, executor), executor=executor, batch=10, batch_within=WITHIN

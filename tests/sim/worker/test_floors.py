@@ -1,14 +1,12 @@
 """W6, W12: partitions leave in a rebalance while the broker refuses commits."""
 
 import itertools
-from typing import Any
 
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import Drain, Pump, events
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -25,7 +23,7 @@ ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 
 
-def latest(protocol: str) -> dict[str, Any]:
+def latest(protocol):
     """Return a consumer's settings: it notices a rebalance soon."""
     return {
         "auto_offset_reset": "latest",
@@ -37,16 +35,14 @@ def latest(protocol: str) -> dict[str, Any]:
 class Pumping:
     """A pump in a process of its own that answers each batch at once."""
 
-    def __init__(
-        self, lab: Lab, handler: Handler, settings: dict[str, Any], **options: Any
-    ) -> None:
+    def __init__(self, lab, handler, settings, **options):
         self.lab = lab
         self.consumer = consumer(lab, "t", client_id="w", **settings)
         self.pump = Pump(self.consumer, **options)
         self._handler = handler
         self.process, self._thread = lab.start("w", self._live)
 
-    def _live(self) -> None:
+    def _live(self):
         with self.pump as pump:
             for batch in pump:
                 for record in batch.records:
@@ -54,20 +50,18 @@ class Pumping:
                 batch.done()
         self.consumer.close()
 
-    def stop(self) -> None:
+    def stop(self):
         self.pump.stop()
         self._thread.join(300.0)
 
 
-def started(
-    lab: Lab, kind: str, handler: Handler, protocol: str, **options: Any
-) -> Any:
+def started(lab, kind, handler, protocol, **options):
     if kind == "pump":
         return Pumping(lab, handler, latest(protocol), **options)
     return Working(lab, handler, settings=latest(protocol), **options)
 
 
-def expects_all(lab: Lab, handler: Handler) -> None:
+def expects_all(lab, handler):
     """Wait until both partitions are committed to their end, and check the calls."""
     lab.until(lambda: committed(lab) == [3, 3])
     assert {(one.partition, one.offset) for one in handler.calls} == {
@@ -81,8 +75,8 @@ def expects_all(lab: Lab, handler: Handler) -> None:
 @pytest.mark.parametrize("kind", ["worker", "pump"])
 @simulated(seeds=1)
 def test_a_join_waits_for_a_floor_that_is_refused_for_a_while(
-    lab: Lab, kind: str, protocol: str, seconds: float
-) -> None:
+    lab, kind, protocol, seconds
+):
     """The next owner begins at the floor, not at the end of the log."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
@@ -101,20 +95,20 @@ def test_a_join_waits_for_a_floor_that_is_refused_for_a_while(
     second.stop()
 
 
-def cut_off(lab: Lab, first: Any, **_: Any) -> None:
+def cut_off(lab, first, **_):
     lab.network.isolate(first.process)
     lab.world.call_later(4.0, lambda: lab.network.heal(first.process))
 
 
-def hold(_lab: Lab, first: Any, **_: Any) -> None:
+def hold(_lab, first, **_):
     first.consumer.pause("t", owner="other", for_=6.0)
 
 
-def rebalance_again(lab: Lab, _first: Any, protocol: str, handler: Handler) -> None:
+def rebalance_again(lab, _first, protocol, handler):
     Working(lab, handler, name="c", settings=latest(protocol))
 
 
-def stop(_lab: Lab, first: Any, **_: Any) -> None:
+def stop(_lab, first, **_):
     first.worker.stop()
 
 
@@ -131,8 +125,8 @@ MEETS = {
 @pytest.mark.parametrize("what", list(MEETS))
 @simulated(seeds=1)
 def test_a_wait_for_a_floor_that_meets_something_passes_nothing_over(
-    lab: Lab, protocol: str, what: str
-) -> None:
+    lab, protocol, what
+):
     """One second into the wait; commits are refused for three."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
@@ -154,9 +148,7 @@ def test_a_wait_for_a_floor_that_meets_something_passes_nothing_over(
 @pytest.mark.contract("W6")
 @in_both_ways
 @simulated(seeds=1)
-def test_a_wait_that_is_over_names_the_partitions_without_a_floor(
-    lab: Lab, protocol: str
-) -> None:
+def test_a_wait_that_is_over_names_the_partitions_without_a_floor(lab, protocol):
     """The group does not wait longer than the drain; no member is expelled."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
@@ -181,9 +173,7 @@ def test_a_wait_that_is_over_names_the_partitions_without_a_floor(
 @pytest.mark.contract("W6")
 @in_both_ways
 @simulated(seeds=1)
-def test_work_goes_on_where_the_membership_is_lost_in_the_wait(
-    lab: Lab, protocol: str
-) -> None:
+def test_work_goes_on_where_the_membership_is_lost_in_the_wait(lab, protocol):
     """Nothing can be committed then; what the member reads next has a floor again."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
@@ -205,7 +195,7 @@ def test_work_goes_on_where_the_membership_is_lost_in_the_wait(
 
 @pytest.mark.contract("W6", "W12")
 @simulated(seeds=1)
-def test_a_handler_that_hangs_keeps_no_floor_waiting(lab: Lab) -> None:
+def test_a_handler_that_hangs_keeps_no_floor_waiting(lab):
     """Handlers, floors and the last commit are waited for together, not in turns."""
     (one,) = filled(lab, 1, "before")
     handler = Handler(lab, hangs=60.0)

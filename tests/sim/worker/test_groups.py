@@ -1,7 +1,6 @@
 """W7: what an ExceptionGroup of a handler means, as asyncio's TaskGroup raises it."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,24 +14,23 @@ from safeconsumer import (
     StopWorker,
     events,
 )
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, committed, filled, in_both
 
 
-def raising_once(*errors: BaseException, executor: str) -> Any:
+def raising_once(*errors, executor):
     """Return a handler whose first call raises a group of these."""
     left = [errors]
 
-    async def fail(error: BaseException) -> None:
+    async def fail(error):
         raise error
 
-    async def wait(*_: Any) -> None:
+    async def wait(*_):
         async with asyncio.TaskGroup() as group:
             for error in left.pop() if left else ():
                 group.create_task(fail(error))
 
-    def handle(*_: Any) -> None:
+    def handle(*_):
         if left:
             name = "of an anyio.run"
             raise BaseExceptionGroup(name, left.pop())
@@ -43,7 +41,7 @@ def raising_once(*errors: BaseException, executor: str) -> Any:
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_pause_in_a_group_pauses_the_topic(lab: Lab, executor: str) -> None:
+def test_a_pause_in_a_group_pauses_the_topic(lab, executor):
     filled(lab, 1, "a", "b")
     handle = raising_once(ValueError(), Pause(30.0), executor=executor)
     run = Working(lab, handle, executor=executor, retry=Retry(attempts=1))
@@ -58,7 +56,7 @@ def test_a_pause_in_a_group_pauses_the_topic(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_of_several_delays_the_longest_counts(lab: Lab, executor: str) -> None:
+def test_of_several_delays_the_longest_counts(lab, executor):
     filled(lab, 1, "a")
     delays = RetryLater(5.0), RetryLater(20.0), RetryLater(1.0)
     handle = raising_once(*delays, executor=executor)
@@ -71,10 +69,10 @@ def test_of_several_delays_the_longest_counts(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_reject_in_a_group_is_not_tried_again(lab: Lab, executor: str) -> None:
+def test_a_reject_in_a_group_is_not_tried_again(lab, executor):
     filled(lab, 1, "a", "b")
     handle = raising_once(Reject("no"), executor=executor)
-    found: list[Any] = []
+    found = []
     run = Working(
         lab,
         handle,
@@ -90,7 +88,7 @@ def test_a_reject_in_a_group_is_not_tried_again(lab: Lab, executor: str) -> None
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_stop_in_a_nested_group_stops_the_worker(lab: Lab, executor: str) -> None:
+def test_a_stop_in_a_nested_group_stops_the_worker(lab, executor):
     filled(lab, 1, "a", "b")
     nested = ExceptionGroup("inner", [Pause(30.0), StopWorker()])
     run = Working(
@@ -103,7 +101,7 @@ def test_a_stop_in_a_nested_group_stops_the_worker(lab: Lab, executor: str) -> N
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_group_of_errors_that_are_final_is_final(lab: Lab, executor: str) -> None:
+def test_a_group_of_errors_that_are_final_is_final(lab, executor):
     filled(lab, 1, "a", "b")
     handle = raising_once(ValueError("1"), ValueError("2"), executor=executor)
     never = Retry(never=(ValueError,))
@@ -117,9 +115,7 @@ def test_a_group_of_errors_that_are_final_is_final(lab: Lab, executor: str) -> N
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_group_of_an_outages_errors_opens_the_breaker(
-    lab: Lab, executor: str
-) -> None:
+def test_a_group_of_an_outages_errors_opens_the_breaker(lab, executor):
     filled(lab, 1, "a", "b")
     handle = raising_once(ConnectionError(), ConnectionError(), executor=executor)
     breaker = Breaker(on=(OSError,), failures=1, first=5.0)
@@ -133,17 +129,17 @@ def test_a_group_of_an_outages_errors_opens_the_breaker(
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
 @simulated(seeds=1)
-def test_a_batch_failure_in_a_group_names_the_records(lab: Lab, executor: str) -> None:
+def test_a_batch_failure_in_a_group_names_the_records(lab, executor):
     """The deserializer fails the first record, so the handler's indexes are others."""
     filled(lab, 1, "bad", "b", "c")
 
-    def read(data: bytes) -> str:
+    def read(data):
         if data == b"bad":
             name = "of a schema"
             raise ExceptionGroup(name, [ValueError(), KeyError()])
         return data.decode()
 
-    found: list[int] = []
+    found = []
     run = Working(
         lab,
         raising_once(BatchFailure({1: Reject()}), executor=executor),

@@ -1,8 +1,6 @@
 """W10, W11: what is held is not begun, by whomever; handlers and breakers may hold, too."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -18,7 +16,6 @@ from safeconsumer import (
 )
 from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import OUTAGE
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -39,7 +36,7 @@ QUICK = {"heartbeat_interval_ms": 200}
 @ORDERS
 @in_both
 @simulated(seeds=1)
-def test_a_pause_stops_a_worker(lab: Lab, executor: str, order: Any) -> None:
+def test_a_pause_stops_a_worker(lab, executor, order):
     """W10: no handler begins after ``pause()`` returned; what waits comes in its order."""
     filled(lab, 2, *["slow"] * 20, keys="ab")
     handler = Handler(lab, slow=0.1)
@@ -64,7 +61,7 @@ def test_a_pause_stops_a_worker(lab: Lab, executor: str, order: Any) -> None:
 
 @pytest.mark.contract("W10")
 @simulated(seeds=1)
-def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab: Lab) -> None:
+def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
     """W10: at its time, and never before; a retry that is due keeps its attempts."""
     filled(lab, 1, "bad", "", "")
     handler = Handler(
@@ -84,9 +81,7 @@ def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab: Lab) -> None:
 @in_both
 @ORDERS
 @simulated(seeds=1)
-def test_a_hold_between_two_quick_records_is_obeyed(
-    lab: Lab, executor: str, order: Any
-) -> None:
+def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
     """W10: what was handed over together begins no more; a handler may pause, too."""
     filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
     handler = Handler(lab, pauses=lambda *_: run.consumer.pause("t", owner="x"))
@@ -104,7 +99,7 @@ def test_a_hold_between_two_quick_records_is_obeyed(
 
 @pytest.mark.contract("W8", "W10")
 @simulated(seeds=1)
-def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab: Lab) -> None:
+def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
     """W8, W10: it is not run, and not committed past."""
     filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
@@ -118,7 +113,7 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab: Lab) -> No
 
 @pytest.mark.contract("G8", "W10")
 @simulated(seeds=1)
-def test_what_runs_under_a_hold_is_said_to_run(lab: Lab) -> None:
+def test_what_runs_under_a_hold_is_said_to_run(lab):
     """G8: until its handler has ended; ``running`` says which record it is at."""
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=2))
@@ -134,7 +129,7 @@ def test_what_runs_under_a_hold_is_said_to_run(lab: Lab) -> None:
 
 @pytest.mark.contract("W10", "W6")
 @simulated(seeds=1)
-def test_a_held_partition_that_is_taken_away_is_not_begun(lab: Lab) -> None:
+def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
     """W10: a hold does not end with the assignment; its next owner has none, and works."""
     cooperative = {
         "partition_assignment_strategy": [CooperativeStickyAssignor],
@@ -167,11 +162,11 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab: Lab) -> None:
 class Service:
     """Something that handlers call, and that is down or not."""
 
-    def __init__(self, *, wants: Callable[[], BaseException] | None = None) -> None:
+    def __init__(self, *, wants=None):
         self.is_down = True
         self._wants = wants
 
-    def __call__(self, *_: Any) -> Any:
+    def __call__(self, *_):
         if not self.is_down:
             return None
         error = ConnectionError("the service is down")
@@ -182,7 +177,7 @@ class Service:
 @in_both
 @pytest.mark.parametrize("scope", ["partition", "topic", "all", "key"])
 @simulated(seeds=1)
-def test_a_handler_pauses_what_it_says(lab: Lab, executor: str, scope: Any) -> None:
+def test_a_handler_pauses_what_it_says(lab, executor, scope):
     """W11: for its time, visibly, without an attempt; what it does not name goes on."""
     for tp in (*lab.topic("t", 2), *lab.topic("u", 1)):
         put(lab, tp, *["", ""] * 5, keys="ab")
@@ -222,7 +217,7 @@ def test_a_handler_pauses_what_it_says(lab: Lab, executor: str, scope: Any) -> N
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 @simulated(seeds=1)
-def test_a_paused_partition_changes_hands(lab: Lab, what: str) -> None:
+def test_a_paused_partition_changes_hands(lab, what):
     """W11: another worker finds out for itself; after a loss it is held as before."""
     filled(lab, 2, "calls", *[""] * 5)
     service = Service(wants=lambda: Pause(3600, "topic", "down"))
@@ -253,7 +248,7 @@ def test_a_paused_partition_changes_hands(lab: Lab, what: str) -> None:
 @pytest.mark.contract("W11")
 @ORDERS
 @simulated(seeds=1)
-def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, order: Any) -> None:
+def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     """W11: one record tries after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     service = Service()
@@ -287,7 +282,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, order: Any) -> None
 
 @pytest.mark.contract("W11")
 @simulated(seeds=1)
-def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab: Lab) -> None:
+def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab):
     """W11: those that failed went with their partition: one is polled, it alone begins."""
     filled(lab, 1, *["calls"] * 10)
     service = Service()
@@ -309,17 +304,17 @@ def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab: Lab) -> None:
 
 @pytest.mark.contract("W6", "W11")
 @simulated(seeds=1)
-def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab: Lab) -> None:
+def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
     """W6: the record that ran when the join was asked for is not lost, nor passed."""
     filled(lab, 2, "slow", *[""] * 5)
     service = Service(wants=lambda: Pause(3600))
 
-    def slow(*_: Any) -> Any:
+    def slow(*_):
         lab.sleep(2 if service.is_down else 0)
         return service()
 
     handler = Handler(lab, slow=slow)
-    options: dict[str, Any] = {"settings": QUICK, "drain": Drain(revoke=9.0)}
+    options = {"settings": QUICK, "drain": Drain(revoke=9.0)}
     one = Working(lab, handler, **options)
     lab.until(lambda: handler.calls)
     two = Working(lab, handler, name="b", **options)
@@ -339,14 +334,14 @@ def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab: Lab) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_only_the_record_that_takes_too_long_fails(lab: Lab) -> None:
+def test_only_the_record_that_takes_too_long_fails(lab):
     """W7: at its limit, as any failure; it may tidy up; others each run once, in order."""
-    letters: list[Any] = []
+    letters = []
     filled(lab, 2, "", "hangs", "", "")
     handler = Handler(lab, hangs=60)
-    tidied: list[int] = []
+    tidied = []
 
-    async def handle(record: Any, context: Any) -> None:
+    async def handle(record, context):
         try:
             await handler.wait(record, context)
         finally:
@@ -377,12 +372,12 @@ def test_only_the_record_that_takes_too_long_fails(lab: Lab) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab: Lab) -> None:
+def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
     """W7: nobody can tell whose fault it was; a coroutine's own timeout is its own."""
     filled(lab, 1, "", "", "hangs", "own")
-    calls: list[int] = []
+    calls = []
 
-    async def handle(records: list[Any], _context: Any) -> None:
+    async def handle(records, _context):
         for one in records:
             calls.append(one.offset)
             if one.value == b"hangs":
@@ -410,11 +405,11 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab: Lab) -> None
 
 @in_both
 @simulated(seeds=1)
-def test_what_cannot_be_ended_is_told_of(lab: Lab, executor: str) -> None:
+def test_what_cannot_be_ended_is_told_of(lab, executor):
     """A thread, and a coroutine that blocks its loop: unhealthy, and it may still succeed."""
     filled(lab, 1, "blocks")
 
-    def blocks(*_: Any) -> None:
+    def blocks(*_):
         lab.sleep(4)
 
     handler = Handler(lab, blocks=blocks)
@@ -435,7 +430,7 @@ def test_what_cannot_be_ended_is_told_of(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W6", "W8", "W10")
 @pytest.mark.parametrize("why", ["stop", "rebalance", "hold"])
 @simulated(seeds=1)
-def test_a_limit_ends_a_wait_early(lab: Lab, why: str) -> None:
+def test_a_limit_ends_a_wait_early(lab, why):
     """W6, W8: a hanging handler is waited for until its limit, not until the drain's."""
     filled(lab, 2, "", "hangs", "")
     hangs = [60, 60]
@@ -472,18 +467,16 @@ def test_a_limit_ends_a_wait_early(lab: Lab, why: str) -> None:
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])
 @simulated(seeds=1)
-def test_a_worker_that_stops_waits_for_no_batch(
-    lab: Lab, executor: str, by: str
-) -> None:
+def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
     """W8: what waits for more is not begun, not committed past, and comes again."""
     one, other = lab.topic("t", 2)
-    sizes: list[int] = []
+    sizes = []
 
-    def handle(records: list[Any], _context: Any) -> None:
+    def handle(records, _context):
         sizes.append(len(records))
         raise StopWorker
 
-    async def wait(records: list[Any], context: Any) -> None:
+    async def wait(records, context):
         handle(records, context)
 
     run = Working(

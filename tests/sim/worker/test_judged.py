@@ -1,10 +1,7 @@
 """Workers whose consumers keep journals, judged by the audit: clean, or caught."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka.serializer import Deserializer
@@ -27,9 +24,9 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import Line, check, findings_of, read
+from tests.harness.audit.telling import check, findings_of, read
 from tests.harness.worker.planted import PLANTS
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
 from tests.sim.worker.test_rebalances import how, in_both_ways, settled
@@ -50,32 +47,32 @@ QUICK = Retry(attempts=2, first=0.01, jitter=False)
 OFTEN = Commit(every=0.2)
 
 
-class Text(Deserializer):  # type: ignore[misc]  # upstream has no types
-    def deserialize(self, _topic: str, _headers: Any, data: bytes | None) -> str | None:
+class Text(Deserializer):
+    def deserialize(self, _topic, _headers, data):
         return None if data is None else data.decode()
 
 
 TEXT = {"key_deserializer": Text()}
 
 
-def broken(folder: Path) -> set[str]:
+def broken(folder):
     """Return the checks that found something in the journals of a folder."""
     journals = [read(path) for path in folder.glob("*.journal")]
     found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
     return {one.check for one in found}
 
 
-def entries(folder: Path, *kinds: str) -> list[Line]:
+def entries(folder, *kinds):
     """Return the entries of these events in the only journal of a folder."""
     (path,) = folder.glob("*.journal")
     return [one for one in read(path).lines if one.event in kinds]
 
 
-def first_time_only(error: Exception) -> Any:
+def first_time_only(error):
     """Return what raises for the first attempt at a record."""
-    seen: set[tuple[int, int]] = set()
+    seen = set()
 
-    def once(record: Any, _: Any) -> None:
+    def once(record, _):
         place = record.partition, record.offset
         if place not in seen:
             seen.add(place)
@@ -84,7 +81,7 @@ def first_time_only(error: Exception) -> Any:
     return once
 
 
-def told_to(lab: Lab) -> Handler:
+def told_to(lab):
     return Handler(
         lab,
         slow=0.05,
@@ -100,10 +97,10 @@ def told_to(lab: Lab) -> Handler:
 class InBatches:
     """Does the same with batches: it names the records that fail."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler):
         self._handler = handler
 
-    def __call__(self, records: Sequence[Any], context: Any) -> None:
+    def __call__(self, records, context):
         errors = {}
         for at, record in enumerate(records):
             try:
@@ -113,7 +110,7 @@ class InBatches:
         if errors:
             raise BatchFailure(errors)
 
-    async def wait(self, records: Sequence[Any], context: Any) -> None:
+    async def wait(self, records, context):
         errors = {}
         for at, record in enumerate(records):
             try:
@@ -132,14 +129,12 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize("order", ["key", "partition", "unordered"])
 @simulated(seeds=1, nightly=2)
-def test_a_worker_with_a_journal_is_judged(
-    lab: Lab, tmp_path: Path, executor: str, order: str, batch: int | None
-) -> None:
+def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch):
     """W7: its keys are text, and some records have none; some are skipped for good."""
     tps = filled(lab, 2, *ALL * 4, keys="abc")
     for tp in tps:
         put(lab, tp, *ALL)
-    handler: Any = told_to(lab)
+    handler = told_to(lab)
     if batch is not None:
         several = InBatches(handler)
         handler = several.wait if executor == "asyncio" else several
@@ -177,8 +172,8 @@ def test_a_worker_with_a_journal_is_judged(
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
 def test_what_is_complete_is_written_before_anybody_hears_of_it(
-    lab: Lab, tmp_path: Path, executor: str, policy: str
-) -> None:
+    lab, tmp_path, executor, policy
+):
     """
     W4, W7: a record that was skipped, or whose letter arrived, is as one that is done.
 
@@ -189,16 +184,16 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
     writer, runs = JournalWriter(tmp_path, group=GROUP), []
     flush = writer.flush
 
-    def flush_unlocked() -> None:
+    def flush_unlocked():
         assert not any(run.worker._engine.held.lock._is_owned() for run in runs)
         flush()
 
-    writer.flush = flush_unlocked  # type: ignore[method-assign]  # on purpose
-    options: dict[str, Any] = {"on_exhausted": "skip"}
+    writer.flush = flush_unlocked
+    options = {"on_exhausted": "skip"}
     if policy == "dead_letter":
         options = {"dead_letter": DeadLetter(producer(lab), "dead", max_ratio=None)}
 
-    def tell(event: Any) -> None:
+    def tell(event):
         if isinstance(event, events.RecordExhausted):
             writer.write("heard", {"tp": event.partition, "offset": event.offset})
 
@@ -233,12 +228,10 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
 @in_both_ways
 @pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_workers_that_come_and_go_are_judged(
-    lab: Lab, tmp_path: Path, protocol: str, how_it_ends: str
-) -> None:
+def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_ends):
     """W6: small limits, so that they give records back; letters; expelled; not drained."""
     filled(lab, 4, *ALL * 6, keys="abc")
-    options: dict[str, Any] = {
+    options = {
         "settings": how(protocol, journal=tmp_path),
         "limits": Limits(records=20),
         "drain": Drain(revoke=0.1),
@@ -268,9 +261,7 @@ def test_workers_that_come_and_go_are_judged(
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_what_a_worker_gives_back_comes_again(
-    lab: Lab, tmp_path: Path, executor: str
-) -> None:
+def test_what_a_worker_gives_back_comes_again(lab, tmp_path, executor):
     """Records that have no room, as its own hold was lifted; the rest is judged on."""
     filled(lab, 2, *["slow"] * 60, keys="abcd")
     run = Working(
@@ -295,9 +286,7 @@ def test_what_a_worker_gives_back_comes_again(
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
-def test_a_position_that_the_program_moves(
-    lab: Lab, tmp_path: Path, executor: str, target: int
-) -> None:
+def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
     """
     While handlers are at what came: that is dropped, and no fault.
 
@@ -317,7 +306,7 @@ def test_a_position_that_the_program_moves(
     polls = iter([True])
     polling = run.consumer.poll
 
-    def poll(**how: Any) -> Any:
+    def poll(**how):
         if next(polls, False):
             run.consumer.seek(tp, target)
         return polling(**how)
@@ -331,12 +320,10 @@ def test_a_position_that_the_program_moves(
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_a_batch_that_cannot_be_read_is_skipped(
-    lab: Lab, tmp_path: Path, executor: str
-) -> None:
+def test_a_batch_that_cannot_be_read_is_skipped(lab, tmp_path, executor):
     """W7: each of its offsets is complete, and nothing behind them is out of order."""
     spoiled(lab)
-    options: dict[str, Any] = {**TWICE, "on_exhausted": "skip"}
+    options = {**TWICE, "on_exhausted": "skip"}
     settings = {"journal": tmp_path}
     run = Working(lab, Handler(lab), executor=executor, settings=settings, **options)
     lab.until(lambda: committed(lab) == [7, 7], 100.0)
@@ -348,14 +335,12 @@ def test_a_batch_that_cannot_be_read_is_skipped(
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_an_outage_that_a_breaker_knows(
-    lab: Lab, tmp_path: Path, executor: str
-) -> None:
+def test_an_outage_that_a_breaker_knows(lab, tmp_path, executor):
     """W10, W11: its hold stops all but one record, which tries when the hold has ended."""
     filled(lab, 2, *["down"] * 20)
-    is_up: list[bool] = []
+    is_up = []
 
-    def down(_record: Any, _context: Any) -> float:
+    def down(_record, _context):
         if not is_up:
             message = "told to"
             raise ConnectionError(message)
@@ -383,9 +368,7 @@ def test_an_outage_that_a_breaker_knows(
 @in_both
 @pytest.mark.parametrize("plant", PLANTS)
 @simulated(seeds=1)
-def test_a_worker_that_breaks_its_promise_is_found(
-    lab: Lab, tmp_path: Path, executor: str, plant: Any
-) -> None:
+def test_a_worker_that_breaks_its_promise_is_found(lab, tmp_path, executor, plant):
     """W4, W7, W10: each planted in the worker itself."""
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
@@ -412,11 +395,11 @@ def test_a_worker_that_breaks_its_promise_is_found(
 
 
 @contextmanager
-def full(event: str) -> Iterator[None]:
+def full(event):
     """Have the disk full from the first entry of this event on."""
     appending = writing._append
 
-    def append(file: int, path: Path, line: str) -> int:
+    def append(file, path, line):
         if f'"e":"{event}"' in line:
             message = "is the disk full?"
             raise JournalError(message)
@@ -431,12 +414,10 @@ def full(event: str) -> Iterator[None]:
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
 @simulated(seeds=1)
-def test_what_cannot_be_written_is_not_complete(
-    lab: Lab, tmp_path: Path, executor: str, event: str, batch: int | None
-) -> None:
+def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, batch):
     """W4: a full disk stops the worker, whatever its policy; the record comes again."""
     filled(lab, 1, "bad", "bad", "bad")
-    handler: Any = Handler(lab, bad=fails)
+    handler = Handler(lab, bad=fails)
     calls = handler.calls
     if batch is not None:
         several = InBatches(handler)
@@ -458,12 +439,10 @@ def test_what_cannot_be_written_is_not_complete(
 
 
 @simulated(seeds=1)
-def test_a_letter_that_cannot_be_written_down_is_not_complete(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
     """W7: it has arrived, and arrives again with the next start."""
     filled(lab, 1, "bad", "")
-    arrived: list[int] = []
+    arrived = []
     with full("completed"):
         run = Working(
             lab,
@@ -480,11 +459,11 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(
 
 
 @simulated(seeds=1)
-def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
+def test_workers_with_one_writer(lab, tmp_path):
     """At a time it is refused; one after the other they are judged as they are."""
     filled(lab, 1, *["slow"] * 10)
     writer = JournalWriter(tmp_path, group=GROUP)
-    settings: dict[str, Any] = {"journal": writer, "max_poll_records": 2}
+    settings = {"journal": writer, "max_poll_records": 2}
     first = Working(lab, Handler(lab, slow=0.5), settings=settings)
     first.done(1)
     with pytest.raises(JournalError, match="another consumer"):
@@ -497,14 +476,12 @@ def test_workers_with_one_writer(lab: Lab, tmp_path: Path) -> None:
 
 
 @simulated(seeds=1)
-def test_a_pump_writes_what_polls_returned_and_no_handlers(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_pump_writes_what_polls_returned_and_no_handlers(lab, tmp_path):
     """What its program does with records nobody but the program knows."""
     filled(lab, 2, *[""] * 10)
-    run: dict[str, Any] = {}
+    run = {}
 
-    def live() -> None:
+    def live():
         with Pump(consumer(lab, "t", journal=tmp_path)) as pump:
             for batch in taken(lab, pump, 20):
                 batch.done()

@@ -1,15 +1,13 @@
 """W5: a record that a poll returned ends in exactly one of the kinds, counted by name."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import Drain, Limits, Pause, Reject, Retry, RetryLater, SafeConsumer
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, expel, filled, put
 
@@ -21,7 +19,7 @@ class Counting(SafeConsumer):
 
     polled = 0
 
-    def poll(self, *args: Any, **kwargs: Any) -> Any:
+    def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs)
         self.polled += sum(map(len, found.values()))
         return found
@@ -30,17 +28,15 @@ class Counting(SafeConsumer):
 class Counted:
     """A worker whose consumer's polls are counted."""
 
-    def __init__(
-        self, lab: Lab, handle: Any, *, settings: dict[str, Any], **options: Any
-    ) -> None:
+    def __init__(self, lab, handle, *, settings, **options):
         consumer = Counting("t", **lab.settings(group_id=GROUP, **settings))
         self.run = Working(lab, handle, given=consumer, **options)
 
     @property
-    def polled(self) -> int:
+    def polled(self):
         return int(self.run.consumer.polled)
 
-    def check(self) -> None:
+    def check(self):
         """Compare, unless the loop is between a poll and its end."""
         engine, stats = self.run.worker._engine, self.run.worker.stats()
         if engine._in_hand:
@@ -50,30 +46,30 @@ class Counted:
         assert stats.dropped == sum(stats.dropped_by_reason.values())
         assert stats.dropped_by_reason.keys() <= REASONS
 
-    def check_end(self) -> Any:
+    def check_end(self):
         report = self.run.report
         assert self.polled == report.done + report.dropped + report.refetched, report
         assert report.dropped == sum(report.dropped_by_reason.values())
         return report
 
 
-def handler(lab: Lab, executor: str) -> Any:
+def handler(lab, executor):
     """Return a handler that takes its time, fails, or asks for something, at random."""
     rng = lab.rng
 
-    def draw() -> Any:
+    def draw():
         if rng.random() < 0.7:
             return rng.choice([0.0, 0.1, 0.5, 4.0])
         pause = Pause(0.5, rng.choice(["key", "partition", "topic"]))
         return rng.choice([ValueError(), RetryLater(0.5), Reject(), pause])
 
-    def handle(_given: Any, _context: Any) -> None:
+    def handle(_given, _context):
         what = draw()
         if isinstance(what, Exception):
             raise what
         lab.sleep(what)
 
-    async def wait(_given: Any, _context: Any) -> None:
+    async def wait(_given, _context):
         what = draw()
         if isinstance(what, Exception):
             raise what
@@ -82,10 +78,10 @@ def handler(lab: Lab, executor: str) -> Any:
     return wait if executor == "asyncio" else handle
 
 
-def options(lab: Lab) -> dict[str, Any]:
+def options(lab):
     rng = lab.rng
     executor, batch = rng.choice(["thread", "asyncio"]), rng.choice([None, None, 5])
-    settings: dict[str, Any] = {"max_poll_records": 20}
+    settings = {"max_poll_records": 20}
     if rng.random() < 0.5:
         settings["partition_assignment_strategy"] = [CooperativeStickyAssignor]
     return {
@@ -101,7 +97,7 @@ def options(lab: Lab) -> dict[str, Any]:
     }
 
 
-def disturb(lab: Lab, runs: list[Counted], made: list[TopicPartition]) -> None:
+def disturb(lab, runs, made):
     """Hold, expel, seek, or add records, at random."""
     rng = lab.rng
     consumer = rng.choice(runs).run.consumer
@@ -119,7 +115,7 @@ def disturb(lab: Lab, runs: list[Counted], made: list[TopicPartition]) -> None:
 
 @pytest.mark.contract("W5")
 @simulated(seeds=6)
-def test_the_kinds_add_up_to_what_polls_returned(lab: Lab) -> None:
+def test_the_kinds_add_up_to_what_polls_returned(lab):
     """With holds, rebalances, lost memberships, seeks and stops at random."""
     rng, made = lab.rng, filled(lab, 4, *["v"] * 60, keys="abcdef")
     how = options(lab)
@@ -141,19 +137,19 @@ def test_the_kinds_add_up_to_what_polls_returned(lab: Lab) -> None:
         one.check_end()
 
 
-def leaves(_run: Working) -> None:
+def leaves(_run):
     """Be stopped, later."""
 
 
-def is_expelled(run: Working) -> None:
+def is_expelled(run):
     expel(run.lab)
 
 
-def seeks(run: Working) -> None:
+def seeks(run):
     run.consumer.seek(TopicPartition("t", 0), 0)
 
 
-def another_joins(run: Working) -> None:
+def another_joins(run):
     Working(run.lab, lambda *_: None, name="other")
 
 
@@ -168,9 +164,7 @@ def another_joins(run: Working) -> None:
     ],
 )
 @simulated(seeds=1)
-def test_each_reason_to_drop_records_has_a_name(
-    lab: Lab, reason: str, end: Callable[[Working], None]
-) -> None:
+def test_each_reason_to_drop_records_has_a_name(lab, reason, end):
     filled(lab, 2, *["v"] * 15)
     one = Counted(
         lab,

@@ -1,12 +1,9 @@
 """W7: how many records become dead letters before the worker stops for it."""
 
-from typing import Any
-
 import pytest
 
 from safeconsumer import DeadLetter, Reject, Retry
 from safeconsumer.errors import DeadLetterLimitError
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -23,28 +20,26 @@ ONCE = Retry(attempts=1)
 class Letters:
     """A producer that notes which records it was given, by their offsets."""
 
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
+    def __init__(self):
+        self.sent = []
 
-    def send(self, _topic: str, *, value: bytes, **_: Any) -> None:
+    def send(self, _topic, *, value, **_):
         self.sent.append(value)
 
 
-def wrong_password(*_: Any) -> None:
+def wrong_password(*_):
     message = "wrong password"
     raise ConnectionError(message)
 
 
-async def wrong_password_async(*_: Any) -> None:
+async def wrong_password_async(*_):
     wrong_password()
 
 
 @pytest.mark.contract("W7")
 @in_each_order
 @simulated(seeds=1)
-def test_a_supervisor_that_restarts_loses_few_records(
-    lab: Lab, executor: str, order: str
-) -> None:
+def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
     """A wrong password makes every record fail, however often the worker starts."""
     filled(lab, 4, *[str(number) for number in range(100)], keys="abcdefg")
     letters = Letters()
@@ -67,7 +62,7 @@ def test_a_supervisor_that_restarts_loses_few_records(
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_batch_that_fails_as_a_whole_is_no_success(lab: Lab) -> None:
+def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
     filled(lab, 1, *[str(number) for number in range(100)])
     letters = Letters()
     run = Working(
@@ -83,7 +78,7 @@ def test_a_batch_that_fails_as_a_whole_is_no_success(lab: Lab) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab: Lab) -> None:
+def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab):
     """The topic is idle afterwards, and then has good records."""
     (tp,) = filled(lab, 1, "bad")
     letters = Letters()
@@ -101,7 +96,7 @@ def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab: Lab) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_topic_of_poison_alone_ends_after_some_starts(lab: Lab) -> None:
+def test_a_topic_of_poison_alone_ends_after_some_starts(lab):
     """Each start moves five records, so none is in the way for ever."""
     filled(lab, 1, *["bad"] * 12)
     letters = Letters()

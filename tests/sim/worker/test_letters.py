@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -30,7 +28,6 @@ from safeconsumer.errors import (
     WorkerSettingError,
 )
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -47,7 +44,7 @@ ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
 NOT_AUTHORIZED = 29
 
 
-def fails(*_: Any) -> Any:
+def fails(*_):
     try:
         {}["the cause"]
     except KeyError as error:
@@ -55,25 +52,25 @@ def fails(*_: Any) -> Any:
         raise ValueError(message) from error
 
 
-def producer(lab: Lab, **settings: Any) -> KafkaProducer:
+def producer(lab, **settings):
     lab.topic("dead")
     return KafkaProducer(**lab.connection, **settings)
 
 
-def letters(lab: Lab) -> list[Any]:
+def letters(lab):
     """Read what is in the topic of dead letters."""
     (tp,) = lab.partitions("dead")
     reading = SafeConsumer(group_id=None, **lab.settings())
     reading.assign([tp])
     end = reading.end_offsets([tp])[tp]
-    found: list[Any] = []
+    found = []
     while reading.position(tp) < end:
         found += reading.poll(1000).get(tp, [])
     reading.close()
     return found
 
 
-def working(lab: Lab, dead_letter: Any, *values: str, **options: Any) -> Working:
+def working(lab, dead_letter, *values, **options):
     """Start a worker on one partition with these values; ``bad`` ones fail."""
     filled(lab, 1, *values)
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
@@ -84,7 +81,7 @@ def working(lab: Lab, dead_letter: Any, *values: str, **options: Any) -> Working
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
+def test_a_letter_completes_its_record(lab, executor):
     """W7: with where it stood and why, and at once for a rejected record."""
     filled(lab, 2, "", "bad", "reject", "", keys="ab")
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
@@ -126,11 +123,11 @@ def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
+def test_nulls_and_errors_of_any_kind_are_written(lab):
     """W7: what the producer cannot write is empty, and a header says so; texts are cut."""
 
     class UnshownError(Exception):
-        def __repr__(self) -> str:
+        def __repr__(self):
             message = "planted"
             raise RuntimeError(message)
 
@@ -138,7 +135,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
 
     (tp,) = lab.topic("t")
     records = [
-        NewRecord(value=None, headers=[("a", None), ("b", b"1")]),  # type: ignore[list-item]  # as a producer in Java may
+        NewRecord(value=None, headers=[("a", None), ("b", b"1")]),
         NewRecord(value=b"long"),
         NewRecord(value=b"unshown"),
     ]
@@ -167,7 +164,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
 @simulated(seeds=1)
-def test_what_is_too_large_says_less_or_goes_to_the_policy(lab: Lab, then: Any) -> None:
+def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
     """W7: stack and message go first; if that is not enough, no later try could be better."""
     size = 32_000 if then == "brief" else 20_000
     small = producer(lab, max_request_size=size, enable_idempotence=False)
@@ -205,7 +202,7 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab: Lab, then: Any) 
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_topic_that_cannot_be_written(lab: Lab) -> None:
+def test_a_topic_that_cannot_be_written(lab):
     """W7: the record waits, others go on, it is told; then the letter is written, once."""
     refuses = lab.cluster.fail("Produce", error=NOT_AUTHORIZED)
     one, other = lab.topic("t", 2)
@@ -236,12 +233,12 @@ def test_a_topic_that_cannot_be_written(lab: Lab) -> None:
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> None:
+def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab):
     """W7: after 1 s, 2 s, 4 s; a record is complete after the acknowledgement."""
     filled(lab, 2, "bad", "")
-    tried: list[float] = []
+    tried = []
 
-    def sink(record: Any, _failure: Any) -> None:
+    def sink(record, _failure):
         if record.partition == 0:
             tried.append(lab.now)
             if len(tried) < 4:
@@ -259,14 +256,12 @@ def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> N
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("fails", [False, True])
 @simulated(seeds=1)
-def test_a_letter_without_an_answer_is_not_sent_beside_itself(
-    lab: Lab, *, fails: bool
-) -> None:
+def test_a_letter_without_an_answer_is_not_sent_beside_itself(lab, *, fails):
     """W7: it may arrive yet; each try is told once, and another begins once it has failed."""
-    futures: list[Any] = []
+    futures = []
 
     class Slow:
-        def send(self, *_: Any, **__: Any) -> Any:
+        def send(self, *_, **__):
             futures.append(Future())
             return futures[-1]
 
@@ -290,9 +285,9 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(
 @pytest.mark.contract("W5", "W8")
 @pytest.mark.parametrize("answers", [True, False])
 @simulated(seeds=1)
-def test_letters_on_their_way_are_part_of_the_drain(lab: Lab, *, answers: bool) -> None:
+def test_letters_on_their_way_are_part_of_the_drain(lab, *, answers):
     """W5, W8: acknowledged in time it is not sent again; otherwise its record comes again."""
-    answer: Future[None] = Future()
+    answer = Future()
     run = working(lab, lambda *_: answer, "bad", drain=Drain(shutdown=3.0))
     lab.until(
         lambda: run.worker.stats().retries == 0 and run.told(events.RecordExhausted)
@@ -307,12 +302,10 @@ def test_letters_on_their_way_are_part_of_the_drain(lab: Lab, *, answers: bool) 
 
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
-def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(
-    lab: Lab,
-) -> None:
+def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
     """W8: it is not on its way."""
 
-    def sink(*_: Any) -> None:
+    def sink(*_):
         raise ConnectionError
 
     slow = Retry(attempts=1, first=60.0, most=60.0)
@@ -326,15 +319,15 @@ def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(
 
 @pytest.mark.contract("W5")
 @simulated(seeds=1)
-def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
+def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
     """W5: acknowledged in time, they are written once, whoever has the partition then."""
     filled(lab, 2, "bad", "")
-    sent: list[tuple[str, int]] = []
+    sent = []
 
-    def sink_of(name: str) -> Any:
-        def sink(record: Any, _failure: Any) -> Future[None]:
+    def sink_of(name):
+        def sink(record, _failure):
             sent.append((name, record.partition))
-            answer: Future[None] = Future()
+            answer = Future()
             lab.world.call_later(
                 0.8 if lab.members() == 2 else 4.0, lambda: answer.set_result(None)
             )
@@ -365,28 +358,28 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> Non
         run.stop()
 
 
-def raising(error: Exception) -> Callable[..., None]:
-    def function(*_: Any, **__: Any) -> None:
+def raising(error):
+    def function(*_, **__):
         raise error
 
     return function
 
 
-async def sent_later() -> None:
+async def sent_later():
     """Be awaited by nobody."""
 
 
 class PoolsResult:
     """What a pool of processes gives: it is asked, and tells nobody."""
 
-    def ready(self) -> bool:
+    def ready(self):
         return False
 
-    def get(self, timeout: float) -> None:
+    def get(self, timeout):
         """Wait for it."""
 
 
-A_LOOP: Any = SimpleNamespace(get_debug=bool)
+A_LOOP = SimpleNamespace(get_debug=bool)
 AWAY = raising(ConnectionError())
 UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
 
@@ -403,7 +396,7 @@ UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
     ids=["reject", "unsendable", "mapping", "mock"],
 )
 @simulated(seeds=1)
-def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
+def test_what_a_sink_may_answer(lab, sink, skipped):
     """W7: Reject, and what the producer cannot write, are for good."""
     run = working(lab, sink, "bad", "", on_exhausted="skip")
     run.done(2)
@@ -425,12 +418,10 @@ def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
     ids=["exits", "coroutine", "loop's", "pool's", "exception", "mock"],
 )
 @simulated(seeds=1)
-def test_what_is_sent_later_and_tells_nobody_ends_the_worker(
-    lab: Lab, sink: Any
-) -> None:
+def test_what_is_sent_later_and_tells_nobody_ends_the_worker(lab, sink):
     """W7: nothing is committed; a hook that exits ends it as well."""
 
-    def hook(event: Any) -> None:
+    def hook(event):
         if isinstance(event, events.DeadLetterFailed):
             raise SystemExit(3)
 
@@ -442,7 +433,7 @@ def test_what_is_sent_later_and_tells_nobody_ends_the_worker(
 
 
 @simulated(seeds=1)
-def test_a_sink_that_does_not_return_is_told(lab: Lab) -> None:
+def test_a_sink_that_does_not_return_is_told(lab):
     """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
     run = working(lab, lambda *_: lab.sleep(12), "bad")
     run.done(1)
@@ -461,14 +452,12 @@ def test_a_sink_that_does_not_return_is_told(lab: Lab) -> None:
     ],
 )
 @simulated(seeds=1)
-def test_a_producer_that_would_lose_letters_is_refused(
-    lab: Lab, config: dict[str, Any], said: str
-) -> None:
+def test_a_producer_that_would_lose_letters_is_refused(lab, config, said):
     """W7: one writes other bytes; of one nobody knows; one sends nothing by itself."""
     with pytest.raises(WorkerSettingError, match=said):
         DeadLetter(producer(lab, **config), "dead")
 
-    async def sink(*_: Any) -> None: ...
+    async def sink(*_): ...
 
     with pytest.raises(WorkerSettingError, match="coroutine function"):
         Worker(consumer(lab, "t"), Handler(lab), dead_letter=sink)
@@ -477,7 +466,7 @@ def test_a_producer_that_would_lose_letters_is_refused(
 # What cannot be deserialized
 
 
-def as_json(data: bytes) -> object:
+def as_json(data):
     return json.loads(data)
 
 
@@ -485,19 +474,19 @@ def as_json(data: bytes) -> object:
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @pytest.mark.parametrize("how", ["thread", "asyncio", "batch"])
 @simulated(seeds=1)
-def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None:
+def test_a_deserializer_that_raises_fails_its_record(lab, how):
     """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
     filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
-    found: list[Any] = []
-    values: list[Any] = []
+    found = []
+    values = []
 
-    def handle(given: Any, _context: Any) -> None:
+    def handle(given, _context):
         values.extend(one.value for one in ([given] if how != "batch" else given))
 
-    async def wait(given: Any, context: Any) -> None:
+    async def wait(given, context):
         handle(given, context)
 
-    options: dict[str, Any] = {
+    options = {
         "thread": {},
         "asyncio": {"executor": "asyncio"},
         "batch": {"batch": 5},
@@ -518,19 +507,19 @@ def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None
 
 
 @simulated(seeds=1)
-def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
+def test_a_registry_that_is_away_is_tried_again(lab):
     """W7: what is not about the data may pass."""
     filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
-    values: list[Any] = []
+    values = []
 
-    class Registry(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
-        def deserialize(self, _topic: str, _headers: Any, data: bytes) -> str:
+    class Registry(Deserializer):
+        def deserialize(self, _topic, _headers, data):
             if away:
                 raise away.pop()
             return data.decode()
 
-        def close(self) -> None: ...
+        def close(self): ...
 
     run = Working(
         lab,
@@ -546,7 +535,7 @@ def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_a_sink_that_never_returns_keeps_nothing_of_ended_ownerships(lab: Lab) -> None:
+def test_a_sink_that_never_returns_keeps_nothing_of_ended_ownerships(lab):
     """W1: each brings the same records again, and the letter of the first is under way."""
     filled(lab, 1, "bad", *[""] * 99)
     handler = Handler(lab, bad=fails)

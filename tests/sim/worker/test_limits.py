@@ -1,9 +1,6 @@
 """W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -12,7 +9,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled, in_both, put
 
@@ -22,7 +19,7 @@ SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 
 
 @simulated(seeds=1)
-def test_a_thread_that_begins_wakes_the_next(lab: Lab) -> None:
+def test_a_thread_that_begins_wakes_the_next(lab):
     """All that may run at once begins at once, not one with each turn."""
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
@@ -37,7 +34,7 @@ def test_a_thread_that_begins_wakes_the_next(lab: Lab) -> None:
 @pytest.mark.contract("W1", "W9")
 @in_both
 @simulated(seeds=1)
-def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
+def test_what_is_held_is_bounded_and_named(lab, executor):
     """W1, W9: with handlers that stand still it stops at its limit, by a hold of its own."""
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
@@ -65,7 +62,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_bytes_are_bounded_too(lab: Lab) -> None:
+def test_bytes_are_bounded_too(lab):
     """W1: no more than the limit and what one fetch may bring beyond it."""
     filled(lab, 3, "stands", *["x" * 1000] * 100)
     more = {**SMALL, "max_partition_fetch_bytes": 10_000}
@@ -83,7 +80,7 @@ def test_bytes_are_bounded_too(lab: Lab) -> None:
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_an_unordered_record_that_hangs_lets_the_span_pass(lab: Lab) -> None:
+def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
     """W1: completion runs ahead of it by the span, and stops there."""
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
@@ -100,7 +97,7 @@ def test_an_unordered_record_that_hangs_lets_the_span_pass(lab: Lab) -> None:
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
 @simulated(seeds=1)
-def test_one_slow_partition_keeps_no_other(lab: Lab, order: str) -> None:
+def test_one_slow_partition_keeps_no_other(lab, order):
     """W1: the others are finished while it stands."""
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
@@ -122,9 +119,7 @@ def test_one_slow_partition_keeps_no_other(lab: Lab, order: str) -> None:
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
 @simulated(seeds=1)
-def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(
-    lab: Lab, how: str
-) -> None:
+def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, how):
     """W1: held by its owner, given up on, or asked for later: the other's records come."""
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
@@ -149,7 +144,7 @@ def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None:
+def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
     """W1: eleven stop one after the other; the twelfth's records come."""
     *blocked, last = lab.topic("t", 12)
     run = stopping(lab, limit=1000)
@@ -164,7 +159,7 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab: Lab) -> None:
+def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
     """W1: forty partitions of one topic stop together; the other topic's records come."""
     stops = lab.topic("t", 40)
     (last,) = lab.topic("b")
@@ -180,7 +175,7 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab: Lab) -> No
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab: Lab) -> None:
+def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab):
     """W1: one alone fills the room, and stops; a rebalance brings another."""
     both = set(lab.topic("t", 2))
     idle = lab.member(SafeConsumer, "t", **COOPERATIVE)
@@ -198,7 +193,7 @@ def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab: Lab) -> 
     assert run.worker.stats().done == 1
 
 
-def stopping(lab: Lab, *topics: str, limit: int, polls: int = 100) -> Working:
+def stopping(lab, *topics, limit, polls=100):
     """Start a worker whose handler stops at some records until somebody acts."""
     return Working(
         lab,
@@ -211,7 +206,7 @@ def stopping(lab: Lab, *topics: str, limit: int, polls: int = 100) -> Working:
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_partitions_take_turns_by_key(lab: Lab) -> None:
+def test_partitions_take_turns_by_key(lab):
     """W1: a partition's first record does not wait for a thousand of another."""
     one, other = lab.topic("t", 2)
     keys = [str(number) for number in range(300)]
@@ -226,15 +221,13 @@ def test_partitions_take_turns_by_key(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_lift_that_cannot_be_written_down_ends_no_thread(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
     """A full disk for a moment, on the thread that runs handlers; there is but one."""
     lab.topic("t", 1, records=200)
     writer = JournalWriter(tmp_path, group=GROUP)
     writing, polling, refused = writer.write, set(), []
 
-    def full(event: str, fields: Any) -> None:
+    def full(event, fields):
         me = threading.get_ident()
         if fields.get("op") == "poll":
             polling.add(me)
@@ -245,7 +238,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(
             raise JournalError(message)
         writing(event, fields)
 
-    writer.write = full  # type: ignore[method-assign]  # on purpose
+    writer.write = full
     more = {**SMALL, "journal": writer}
     handler = Handler(lab, **{"0": 1})
     run = Working(lab, handler, concurrency=1, limits=Limits(records=40), settings=more)
@@ -256,9 +249,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 @simulated(seeds=1)
-def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
-    lab: Lab, executor: str
-) -> None:
+def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     """Limits.age seconds after it began, with its place; until then it is well."""
     (tp,) = lab.topic("t")
     handler = Handler(lab, hangs=60)
@@ -279,13 +270,13 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
 
 
 @simulated(seeds=1)
-def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab: Lab) -> None:
+def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
     """W2: a hook takes its time with the first; the other is at a longer chunk then."""
     _, second = filled(lab, 2, "slow")
     handler = Handler(lab, slow=9.0)
-    told: list[tuple[str, int]] = []
+    told = []
 
-    def hook(event: object) -> None:
+    def hook(event):
         if isinstance(event, events.HandlerStalled):
             told.append((event.partition, event.offset))
             lab.sleep(3)
@@ -300,9 +291,7 @@ def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab: Lab) -> None:
 
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
-def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(
-    lab: Lab,
-) -> None:
+def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
     """W1: nothing can come any more; what an operator holds is his will, and well."""
     (tp,) = lab.topic("t")
     put(lab, tp, "stops", *[""] * 100)
@@ -321,7 +310,7 @@ def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
-def test_a_lag_that_is_not_known_is_not_told_as_none(lab: Lab) -> None:
+def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
     """G8: unknown is never shown as well."""
     lab.topic("t", 1, records=100)
     run = Working(lab, Handler(lab), settings={"start_paused": True})
@@ -344,9 +333,7 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab: Lab) -> None:
     ids=["an owner's", "plain", "of everything"],
 )
 @simulated(seeds=1)
-def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(
-    lab: Lab, hold: Callable[[Any], None]
-) -> None:
+def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
     """Whatever is written under the hold, no fetch would see it."""
     (tp,) = lab.topic("t", 1, records=10)
     run = Working(lab, Handler(lab))
@@ -365,7 +352,7 @@ def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
-def test_the_lag_under_backpressure_is_at_least_what_was_there(lab: Lab) -> None:
+def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
     """A graph has no gap where it is looked at most."""
     filled(lab, 1, *["slow"] * 40)
     run = Working(

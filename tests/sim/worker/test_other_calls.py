@@ -2,7 +2,6 @@
 
 import itertools
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from kafka import ConsumerRebalanceListener
@@ -17,7 +16,6 @@ from safeconsumer.errors import (
     HandlersFailError,
     SafeConsumerError,
 )
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -32,11 +30,11 @@ from tests.sim.worker.working import (
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("call", ["commit", "commit_async"])
 @simulated(seeds=1)
-def test_a_commit_by_a_handler_passes_no_record_over(lab: Lab, call: str) -> None:
+def test_a_commit_by_a_handler_passes_no_record_over(lab, call):
     """As a handler that was ported from a loop does; then the process is killed."""
     (tp,) = filled(lab, 1, "slow", *["commits"] * 4, keys="abcde")
 
-    def commits(record: Any, _context: Any) -> None:
+    def commits(record, _context):
         offsets = {tp: OffsetAndMetadata(record.offset + 1, "", -1)}
         with suppress(HandlersFailError):
             getattr(first.consumer, call)(offsets)
@@ -55,12 +53,12 @@ def test_a_commit_by_a_handler_passes_no_record_over(lab: Lab, call: str) -> Non
 
 @pytest.mark.contract("W4")
 @simulated(seeds=1)
-def test_a_poll_by_a_hook_takes_no_record_away(lab: Lab) -> None:
+def test_a_poll_by_a_hook_takes_no_record_away(lab):
     """A worker's hook runs between two of its polls, on the thread that polls."""
     filled(lab, 1, *[""] * 30)
     taken = []
 
-    def polls(event: Any) -> None:
+    def polls(event):
         if isinstance(event, events.PartitionStarted):
             with suppress(ConcurrentPollError):
                 taken.append(run.consumer.poll(500))
@@ -85,24 +83,24 @@ BLOCKS = BlockingCallInListenerError
 UNCONTROLLED = ControlSettingError
 
 
-def held_for_a_block(consumer: Any) -> None:
+def held_for_a_block(consumer):
     with consumer.held("t"):
         pass
 
 
-def paused_and_resumed(consumer: Any) -> None:
+def paused_and_resumed(consumer):
     consumer.pause(TP)
     consumer.resume(TP)
 
 
-def everything_paused_and_resumed(consumer: Any) -> None:
+def everything_paused_and_resumed(consumer):
     consumer.pause_all()
     consumer.resume_all()
 
 
 # By name: the call, and what it raises in a handler and in a listener. None: it is
 # harmless, all records are handled and committed afterwards.
-CALLS: dict[str, tuple[Any, type | None, type | None]] = {
+CALLS = {
     "DEFAULT_CONFIG": (lambda c: c.DEFAULT_CONFIG, None, None),
     "DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735": (
         lambda c: c.DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735,
@@ -155,7 +153,7 @@ CALLS: dict[str, tuple[Any, type | None, type | None]] = {
 }
 
 
-def test_every_public_name_of_the_consumer_is_in_the_table() -> None:
+def test_every_public_name_of_the_consumer_is_in_the_table():
     """A new one is refused by name, or it is harmless."""
     public = {name for name in dir(SafeConsumer) if not name.startswith("_")}
     assert {name.split()[0] for name in CALLS} == {*public, "__iter__", "__next__"}
@@ -164,12 +162,12 @@ def test_every_public_name_of_the_consumer_is_in_the_table() -> None:
 class Calling:
     """Makes a call once, and notes what it raised."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call):
         self.call = call
-        self.consumer: Any = None
-        self.raised: list[BaseException | None] = []
+        self.consumer = None
+        self.raised = []
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, *_):
         if self.raised:
             return
         self.raised.append(None)
@@ -180,19 +178,19 @@ class Calling:
 
 
 class Listens(ConsumerRebalanceListener):
-    def __init__(self, gained: Any, departs: Any = None) -> None:
+    def __init__(self, gained, departs=None):
         self._gained, self._departs = gained, departs
 
-    def on_partitions_revoked(self, revoked: Any) -> None:
+    def on_partitions_revoked(self, revoked):
         if revoked and self._departs is not None:
             self._departs()
 
-    def on_partitions_assigned(self, assigned: Any) -> None:
+    def on_partitions_assigned(self, assigned):
         if assigned:
             self._gained()
 
 
-def pumped(lab: Lab, reading: Any, handler: Handler, calling: Calling) -> None:
+def pumped(lab, reading, handler, calling):
     """Take batches until all is committed, or nothing can come any more."""
     with Pump(reading, commit=OFTEN) as pump:
         end = lab.now + 20.0
@@ -204,7 +202,7 @@ def pumped(lab: Lab, reading: Any, handler: Handler, calling: Calling) -> None:
                 batch.done()
 
 
-def worked(lab: Lab, reading: Any, handler: Handler, executor: str) -> None:
+def worked(lab, reading, handler, executor):
     run = Working(lab, handler, given=reading, executor=executor, commit=OFTEN)
     end = lab.now + 20.0
     while committed(lab) != [8] and lab.now < end and run._thread.is_alive():
@@ -229,9 +227,7 @@ SKIP = {"seek_to_end"}
 @pytest.mark.parametrize(("where", "kind"), PLACES)
 @pytest.mark.parametrize("name", list(CALLS))
 @simulated(seeds=1)
-def test_a_call_is_refused_by_name_or_harmless(
-    lab: Lab, name: str, where: str, kind: str
-) -> None:
+def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     """Nothing is lost, and nothing hangs: what is not done comes to the next worker."""
     filled(lab, 1, "calls", *[""] * 7)
     call, *expected = CALLS[name]
@@ -260,13 +256,13 @@ def test_a_call_is_refused_by_name_or_harmless(
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
 @simulated(seeds=1)
-def test_a_commit_by_a_listener_of_what_departs_is_refused(lab: Lab, kind: str) -> None:
+def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
     """What was polled and not handled comes to the next owner."""
     filled(lab, 2, *["slow"] * 4)
     handler = Handler(lab, slow=2.0)
-    refused: list[BaseException] = []
+    refused = []
 
-    def departs() -> None:
+    def departs():
         try:
             reading.commit_async()
         except HandlersFailError as error:
@@ -296,7 +292,7 @@ def test_a_commit_by_a_listener_of_what_departs_is_refused(lab: Lab, kind: str) 
 
 @pytest.mark.contract("W4", "P17")
 @simulated(seeds=1)
-def test_commits_work_again_behind_the_block_of_a_pump(lab: Lab) -> None:
+def test_commits_work_again_behind_the_block_of_a_pump(lab):
     """The consumer is its owner's again, and so are poll() and group_metadata()."""
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)

@@ -2,8 +2,6 @@
 
 import gc
 import json
-from random import Random
-from typing import Any
 
 import pytest
 
@@ -30,7 +28,7 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.holds.hold import OUTAGE
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     committed,
@@ -47,10 +45,10 @@ ORDERS = pytest.mark.parametrize("order", ["unordered", "partition"])
 EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 OFTEN = Commit(every=0.1)
 DOWN = ConnectionError("down")
-FOUR: dict[str, Any] = {"max_poll_records": 4}
+FOUR = {"max_poll_records": 4}
 
 
-def pumping(lab: Lab, records: int, partitions: int = 1, **options: Any) -> Pump:
+def pumping(lab, records, partitions=1, **options):
     """Make a pump on a new topic, four records to a batch."""
     lab.topic("t", partitions, records=records)
     settings = {**FOUR, **options.pop("settings", {})}
@@ -59,10 +57,10 @@ def pumping(lab: Lab, records: int, partitions: int = 1, **options: Any) -> Pump
     return Pump(reading, **options)
 
 
-def nothing(lab: Lab, pump: Pump, seconds: float) -> bool:
+def nothing(lab, pump, seconds):
     """Tell whether it hands out nothing for so long."""
     end = lab.now + seconds
-    found: list[Any] = []
+    found = []
     while lab.now < end - 0.3:
         found += pump.turn()
     lab.sleep(max(0.0, end - lab.now))
@@ -72,7 +70,7 @@ def nothing(lab: Lab, pump: Pump, seconds: float) -> bool:
 @pytest.mark.contract("W4")
 @ORDERS
 @simulated(seeds=1)
-def test_each_record_wants_one_answer(lab: Lab, order: Any) -> None:
+def test_each_record_wants_one_answer(lab, order):
     """W4: in any order; what is complete and contiguous is committed, no more."""
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
@@ -90,7 +88,7 @@ def test_each_record_wants_one_answer(lab: Lab, order: Any) -> None:
 
 
 @simulated(seeds=1)
-def test_what_is_no_index_and_no_failure_is_refused(lab: Lab) -> None:
+def test_what_is_no_index_and_no_failure_is_refused(lab):
     """Nothing was answered then."""
     with pumping(lab, 2) as pump:
         (batch,) = taken(lab, pump, 2)
@@ -110,7 +108,7 @@ def test_what_is_no_index_and_no_failure_is_refused(lab: Lab) -> None:
 
 @ORDERS
 @simulated(seeds=1)
-def test_later_is_no_attempt_and_the_batch_stays_together(lab: Lab, order: Any) -> None:
+def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
     """W7: what has an answer already keeps it, and failures keep their order."""
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
@@ -135,16 +133,14 @@ def test_later_is_no_attempt_and_the_batch_stays_together(lab: Lab, order: Any) 
 @ORDERS
 @pytest.mark.parametrize("then", ["stop", "skip", "block", "dead letter"])
 @simulated(seeds=1)
-def test_what_failed_for_good_goes_the_policys_way(
-    lab: Lab, order: Any, then: Any
-) -> None:
+def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
     """W7: and is never committed past but by the two that say so."""
-    letters: list[Any] = []
-    how: dict[str, Any] = {"on_exhausted": then}
+    letters = []
+    how = {"on_exhausted": then}
     if then == "dead letter":
         how = {"dead_letter": lambda record, why: letters.append((record.offset, why))}
 
-    def loop() -> None:
+    def loop():
         with pumping(lab, 4, order=order, **how) as pump:
             (batch,) = taken(lab, pump, 4)
             batch.fail(Reject("planted"), 1)
@@ -163,7 +159,7 @@ def test_what_failed_for_good_goes_the_policys_way(
 
 @pytest.mark.contract("W3")
 @simulated(seeds=1)
-def test_in_order_the_next_batch_waits_for_the_one_before(lab: Lab) -> None:
+def test_in_order_the_next_batch_waits_for_the_one_before(lab):
     """W3: so that what failed comes before what stands behind it; others do not wait."""
     with pumping(lab, 8, 2, order="partition") as pump:
         first, other = taken(lab, pump, 8)
@@ -186,10 +182,10 @@ def test_in_order_the_next_batch_waits_for_the_one_before(lab: Lab) -> None:
 @pytest.mark.contract("W1")
 @ORDERS
 @simulated(seeds=1)
-def test_what_is_out_is_bounded(lab: Lab, order: Any) -> None:
+def test_what_is_out_is_bounded(lab, order):
     """W1: iterating or turning; what is answered makes room."""
     with pumping(lab, 40, 3, order=order, limits=Limits(records=12)) as pump:
-        out: list[Any] = []
+        out = []
         for _ in range(8):
             out += pump.turn()
         assert 8 <= sum(map(len, out)) <= pump.held_records <= 12
@@ -205,11 +201,11 @@ def test_what_is_out_is_bounded(lab: Lab, order: Any) -> None:
 
 @ORDERS
 @simulated(seeds=1)
-def test_a_batch_that_nobody_answered_is_noticed(lab: Lab, order: Any) -> None:
+def test_a_batch_that_nobody_answered_is_noticed(lab, order):
     """W5: it would stop the commits for ever, and nobody would know."""
     handed = []
 
-    def loop() -> None:
+    def loop():
         with pumping(lab, 8, order=order) as pump:
             for batch in pump:
                 handed.append(offsets(batch))
@@ -226,9 +222,7 @@ def test_a_batch_that_nobody_answered_is_noticed(lab: Lab, order: Any) -> None:
 @pytest.mark.contract("W11")
 @ORDERS
 @simulated(seeds=1)
-def test_a_pause_holds_the_topic_and_the_batch_stays_together(
-    lab: Lab, order: Any
-) -> None:
+def test_a_pause_holds_the_topic_and_the_batch_stays_together(lab, order):
     """W11: for so long, then the batch again, as if it were new; it ends with the pump."""
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, 2, reading=reading, order=order) as pump:
@@ -255,7 +249,7 @@ def test_a_pause_holds_the_topic_and_the_batch_stays_together(
 @pytest.mark.contract("W10", "G8")
 @ORDERS
 @simulated(seeds=1)
-def test_a_hold_keeps_back_what_was_not_handed_out(lab: Lab, order: Any) -> None:
+def test_a_hold_keeps_back_what_was_not_handed_out(lab, order):
     """W10: what failed waits for the resume too, and comes in its place."""
     reading = consumer(lab, "t", **FOUR)
     with pumping(
@@ -276,11 +270,11 @@ def test_a_hold_keeps_back_what_was_not_handed_out(lab: Lab, order: Any) -> None
 
 
 @simulated(seeds=1)
-def test_what_was_handed_out_last_is_given_back_after_an_exception(lab: Lab) -> None:
+def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
     """W8: nobody works on it any more; what was done is committed, and the end is soon."""
     began = []
 
-    def loop() -> None:
+    def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
             for batch in pump:
                 began.append(lab.now)
@@ -296,10 +290,10 @@ def test_what_was_handed_out_last_is_given_back_after_an_exception(lab: Lab) -> 
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
+def test_an_exception_waits_for_what_others_work_on(lab):
     """W6: up to the deadline, and what they finish meanwhile is committed."""
 
-    def loop() -> None:
+    def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
             for batch in pump:
                 if offsets(batch)[0] == 4:
@@ -316,7 +310,7 @@ def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
 
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
-def test_leaving_is_bounded(lab: Lab) -> None:
+def test_leaving_is_bounded(lab):
     """W8: what was not done is not committed, and comes to who polls on."""
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
@@ -338,18 +332,16 @@ def test_leaving_is_bounded(lab: Lab) -> None:
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("breaks", [False, True])
 @simulated(seeds=1)
-def test_the_last_commit_says_where_the_consumer_goes_on(
-    lab: Lab, *, breaks: bool
-) -> None:
+def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
     """W5: behind what is done by then; at the last commit that succeeded if it breaks."""
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=3)
 
-    def commit(*_: Any, **__: Any) -> None:
+    def commit(*_, **__):
         message = "planted"
         raise ZeroDivisionError(message)
 
-    def loop() -> None:
+    def loop():
         with Pump(reading, drain=Drain(shutdown=5.0), commit=Commit(every=60)) as pump:
             (batch,) = taken(lab, pump, 3)
             in_thread(lambda: (lab.sleep(1), batch.done([0, 1])))
@@ -368,9 +360,9 @@ def test_the_last_commit_says_where_the_consumer_goes_on(
 
 @pytest.mark.contract("W2")
 @simulated(seeds=1)
-def test_a_slow_loop_is_not_evicted(lab: Lab) -> None:
+def test_a_slow_loop_is_not_evicted(lab):
     """W2: it takes longer for a batch than a member may be away, and handles each once."""
-    seen: list[int] = []
+    seen = []
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
     with pumping(lab, 8, settings=more, drain=Drain(revoke=0.3)) as pump:
         for batch in pump:
@@ -386,7 +378,7 @@ def test_a_slow_loop_is_not_evicted(lab: Lab) -> None:
 
 @pytest.mark.contract("W6")
 @simulated(seeds=2)
-def test_a_rebalance_waits_for_answers_and_loses_nothing(lab: Lab) -> None:
+def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
     """W6: what is answered in time is committed; the other member gets the rest."""
     quick = {"heartbeat_interval_ms": 200}
     drain = Drain(revoke=5.0, shutdown=0.0)
@@ -401,7 +393,7 @@ def test_a_rebalance_waits_for_answers_and_loses_nothing(lab: Lab) -> None:
             one.done()
         seen += [(one.partition.partition, n) for one in out for n in offsets(one)]
 
-        def look() -> bool:
+        def look():
             for one in pump.turn():
                 seen.extend((one.partition.partition, n) for n in offsets(one))
                 one.done()
@@ -416,7 +408,7 @@ def test_a_rebalance_waits_for_answers_and_loses_nothing(lab: Lab) -> None:
 
 @pytest.mark.contract("W4", "G8")
 @simulated(seeds=1)
-def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
+def test_a_lost_membership_commits_nothing(lab):
     """W4: whatever is answered for it; in order the next ownership's batch comes at once."""
     with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
         (batch,) = taken(lab, pump, 2)
@@ -434,19 +426,19 @@ def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
+def test_a_deserializer_that_raises_fails_its_record(lab):
     """W7: and no poll; others are handed out by indexes of their own."""
     (tp,) = filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
     away = [ConnectionError("planted")]
 
-    def read(data: bytes) -> object:
+    def read(data):
         if data == b"away":
             if away:
                 raise away.pop()
             return {"k": 4}
         return json.loads(data)
 
-    letters: list[Any] = []
+    letters = []
     with pytest.warns(DeprecationWarning, match="value_deserializer"):
         reading = consumer(lab, "t", value_deserializer=read)
     pump = Pump(
@@ -472,13 +464,13 @@ def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
+def test_what_a_poll_raises_comes_out_of_the_loop(lab):
     """Once each time, and it goes on for who goes on."""
     reading = consumer(lab, "t", **FOUR)
     pump = pumping(lab, 4, reading=reading)
     poll, raising = reading.poll, [ZeroDivisionError()]
 
-    def break_once(**how: Any) -> Any:
+    def break_once(**how):
         if raising:
             raise raising.pop()
         return poll(**how)
@@ -494,7 +486,7 @@ def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
 @pytest.mark.parametrize("how", ["iterating", "turning"])
 @pytest.mark.parametrize("who", ["stop", "StopWorker"])
 @simulated(seeds=1)
-def test_a_stop_ends_the_loop(lab: Lab, how: str, who: str) -> None:
+def test_a_stop_ends_the_loop(lab, how, who):
     """W8: from another thread, or an answer; nothing is handed out afterwards."""
     with pumping(lab, 40, drain=Drain(shutdown=1)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
@@ -507,12 +499,12 @@ def test_a_stop_ends_the_loop(lab: Lab, how: str, who: str) -> None:
 
 
 @simulated(seeds=1)
-def test_what_nobody_answered_is_not_committed_by_the_loop(lab: Lab) -> None:
+def test_what_nobody_answered_is_not_committed_by_the_loop(lab):
     """W4: in the block; behind it the consumer is its owner's again."""
     (tp,) = lab.topic("t", 1, records=20)
     reading = consumer(lab, "t")
 
-    def loop() -> None:
+    def loop():
         with Pump(reading) as pump:
             next(iter(pump)).done([0, 1])
             reading.commit()
@@ -531,18 +523,18 @@ def test_what_nobody_answered_is_not_committed_by_the_loop(lab: Lab) -> None:
 class Sending:
     """A producer that nobody calls."""
 
-    def send(self, *_: Any, **__: Any) -> None: ...
+    def send(self, *_, **__): ...
 
 
 class Answers:
     """Answers batches by chance, and judges what is handed out."""
 
-    def __init__(self, lab: Lab, pump: Pump, order: str) -> None:
+    def __init__(self, lab, pump, order):
         self.lab, self.pump, self.order = lab, pump, order
-        self.out: list[tuple[Any, set[int]]] = []
-        self.ended: set[tuple[int, int]] = set()
+        self.out = []
+        self.ended = set()
 
-    def take(self) -> None:
+    def take(self):
         for batch in self.pump.turn():
             new = {self.name(batch, n) for n in range(len(batch))}
             before = {self.name(one, n) for one, left in self.out for n in left}
@@ -554,7 +546,7 @@ class Answers:
                 assert {(partition, n) for n in range(first)} <= self.ended, "overtaken"
             self.out.append((batch, set(range(len(batch)))))
 
-    def answer(self, dice: Random) -> None:
+    def answer(self, dice):
         """Say what became of some records of a batch."""
         batch, left = self.out[dice.randrange(len(self.out))]
         chosen = sorted(left)
@@ -572,21 +564,21 @@ class Answers:
         left -= set(chosen)
         self.out = [(one, some) for one, some in self.out if some]
 
-    def judge(self) -> None:
+    def judge(self):
         """W4: nothing is committed past a record that has not ended."""
         for number, mark in enumerate(committed(self.lab)):
             ends = {n for p, n in self.ended if p == number}
             assert set(range(mark or 0)) <= ends
 
     @staticmethod
-    def name(batch: Any, index: int) -> tuple[int, int]:
+    def name(batch, index):
         return batch.partition.partition, batch.records[index].offset
 
 
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_whatever_is_answered_each_record_ends_once(lab: Lab, order: Any) -> None:
+def test_whatever_is_answered_each_record_ends_once(lab, order):
     """W3, W4, W5: in any order of answers, waits and holds, on two partitions."""
     dice = lab.rng
     reading = consumer(lab, "t", **FOUR)

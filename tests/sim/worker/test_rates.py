@@ -1,22 +1,19 @@
 """W11: a rate by pauses, as the page has it; a pause without an error is no alarm."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from safeconsumer import Pause, events
 from tests.harness.docs.pages import ROOT, blocks
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, filled, in_both, in_each_order
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
 
 
-def rate_of_the_page(calls: int, seconds: float) -> Callable[[], None]:
-    names: dict[str, Any] = {"__name__": "page"}
+def rate_of_the_page(calls, seconds):
+    names = {"__name__": "page"}
     (text,) = [one.code for one in blocks(PAGE) if "def take_turn" in one.code]
     exec(text, names)  # noqa: S102 - the page's own
     names["began"] = deque(maxlen=calls)
@@ -26,21 +23,19 @@ def rate_of_the_page(calls: int, seconds: float) -> Callable[[], None]:
 @pytest.mark.contract("W11")
 @in_each_order
 @simulated(seeds=1)
-def test_the_recipe_keeps_the_rate_and_the_worker_healthy(
-    lab: Lab, executor: str, order: str
-) -> None:
+def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     filled(lab, 4, *["v"] * 10, keys="abcdef")
     take_turn = rate_of_the_page(5, 10.0)
-    times: list[float] = []
+    times = []
     calls = 0
 
-    def handle(_record: Any, _context: Any) -> None:
+    def handle(_record, _context):
         nonlocal calls
         calls += 1
         take_turn()
         times.append(lab.now)
 
-    async def wait(record: Any, context: Any) -> None:
+    async def wait(record, context):
         handle(record, context)
 
     run = Working(
@@ -60,11 +55,11 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(
 @pytest.mark.contract("W11")
 @in_both
 @simulated(seeds=1)
-def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab: Lab, executor: str) -> None:
+def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
     filled(lab, 1, "plain", "from", "in", "none")
-    seen: set[bytes] = set()
+    seen = set()
 
-    def handle(record: Any, _context: Any) -> None:
+    def handle(record, _context):
         if record.value in seen:
             return
         seen.add(record.value)
@@ -79,7 +74,7 @@ def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab: Lab, executor: str) 
                 raise Pause(1.0) from None
             raise Pause(1.0)  # noqa: B904 - the error is behind it all the same
 
-    async def wait(record: Any, context: Any) -> None:
+    async def wait(record, context):
         handle(record, context)
 
     run = Working(lab, wait if executor == "asyncio" else handle, executor=executor)

@@ -1,7 +1,6 @@
 """W4, W6, W12: the group changes under workers; nothing is lost, or passed over, or stuck."""
 
 import itertools
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -11,7 +10,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Commit, Drain, Limits, Pump, Retry, RetryLater, events
 from safeconsumer.errors import RecordFailedError
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.test_asked_positions import NOT_LEADER_OR_FOLLOWER
 from tests.sim.worker.working import (
@@ -31,26 +29,26 @@ ONCE = Retry(attempts=1)
 OFTEN = Commit(every=0.2)
 
 
-def how(protocol: str = "eager", **more: Any) -> dict[str, Any]:
+def how(protocol="eager", **more):
     """Return a consumer's settings: it hears of a rebalance soon."""
     strategy = {"partition_assignment_strategy": [ASSIGNORS[protocol]]}
     return {**strategy, "heartbeat_interval_ms": 200, "max_poll_records": 10, **more}
 
 
-def settled(lab: Lab, *runs: Working) -> None:
+def settled(lab, *runs):
     """Wait until the workers share all partitions of the topic."""
     total = len(lab.partitions("t"))
 
-    def is_so() -> bool:
+    def is_so():
         owned = [run.consumer.assignment() for run in runs]
         return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
 
     lab.until(is_so, what="they share the topic")
 
 
-def times(handler: Handler) -> dict[tuple[int, int], int]:
+def times(handler):
     """Count the calls that ended, for each record."""
-    found: dict[tuple[int, int], int] = {}
+    found = {}
     for one in handler.calls:
         if one.ended is not None:
             place = (one.partition, one.offset)
@@ -61,11 +59,11 @@ def times(handler: Handler) -> dict[tuple[int, int], int]:
 @pytest.mark.contract("W4", "W6", "W9")
 @in_both_ways
 @simulated(seeds=1)
-def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
+def test_members_come_and_go_while_one_is_full(lab, protocol):
     """W6: nothing leaked, lost or stuck; repeated only what ran at a revocation."""
     filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
-    options: dict[str, Any] = {
+    options = {
         "settings": how(protocol),
         "limits": Limits(records=20),
         "concurrency": 4,
@@ -88,7 +86,7 @@ def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
+def test_an_eager_join_waits_for_running_handlers(lab):
     """W6: with handlers quicker than the drain nothing is done twice."""
     filled(lab, 4, *["slow"] * 20)
     handler = Handler(lab, slow=0.5)
@@ -107,7 +105,7 @@ def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
+def test_a_drain_ends_at_its_deadline(lab):
     """W6: the join is not kept waiting by a handler that hangs; what it does comes again."""
     one, other = lab.topic("t", 2)
     put(lab, one, "hangs", *[""] * 4)
@@ -129,7 +127,7 @@ def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_a_drain_that_ends_with_the_membership_is_reported(lab: Lab) -> None:
+def test_a_drain_that_ends_with_the_membership_is_reported(lab):
     """W6: as any other one, with its seconds."""
     filled(lab, 2, "slow", "")
     drain = Drain(revoke=30.0)
@@ -147,7 +145,7 @@ def test_a_drain_that_ends_with_the_membership_is_reported(lab: Lab) -> None:
 
 @pytest.mark.contract("W2", "W6")
 @simulated(seeds=1)
-def test_a_worker_goes_on_after_a_drain_that_lost_its_membership(lab: Lab) -> None:
+def test_a_worker_goes_on_after_a_drain_that_lost_its_membership(lab):
     """W2: what the drain had stopped begins again with the next assignment."""
     first, second = filled(lab, 2, "slow", "", "", "")
     drain = Drain(revoke=30.0)
@@ -166,7 +164,7 @@ def test_a_worker_goes_on_after_a_drain_that_lost_its_membership(lab: Lab) -> No
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_a_cooperative_revocation_waits_a_second(lab: Lab) -> None:
+def test_a_cooperative_revocation_waits_a_second(lab):
     """W6: the group has assigned already; who gets the partition does not wait longer."""
     filled(lab, 2, "slow", "", "")
     run = Working(
@@ -185,7 +183,7 @@ def test_a_cooperative_revocation_waits_a_second(lab: Lab) -> None:
 
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
-def test_a_join_that_is_wanted_no_more_ends_the_drain(lab: Lab) -> None:
+def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
     """W6: work goes on if what asked for a join, as metadata that flicker, is over."""
     filled(lab, 1, "slow", *[""] * 5)
     run = Working(lab, Handler(lab, slow=5), settings=how())
@@ -203,9 +201,7 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain(lab: Lab) -> None:
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("goes_on", [False, True])
 @simulated(seeds=1)
-def test_what_left_without_its_commit_is_not_committed(
-    lab: Lab, *, goes_on: bool
-) -> None:
+def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
     """W4: the commit at the rebalance was refused; the next that succeeds is the last."""
     (tp,) = filled(lab, 1, "")
     run = Working(lab, Handler(lab), settings=how(), commit=Commit(every=60.0))
@@ -225,7 +221,7 @@ def test_what_left_without_its_commit_is_not_committed(
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @simulated(seeds=1)
-def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> None:
+def test_what_is_done_after_a_loss_is_not_committed(lab, order):
     """W6: dropped without a commit; it is handled again by whoever owns it next."""
     filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
@@ -245,7 +241,7 @@ def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> Non
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("fate", ["kill", "lose", "freeze"])
 @simulated(seeds=1)
-def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -> None:
+def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
     """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
     filled(lab, 2, *["slow"] * 20)
     handler = Handler(lab, slow=0.2)
@@ -269,7 +265,7 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @simulated(seeds=1)
-def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
+def test_marks_of_transactions_are_no_lag(lab, isolation):
     """W4: they are passed once what stands before them is done, and never earlier."""
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")
@@ -301,7 +297,7 @@ def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
 @pytest.mark.contract("W12")
 @in_both_ways
 @simulated(seeds=1)
-def test_an_idle_ownership_is_committed(lab: Lab, protocol: str) -> None:
+def test_an_idle_ownership_is_committed(lab, protocol):
     """W12: before any record has come, so that even a kill passes nothing over."""
     one, other, *_ = lab.topic("t", 3)
     put(lab, one, *[""] * 4)
@@ -325,7 +321,7 @@ def test_an_idle_ownership_is_committed(lab: Lab, protocol: str) -> None:
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
-def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
+def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
     """W12: the next worker gets it, and what came with it."""
     filled(lab, 2, "before")
     latest = how(auto_offset_reset="latest")
@@ -344,7 +340,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> No
 @pytest.mark.contract("W12")
 @in_both_ways
 @simulated(seeds=1)
-def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, protocol: str) -> None:
+def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
     """W12: of what was queued, and of partitions whose first record comes meanwhile."""
     filled(lab, 4, "before")
     latest = how(protocol, auto_offset_reset="latest")
@@ -369,7 +365,7 @@ def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, protocol: str) -> 
 @pytest.mark.contract("W12")
 @pytest.mark.parametrize("by", ["topic", "pattern"])
 @simulated(seeds=1)
-def test_an_added_partition_begins_at_its_start(lab: Lab, by: str) -> None:
+def test_an_added_partition_begins_at_its_start(lab, by):
     """W12: ``latest`` passes over nothing that was written before a worker noticed it."""
     (first,) = lab.topic("t", 1, records=1)
     reading = consumer(lab, auto_offset_reset="latest", metadata_max_age_ms=5_000)
@@ -389,14 +385,14 @@ def test_an_added_partition_begins_at_its_start(lab: Lab, by: str) -> None:
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
-def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
+def test_a_floor_that_is_out_of_range_is_none(lab):
     """W12: what the position was reset to is committed before a handler begins."""
     (tp,) = lab.topic("t", 1, records=3)
     asking = consumer(lab)
     asking.assign([tp])
     asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
     asking.close(autocommit=False)
-    floors: list[int | None] = []
+    floors = []
     handler = Handler(lab, waits=lambda *_: floors.append(lab.committed(tp)))
     latest = how(auto_offset_reset="latest")
     run = Working(lab, handler, settings=latest, commit=Commit(every=60.0))
@@ -411,7 +407,7 @@ def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
-def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None:
+def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab):
     """W4, W12: what came before is done first; then it begins at what is left."""
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=4), settings=how(), commit=OFTEN)
@@ -429,7 +425,7 @@ def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None
     assert (report.committed, report.done, report.gone) == (True, 5, 5)
 
 
-def cut_back(lab: Lab, **does: float) -> tuple[Handler, Working]:
+def cut_back(lab, **does):
     """Start at 5 of 10 records; the last two are in a batch of their own."""
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
@@ -443,7 +439,7 @@ def cut_back(lab: Lab, **does: float) -> tuple[Handler, Working]:
     return handler, Working(lab, handler, settings=latest, commit=OFTEN)
 
 
-def elect_without_the_last_two(lab: Lab) -> None:
+def elect_without_the_last_two(lab):
     """As an unclean election does: the broker that leads now never had them."""
     log = lab.cluster.log("t", 0)
     log.batches = log.batches[:-1]
@@ -454,7 +450,7 @@ def elect_without_the_last_two(lab: Lab) -> None:
 @pytest.mark.contract("W4", "W12")
 @pytest.mark.parametrize("start", [0, 7])
 @simulated(seeds=1)
-def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab: Lab, start: int) -> None:
+def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
     """W4, W12: the reset is behind records that wait; those that are there come again."""
     handler, run = cut_back(lab, slow=4)
     lab.until(lambda: run.worker.stats().running)
@@ -473,7 +469,7 @@ def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab: Lab, start: int) -
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
-def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab: Lab) -> None:
+def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
     """W12: nothing comes again, and what is written from there on is not passed over."""
     handler, run = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
@@ -487,7 +483,7 @@ def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab: Lab) 
 
 @pytest.mark.contract("W12", "P16")
 @simulated(seeds=1)
-def test_a_floor_that_was_deleted_passes_over_nothing(lab: Lab) -> None:
+def test_a_floor_that_was_deleted_passes_over_nothing(lab):
     """W12, P16: under ``latest`` too it goes on at what is left, held or not; counted."""
     (tp,) = lab.topic("t", 1, records=10)
     asking = consumer(lab)
@@ -506,9 +502,7 @@ def test_a_floor_that_was_deleted_passes_over_nothing(lab: Lab) -> None:
 @pytest.mark.contract("W12", "W9")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
 @simulated(seeds=1)
-def test_nothing_is_handed_out_before_its_floor_is_acknowledged(
-    lab: Lab, kind: str
-) -> None:
+def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
     """W12: while the broker refuses, it is held, visibly, and not well; then all comes."""
     lab.topic("t", 2, records=5)
     refuses = lab.cluster.fail("OffsetCommit", error=UNAVAILABLE)
@@ -543,7 +537,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
-def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
+def test_a_floor_that_is_there_is_not_committed_again(lab):
     """One commit in a life in which the first member committed everything."""
     lab.topic("t", 1, records=3)
     for name, commits in (("a", 2), ("b", 1)):
@@ -556,7 +550,7 @@ def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
+def test_a_partition_that_was_there_begins_at_its_end(lab):
     """As ``latest`` says: of a group's first worker, and with a topic subscribed to later."""
     for name in ("t", "u"):
         lab.topic(name, 2, records=1)
@@ -574,7 +568,7 @@ def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab: Lab) -> None:
+def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
     """One with a partition, one that is a member without any; and one to which none is."""
     lab.topic("t")
     runs = [Working(lab, Handler(lab), name=name, settings=how()) for name in "ab"]

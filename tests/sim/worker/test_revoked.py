@@ -1,23 +1,21 @@
 """A handler hears that its partition is being taken away: in a thread, and in a coroutine."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from safeconsumer import Drain
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, expel, filled
 
 
 @simulated(seeds=3)
-def test_a_coroutine_awaits_the_revocation(lab: Lab) -> None:
+def test_a_coroutine_awaits_the_revocation(lab):
     """Several of one partition do; the loop is free meanwhile, and nobody polls."""
     filled(lab, 2, *["v"] * 3)
-    woken: list[tuple[int, int]] = []
+    woken = []
 
-    async def wait(record: Any, context: Any) -> None:
+    async def wait(record, context):
         await asyncio.wait_for(context.revoked, 500)
         assert context.revoked.is_set()
         woken.append((record.partition, record.offset))
@@ -39,11 +37,11 @@ def test_a_coroutine_awaits_the_revocation(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab: Lab) -> None:
+def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
     filled(lab, 1, "v")
-    found: list[Any] = []
+    found = []
 
-    async def wait(_record: Any, context: Any) -> None:
+    async def wait(_record, context):
         if not found:
             found.append(context.revoked)
             with pytest.raises(TimeoutError):
@@ -63,11 +61,11 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_thread_waits_for_the_revocation(lab: Lab) -> None:
+def test_a_thread_waits_for_the_revocation(lab):
     filled(lab, 1, "v")
-    heard: list[bool] = []
+    heard = []
 
-    def wait(_record: Any, context: Any) -> float:
+    def wait(_record, context):
         if not heard:
             heard.append(context.revoked.wait(1.0))
             heard.append(context.revoked.wait(100.0))

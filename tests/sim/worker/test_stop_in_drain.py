@@ -1,13 +1,10 @@
 """Stop while a drain's commit is tried again, and no coordinator answers."""
 
-from typing import Any
-
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import Drain
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, filled
 
@@ -18,9 +15,7 @@ from tests.sim.worker.working import Handler, Working, filled
 @pytest.mark.parametrize("how", ["loading", "isolated"])
 @pytest.mark.parametrize("revoke", [3.0, 30.0])
 @simulated(seeds=1)
-def test_a_stop_in_a_drain_is_bounded(
-    lab: Lab, assignor: Any, how: str, revoke: float
-) -> None:
+def test_a_stop_in_a_drain_is_bounded(lab, assignor, how, revoke):
     settings = {
         "partition_assignment_strategy": [assignor],
         "heartbeat_interval_ms": 200,

@@ -1,11 +1,9 @@
 """W4, P20: a log is cut under a worker; no record that the new leader has is left out."""
 
-from typing import Any
-
 import pytest
 
 from safeconsumer import Commit, events
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Handler, Working, committed, filled, put
 
@@ -13,18 +11,18 @@ OFTEN = Commit(every=0.2)
 SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
 
 
-def done(handler: Handler) -> list[bytes]:
+def done(handler):
     """Return the values of the calls that ended, in order."""
     return [one.value for one in handler.calls if one.ended is not None]
 
 
-def started(run: Working) -> list[tuple[int, bool]]:
+def started(run):
     return [(one.offset, one.is_reset) for one in run.told(events.PartitionStarted)]
 
 
 @pytest.mark.contract("P20", "W4")
 @simulated(seeds=2)
-def test_a_restarted_worker_begins_where_the_log_was_cut(lab: Lab) -> None:
+def test_a_restarted_worker_begins_where_the_log_was_cut(lab):
     (tp,) = filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)
@@ -44,9 +42,7 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab: Lab) -> None:
 @pytest.mark.contract("P20", "W4")
 @pytest.mark.parametrize("cut", [1, 7], ids=["below-the-work", "behind-the-work"])
 @simulated(seeds=2)
-def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(
-    lab: Lab, cut: int
-) -> None:
+def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(lab, cut):
     """Records that are in the log still, and were not handled, come again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=20.0)
@@ -64,11 +60,11 @@ def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(
 
 @pytest.mark.contract("P20", "W4")
 @simulated(seeds=2)
-def test_the_first_commit_of_an_ownership_has_its_epoch(lab: Lab) -> None:
+def test_the_first_commit_of_an_ownership_has_its_epoch(lab):
     """Under ``latest``; what a cut leaves below it would be passed over else."""
     (tp,) = filled(lab, 1, *["old"] * 10)
     lab.cluster.lead("t", 0, 1)
-    latest: dict[str, Any] = {**SETTINGS, "auto_offset_reset": "latest"}
+    latest = {**SETTINGS, "auto_offset_reset": "latest"}
     first = Working(lab, Handler(lab), commit=OFTEN, settings=latest)
     lab.until(lambda: committed(lab) == [10])
     first.stop()
@@ -84,7 +80,7 @@ def test_the_first_commit_of_an_ownership_has_its_epoch(lab: Lab) -> None:
 
 @pytest.mark.contract("P20")
 @simulated(seeds=2)
-def test_an_offset_behind_a_transactions_end_has_the_epoch_of_that(lab: Lab) -> None:
+def test_an_offset_behind_a_transactions_end_has_the_epoch_of_that(lab):
     """With the epoch of the record before it the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)

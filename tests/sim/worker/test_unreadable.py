@@ -1,24 +1,20 @@
 """W7: a batch that cannot be read ends by the policy, like any other poison."""
 
-from typing import Any
-
 import pytest
-from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 
 from safeconsumer import Pump
 from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.test_fetching import corrupt
 from tests.sim.worker.working import Handler, Working, committed, consumer, in_both
 
 OWNER = "worker:unreadable"
-TWICE: Any = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
+TWICE = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
 
 
-def spoiled(lab: Lab) -> TopicPartition:
+def spoiled(lab):
     """Make two partitions: two records, a batch of three that is broken, and two more."""
     bad, good = lab.topic("t", 2, records=2)
     corrupt(lab, bad, 3)
@@ -27,7 +23,7 @@ def spoiled(lab: Lab) -> TopicPartition:
     return bad
 
 
-def repair(lab: Lab, tp: TopicPartition) -> None:
+def repair(lab, tp):
     """Have the broker serve the batch as it was sent."""
     log = lab.cluster.log(*tp)
     log.batches[:] = [one for one in log.batches if one.base != 2]
@@ -35,9 +31,7 @@ def repair(lab: Lab, tp: TopicPartition) -> None:
 
 @in_both
 @simulated(seeds=2)
-def test_what_stands_before_it_is_done_then_the_worker_stops(
-    lab: Lab, executor: str
-) -> None:
+def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
     """And at each start anew, with nothing passed over and none repeated."""
     spoiled(lab)
     for starts in range(2):
@@ -58,7 +52,7 @@ def test_what_stands_before_it_is_done_then_the_worker_stops(
 
 @in_both
 @simulated(seeds=2)
-def test_all_of_it_is_passed_over(lab: Lab, executor: str) -> None:
+def test_all_of_it_is_passed_over(lab, executor):
     """Its three offsets and no others; they count as skipped, and are told once."""
     spoiled(lab)
     handler = Handler(lab)
@@ -73,7 +67,7 @@ def test_all_of_it_is_passed_over(lab: Lab, executor: str) -> None:
 
 
 @simulated(seeds=2)
-def test_its_partition_is_held_until_it_can_be_read(lab: Lab) -> None:
+def test_its_partition_is_held_until_it_can_be_read(lab):
     """The others go on, and the worker is not well, and says where."""
     bad = spoiled(lab)
     handler = Handler(lab)
@@ -97,7 +91,7 @@ def test_its_partition_is_held_until_it_can_be_read(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_an_answer_that_was_broken_on_its_way_is_fetched_again(lab: Lab) -> None:
+def test_an_answer_that_was_broken_on_its_way_is_fetched_again(lab):
     """The log is whole, so the next fetch brings all, and nothing was passed over."""
     (tp,) = lab.topic("t", 1, records=5)
     lab.cluster.fail("Fetch", error=CorruptRecordError.errno, count=1)
@@ -110,13 +104,13 @@ def test_an_answer_that_was_broken_on_its_way_is_fetched_again(lab: Lab) -> None
 
 
 @simulated(seeds=1)
-def test_a_pump_ends_with_it(lab: Lab) -> None:
+def test_a_pump_ends_with_it(lab):
     """Once what stood before it is done."""
     spoiled(lab)
     pump = Pump(consumer(lab, "t"), **TWICE)
-    found: list[int] = []
+    found = []
 
-    def pumps() -> None:
+    def pumps():
         with pump:
             for batch in pump:
                 found.extend(one.offset for one in batch.records if one.partition == 0)
@@ -128,7 +122,7 @@ def test_a_pump_ends_with_it(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_what_the_broker_cannot_read_now_is_not_passed_over(lab: Lab) -> None:
+def test_what_the_broker_cannot_read_now_is_not_passed_over(lab):
     """It says so of its log, whose records may be good: it is asked again and again."""
     (tp,) = lab.topic("t", 1, records=5)
     away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno)
@@ -144,7 +138,7 @@ def test_what_the_broker_cannot_read_now_is_not_passed_over(lab: Lab) -> None:
 
 
 @simulated(seeds=2)
-def test_another_batch_behind_it_is_tried_anew(lab: Lab) -> None:
+def test_another_batch_behind_it_is_tried_anew(lab):
     """That both are wrong may be the fault of what is between us and the broker."""
     (tp,) = lab.topic("t", 1, records=2)
     corrupt(lab, tp, 3)

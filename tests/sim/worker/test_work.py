@@ -2,13 +2,12 @@
 
 import asyncio
 from contextvars import ContextVar
-from typing import Any
 
 import pytest
 
 from safeconsumer import Commit, Limits, Retry, RetryLater, StopWorker, events
 from safeconsumer.errors import RecordFailedError, WorkerStateError
-from tests.sim.lab import Lab, play
+from tests.sim.lab import play
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -26,9 +25,7 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 @pytest.mark.contract("W2", "W4")
 @in_both
 @simulated(seeds=1)
-def test_handlers_slower_than_a_poll_may_be_evict_nobody(
-    lab: Lab, executor: str
-) -> None:
+def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
     """W2: the loop polls on for longer than a member may be away; W4: it is committed."""
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 40})
@@ -46,14 +43,12 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_record_that_fails_comes_again_after_its_waits(
-    lab: Lab, executor: str
-) -> None:
+def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
     """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
     filled(lab, 1, "", "bad", "late", "")
-    seen: list[tuple[float, int]] = []
+    seen = []
 
-    def later(_record: Any, context: Any) -> Any:
+    def later(_record, context):
         seen.append((round(lab.now, 1), context.attempt))
         return RetryLater(9) if len(seen) < 3 else None
 
@@ -74,9 +69,7 @@ def test_a_record_that_fails_comes_again_after_its_waits(
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
-def test_a_record_that_failed_for_good_stops_the_worker(
-    lab: Lab, executor: str
-) -> None:
+def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
     """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
     lab.topic("t", 1)
     put(lab, lab.partitions("t")[0], "", "", "bad", "")
@@ -101,20 +94,18 @@ def test_a_record_that_failed_for_good_stops_the_worker(
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
 @simulated(seeds=1)
-def test_what_a_handler_binds_ends_with_its_call(
-    lab: Lab, executor: str, batch: int | None
-) -> None:
+def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
     """A context variable, as of a request's id: the next record has its own."""
     filled(lab, 1, *[""] * 6)
     bound = ContextVar("bound", default=0)
-    seen: list[tuple[int, int]] = []
+    seen = []
 
-    def bind(_given: Any, _context: Any) -> None:
+    def bind(_given, _context):
         before = bound.get()
         bound.set(len(seen) + 1)
         seen.append((before, bound.get()))
 
-    async def wait(given: Any, context: Any) -> None:
+    async def wait(given, context):
         bind(given, context)
         mine = bound.get()
         await asyncio.sleep(0.1)
@@ -128,7 +119,7 @@ def test_what_a_handler_binds_ends_with_its_call(
 
 
 @simulated(seeds=1)
-def test_a_blocked_record_lets_other_partitions_go_on(lab: Lab) -> None:
+def test_a_blocked_record_lets_other_partitions_go_on(lab):
     """W7: its lane waits for somebody, and that is told."""
     one, other = lab.topic("t", 2)
     put(lab, one, "", "bad", "")
@@ -152,7 +143,7 @@ def test_a_blocked_record_lets_other_partitions_go_on(lab: Lab) -> None:
 @in_both
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
 @simulated(seeds=1)
-def test_a_handler_may_end_the_worker(lab: Lab, executor: str, raised: Any) -> None:
+def test_a_handler_may_end_the_worker(lab, executor, raised):
     """W8: its record is not done; what others are at is finished and committed."""
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
@@ -167,12 +158,12 @@ def test_a_handler_may_end_the_worker(lab: Lab, executor: str, raised: Any) -> N
 
 @pytest.mark.contract("W4")
 @simulated(seeds=1)
-def test_commits_come_after_so_many_seconds(lab: Lab) -> None:
+def test_commits_come_after_so_many_seconds(lab):
     """W4: never what is not done; the floor comes first."""
     (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     handler = Handler(lab, slow=1, hangs=100)
     run = Working(lab, handler, commit=Commit(every=5.0))
-    seen: list[int | None] = []
+    seen = []
     for _ in range(80):
         lab.sleep(0.1)
         seen.append(lab.committed(tp))
@@ -185,7 +176,7 @@ def test_commits_come_after_so_many_seconds(lab: Lab) -> None:
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
 @simulated(seeds=1)
-def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
+def test_commits_that_go_wrong_are_made_up_for(lab, fault):
     """W4: refused, cut off, unanswered or nobody there; in the end all is committed, once."""
     lab.topic("t", 2, records=20)
     handler = Handler(lab, **{str(n): 0.5 for n in range(20)})
@@ -207,7 +198,7 @@ def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
 
 
 @simulated(seeds=1)
-def test_a_worker_runs_once_and_says_in_what_state_it_is(lab: Lab) -> None:
+def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
     """Not begun, well, ended: a probe must not say that a dead one lives."""
     (tp,) = lab.topic("t")
     run = Working(lab, Handler(lab, bad=ValueError), retry=Retry(attempts=1))
@@ -229,10 +220,10 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_the_same_seed_is_the_same_work(executor: str) -> None:
+def test_the_same_seed_is_the_same_work(executor):
     """Pools, loops and all: every request comes at the same microsecond once more."""
 
-    def life(lab: Lab) -> tuple[Any, ...]:
+    def life(lab):
         lab.topic("t", 3, records=10)
         handler = Handler(lab, **{"3": 3, "7": 3})
         run = Working(lab, handler, executor=executor)
@@ -244,7 +235,7 @@ def test_the_same_seed_is_the_same_work(executor: str) -> None:
 
 
 @simulated(seeds=1)
-def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab: Lab) -> None:
+def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
     """The first answer may be about other topics, and a join be under way meanwhile."""
     lab.topic("t", 1)
     reading = consumer(lab)

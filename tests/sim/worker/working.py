@@ -2,17 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from attrs import define
 from greenlet import GreenletExit
-from kafka import TopicPartition
 
-from safeconsumer import Pump, SafeConsumer, Worker
+from safeconsumer import SafeConsumer, Worker
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP
 
 UNKNOWN_MEMBER = 25  # the answer to a heartbeat by which a member hears that it is none
 UNAVAILABLE = 15  # the coordinator is not available
@@ -32,7 +29,7 @@ in_each_order = pytest.mark.parametrize(
 )
 
 
-def put(lab: Lab, tp: TopicPartition, *values: str, keys: Iterable[str] = ()) -> None:
+def put(lab, tp, *values, keys=()):
     """Append records with these values; keys are taken in turn, from the first on."""
     names = [*keys]
     records = [
@@ -45,9 +42,7 @@ def put(lab: Lab, tp: TopicPartition, *values: str, keys: Iterable[str] = ()) ->
     lab.cluster.append(tp.topic, tp.partition, records)
 
 
-def filled(
-    lab: Lab, partitions: int, *values: str, keys: Iterable[str] = ()
-) -> list[TopicPartition]:
+def filled(lab, partitions, *values, keys=()):
     """Make the topic, and append records with these values to each of its partitions."""
     made = lab.topic("t", partitions)
     for tp in made:
@@ -55,18 +50,18 @@ def filled(
     return made
 
 
-def committed(lab: Lab, topic: str = "t") -> list[int | None]:
+def committed(lab, topic="t"):
     return [lab.committed(tp) for tp in lab.partitions(topic)]
 
 
-def expel(lab: Lab) -> None:
+def expel(lab):
     """Remove the group's members, as operators can; each hears of it by its heartbeat."""
     group = lab.cluster.groups.find(GROUP)
     for member in group.members:
         group.leave(member)
 
 
-def consumer(lab: Lab, *topics: str, **settings: Any) -> SafeConsumer:
+def consumer(lab, *topics, **settings):
     return SafeConsumer(*topics, **lab.settings(group_id=GROUP, **settings))
 
 
@@ -92,35 +87,35 @@ class Handler:
     what they return is again one of these. Other values are done at once.
     """
 
-    def __init__(self, lab: Lab, **does: Any) -> None:
+    def __init__(self, lab, **does):
         self._lab = lab
         self.does = does
-        self.calls: list[Call] = []
+        self.calls = []
 
-    def on(self, executor: str) -> Any:
+    def on(self, executor):
         return self.wait if executor == "asyncio" else self
 
-    def __call__(self, record: Any, context: Any) -> None:
+    def __call__(self, record, context):
         call = self._begin(record, context)
         try:
             self._lab.sleep(self._asked(record, context))
         finally:
             call.ended = self._lab.now
 
-    async def wait(self, record: Any, context: Any) -> None:
+    async def wait(self, record, context):
         call = self._begin(record, context)
         try:
             await asyncio.sleep(self._asked(record, context))
         finally:
             call.ended = self._lab.now
 
-    def _begin(self, record: Any, context: Any) -> Call:
+    def _begin(self, record, context):
         place = (record.topic, record.partition, record.offset)
         content = (context.attempt, record.key, record.value)
         self.calls.append(Call(*place, *content, began=self._lab.now))
         return self.calls[-1]
 
-    def _asked(self, record: Any, context: Any) -> float:
+    def _asked(self, record, context):
         what = self.does.get((record.value or b"").decode(), 0.0)
         if callable(what) and not isinstance(what, type):
             what = what(record, context)
@@ -128,12 +123,12 @@ class Handler:
             raise what
         return what or 0.0
 
-    def offsets(self, partition: int = 0, topic: str = "t") -> list[int]:
+    def offsets(self, partition=0, topic="t"):
         """Return the offsets of the calls for a partition, in the order they began."""
         place = (topic, partition)
         return [c.offset for c in self.calls if (c.topic, c.partition) == place]
 
-    def times(self, value: str) -> list[float]:
+    def times(self, value):
         """Return when the calls for a value began, in tenths of a second."""
         return [round(c.began, 1) for c in self.calls if c.value == value.encode()]
 
@@ -152,21 +147,14 @@ class Working:
     """
 
     def __init__(
-        self,
-        lab: Lab,
-        handle: Any,
-        *topics: str,
-        name: str = "w",
-        given: SafeConsumer | None = None,
-        settings: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
+        self, lab, handle, *topics, name="w", given=None, settings=None, **options
+    ):
         self.lab = lab
-        self.consumer: Any = given
-        self.worker: Any = None
-        self.events: list[Any] = []
-        self.report: Any = None
-        self.error: BaseException | None = None
+        self.consumer = given
+        self.worker = None
+        self.events = []
+        self.report = None
+        self.error = None
         options.setdefault("on_event", self.events.append)
         more = {"client_id": name, **(settings or {})}
         self._make = lambda: given or consumer(lab, *(topics or ("t",)), **more)
@@ -176,7 +164,7 @@ class Working:
         self.process, self._thread = lab.start(name, self._live)
         lab.until(lambda: self.worker is not None, what=f"{name} is there")
 
-    def _live(self) -> None:
+    def _live(self):
         self.consumer = self._make()
         self.worker = Worker(self.consumer, **self._options)
         try:
@@ -186,10 +174,10 @@ class Working:
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
 
-    def done(self, count: int, seconds: float = 100.0) -> None:
+    def done(self, count, seconds=100.0):
         """Wait until so many records are complete."""
 
-        def is_done() -> bool:
+        def is_done():
             assert self.worker.stats().done >= count or self._thread.is_alive(), (
                 self.error
             )
@@ -197,31 +185,31 @@ class Working:
 
         self.lab.until(is_done, seconds, what=f"{count} records are done")
 
-    def owns(self, count: int) -> None:
+    def owns(self, count):
         """Wait until it is assigned so many partitions."""
         what = f"it owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
-    def told(self, kind: type) -> list[Any]:
+    def told(self, kind):
         return [one for one in self.events if type(one) is kind]
 
-    def ends(self) -> BaseException | None:
+    def ends(self):
         self._thread.join(300.0)
         assert not self._thread.is_alive(), "it has not ended within 300 s"
         return self.error
 
-    def stop(self, **how: Any) -> Any:
+    def stop(self, **how):
         """Stop it, and return its report, or raise its error."""
         self.worker.stop(**how)
         if self.ends() is not None:
-            raise self.error  # type: ignore[misc]  # it is not None
+            raise self.error
         return self.report
 
 
-def taken(lab: Lab, pump: Pump, count: int) -> list[Any]:
-    found: list[Any] = []
+def taken(lab, pump, count):
+    found = []
 
-    def are_out() -> bool:
+    def are_out():
         found.extend(pump.turn())
         return sum(map(len, found)) >= count
 
@@ -229,12 +217,12 @@ def taken(lab: Lab, pump: Pump, count: int) -> list[Any]:
     return found
 
 
-def offsets(*batches: Any) -> list[int]:
+def offsets(*batches):
     """Return where the records of batches stand."""
     return [record.offset for one in batches for record in one.records]
 
 
-def in_thread(call: Any) -> threading.Thread:
+def in_thread(call):
     thread = threading.Thread(target=call)
     thread.start()
     return thread

@@ -1,7 +1,6 @@
 """Journals read as streams: the same verdict, little memory, and what is around a finding."""
 
 import tracemalloc
-from pathlib import Path
 
 from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.results import Settings
@@ -12,7 +11,7 @@ from tests.harness.audit.telling import Telling
 from tests.unit.cli.test_audit import run
 
 
-def written(folder: Path, *told: Telling) -> list[Path]:
+def written(folder, *told):
     paths = []
     for number, one in enumerate(told):
         path = folder / f"{number}.journal"
@@ -21,7 +20,7 @@ def written(folder: Path, *told: Telling) -> list[Path]:
     return paths
 
 
-def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_journal(tmp_path):
     """What polls deliver without a gap is one run, however many there are."""
     peaks = []
     for polls in (1_000, 5_000):
@@ -36,9 +35,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     assert peaks[1] < 1.3 * peaks[0]
 
 
-def test_a_partition_is_shown_with_what_happened_around_each_violation(
-    tmp_path: Path,
-) -> None:
+def test_a_partition_is_shown_with_what_happened_around_each_violation(tmp_path):
     """The entry that shows it is marked, between those before and after it."""
     told = Telling().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
     told.resume()  # of nothing, as resume(*paused()) may be
@@ -56,7 +53,7 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(
     assert "A3  audit:0" in run(tmp_path).stdout
 
 
-def test_a_partition_must_be_one(tmp_path: Path) -> None:
+def test_a_partition_must_be_one(tmp_path):
     written(tmp_path, Telling().assigned(TP))
     ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)

@@ -1,22 +1,21 @@
 """The command ``safeconsumer timeline``."""
 
 import sys
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.harness.audit import bad
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.cli.test_audit import written
 
 
-def run(*arguments: object) -> Result:
+def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["timeline", *map(str, arguments)])
 
 
-def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
+def test_a_folder_becomes_a_picture(tmp_path):
     """Status 0, also with violations: to judge is the audit's."""
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), "-o", out)
@@ -27,7 +26,7 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "begin"), [("out.HTML", b"<!DOCTYPE html>"), ("out.png", b"\x89PNG")]
 )
-def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -> None:
+def test_it_can_be_a_page_or_an_image(tmp_path, name, begin):
     """By the ending of its name."""
     out = tmp_path / name
     assert (
@@ -36,9 +35,7 @@ def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -
     assert out.read_bytes().startswith(begin)
 
 
-def test_without_the_extra_the_install_line_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_the_install_line_is_said(tmp_path, monkeypatch):
     """Status 2, before anything is read."""
     monkeypatch.delitem(sys.modules, "safeconsumer.audit.timeline.page", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -51,7 +48,7 @@ def test_without_the_extra_the_install_line_is_said(
     assert not (tmp_path / "out.svg").exists()
 
 
-def test_a_name_that_no_journal_has_is_an_error(tmp_path: Path) -> None:
+def test_a_name_that_no_journal_has_is_an_error(tmp_path):
     """Also beside some that one has: a misspelt name must not look like silence."""
     folder, out = written(tmp_path / "fleet", bad.FLEETS["a1"]()), tmp_path / "out.svg"
     there = ("--partition", "orders", "--partition", bad.TP, "--group", "g")
@@ -66,7 +63,7 @@ def test_a_name_that_no_journal_has_is_an_error(tmp_path: Path) -> None:
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("-o", "out.pdf"), "must end in .svg, .png or .html"),
@@ -78,13 +75,9 @@ def test_a_name_that_no_journal_has_is_an_error(tmp_path: Path) -> None:
         (("-o", "no/such/folder/out.svg"), "there is no folder"),
         ((), "Missing option"),
     ],
+    ids=short,
 )
-def test_what_cannot_be_drawn_is_said(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    said: str,
-) -> None:
+def test_what_cannot_be_drawn_is_said(tmp_path, monkeypatch, arguments, said):
     """Status 2, no picture, no traceback."""
     monkeypatch.chdir(tmp_path)
     done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), *arguments)
@@ -93,7 +86,7 @@ def test_what_cannot_be_drawn_is_said(
     assert not list(tmp_path.glob("out.*"))
 
 
-def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
+def test_a_broken_journal_is_missing_from_the_picture(tmp_path):
     """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text('{"journal": 2}\n')

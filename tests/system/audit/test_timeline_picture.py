@@ -3,24 +3,19 @@
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
 
-from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
-from safeconsumer.audit.timeline.data import Timeline
 from safeconsumer.audit.timeline.page import Picture, drawn
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Read, Telling
+from tests.harness.audit.telling import Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028]]>"
@@ -29,51 +24,49 @@ TROUBLE = f"{EVIL}\ud800"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def story(
-    *journals: Read, part: Part | None = None, control: Control | None = None
-) -> Timeline:
+def story(*journals, part=None, control=None):
     collector = Collector(Settings(control=control))
     for journal in journals:
         collector.read(journal)
     return collector.timeline(part)
 
 
-def of_fleet(*fleet: Telling) -> Timeline:
+def of_fleet(*fleet):
     return story(*(one.journal() for one in fleet), control=control_in(fleet))
 
 
-def svg(timeline: Timeline, trouble: str = "") -> ET.Element:
+def svg(timeline, trouble=""):
     # What was drawn a moment ago by this library.
     return ET.fromstring(drawn(timeline, "svg", trouble))  # noqa: S314
 
 
-def texts(root: ET.Element) -> list[str]:
+def texts(root):
     names = f"{SVG}text", f"{SVG}tspan"
     return [one.text for one in root.iter() if one.tag in names and one.text]
 
 
-def test_a_broken_promise_is_seen() -> None:
+def test_a_broken_promise_is_seen():
     """In the verdict, at its moment, and with its number beside the lane."""
     found = texts(svg(of_fleet(*bad.FLEETS["a1"]())))
     assert "\u2717 1 broken promise: A1 \u00d71" in found
     assert {"7 records, A1 \u00d71", "\u25be A1"} <= {*found}
 
 
-def test_a_flag_at_the_last_moment_is_inside_the_picture() -> None:
+def test_a_flag_at_the_last_moment_is_inside_the_picture():
     """It was cut off with what lies behind the end, and nobody saw it."""
     root = svg(of_fleet(*bad.FLEETS["a1"]()))
     (flag,) = [one for one in root.iter(f"{SVG}text") if one.text == "\u25be A1"]
     assert flag.get("text-anchor") == "end"
 
 
-def test_a_good_fleet_is_called_good() -> None:
+def test_a_good_fleet_is_called_good():
     """No number of a check is anywhere, but of what could not be judged."""
     found = texts(svg(of_fleet(*bad.FLEETS["held_and_let_go"]())))
     assert any("no promise broken" in text for text in found)
     assert not [one for one in found if re.match(r"(\u25be )?[ASLGW]\d", one)]
 
 
-def untold() -> Telling:
+def untold():
     # G2: nothing says when the operator placed the hold.
     told = Telling().assigned("orders:0").poll("orders:0", 0, 5)
     told.then("hold", scope="orders", owner="operator:eve")
@@ -81,7 +74,7 @@ def untold() -> Telling:
     return told.pause("orders").resume("orders").poll("orders:0", 5, 6)
 
 
-def test_what_could_not_be_judged_is_not_called_good() -> None:
+def test_what_could_not_be_judged_is_not_called_good():
     """Not in the verdict; the lane and the notes say what and why."""
     said = "\n".join(texts(svg(of_fleet(untold()))))
     assert "\u2713" not in said
@@ -92,7 +85,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
     )
 
 
-def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
+def test_what_stands_beside_a_part_that_is_shown_is_not_denied():
     """A window, or a choice of partitions: the verdict is of what is shown."""
     (told,) = bad.FLEETS["a1"]()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
@@ -105,7 +98,7 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     assert "\u2713 no promise broken in this part" in said
 
 
-def test_it_is_said_to_those_who_do_not_see() -> None:
+def test_it_is_said_to_those_who_do_not_see():
     """What is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.FLEETS["a1"]())
     root = svg(timeline)
@@ -118,7 +111,7 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
     assert f'role="img" aria-label="{said}"' in page
 
 
-def hostile() -> Timeline:
+def hostile():
     name = EVIL.replace("\ud800", "")  # which is no JSON
     told = Telling(name, group=name).assigned("orders:0")
     told.then("hold", scope="@all", owner=name).poll("orders:0", 0, 1)
@@ -128,7 +121,7 @@ def hostile() -> Timeline:
     return evolve(timeline, lanes=[evolve(one, case=evil) for one in timeline.lanes])
 
 
-def test_hostile_names_stay_text() -> None:
+def test_hostile_names_stay_text():
     """Of topics, groups, members, owners and files; what XML cannot hold is replaced."""
     root = svg(hostile(), TROUBLE)
     names = {one.tag.rpartition("}")[2] for one in root.iter()}
@@ -143,7 +136,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 @pytest.fixture(scope="module")
-def browser_page() -> Iterator[Any]:
+def browser_page():
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of the extra ci
 
     with sync_playwright() as playwright:
@@ -157,17 +150,14 @@ def browser_page() -> Iterator[Any]:
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("is_hostile", [False, True])
 def test_a_browser_draws_the_page_and_asks_for_nothing_else(
-    browser_page: Any,  # noqa: ANN401 - a page of Playwright
-    tmp_path: Path,
-    *,
-    is_hostile: bool,
-) -> None:
+    browser_page, tmp_path, *, is_hostile
+):
     """No other request, no refused one, no error, no script of a name; pointing tells."""
     timeline = hostile() if is_hostile else of_fleet(*bad.FLEETS["a1"]())
     path = tmp_path / "out.html"
     path.write_bytes(drawn(timeline, "html", TROUBLE if is_hostile else ""))
-    heard: list[str] = []
-    asked: list[str] = []
+    heard = []
+    asked = []
     browser_page.on("console", lambda one: heard.append(one.text))
     browser_page.on("pageerror", lambda one: heard.append(str(one)))
     browser_page.on("dialog", lambda one: heard.append(one.message))
@@ -184,7 +174,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     assert said.startswith(EVIL[:7] if is_hostile else "a")
 
 
-def a_crowd(rows: int) -> Timeline:
+def a_crowd(rows):
     fleet = []
     for number in range(rows):
         tp = f"orders:{number}"
@@ -198,7 +188,7 @@ def a_crowd(rows: int) -> Timeline:
     return of_fleet(*fleet)
 
 
-def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
+def test_two_hundred_members_and_partitions_have_a_row_each():
     """None over another, and holds of one lane in rows; long names are cut."""
     timeline = a_crowd(200)
     marks = Picture(timeline).marks
@@ -216,7 +206,7 @@ def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
     assert all(len(text) < 50 and text.endswith("\u2026") for text in found)
 
 
-def test_what_a_png_cannot_hold_is_said() -> None:
+def test_what_a_png_cannot_hold_is_said():
     """Before it is drawn at length, and with what to do."""
     with pytest.raises(JournalError, match="too tall: choose partitions"):
         drawn(a_crowd(900), "png")

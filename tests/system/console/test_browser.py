@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
 from tests.harness.console.browsing import (
     CHROMIUM,
@@ -14,9 +14,8 @@ from tests.harness.console.browsing import (
     opened,
     shoot,
 )
-from tests.harness.console.harness import Served, console, until_level, until_settled
+from tests.harness.console.harness import console, until_level, until_settled
 from tests.harness.group.settled import settled
-from tests.harness.group.team import Team
 from tests.harness.members import Polled
 
 # What a page does with what is known is the same on every kind of broker.
@@ -26,7 +25,7 @@ pytestmark = [
 ]
 
 
-def test_hold_with_preview(team: Team, served: Served, browser: Browser) -> None:
+def test_hold_with_preview(team, served, browser):
     """Preview, edit, hold, look, lift; a phone shows it, in the light and the dark."""
     members = settled(team, "billing-1", "billing-2")
     with Polled(*members), opened(browser, served) as page:
@@ -67,7 +66,7 @@ def test_hold_with_preview(team: Team, served: Served, browser: Browser) -> None
         check_accessible(page)
 
 
-def test_lift_anothers_hold(team: Team, served: Served, browser: Browser) -> None:
+def test_lift_anothers_hold(team, served, browser):
     """One sees what the other does, and must type what he lifts of the other's."""
     members = settled(team, "a")
     with Polled(*members), console(team, owner="bob") as other:
@@ -88,9 +87,7 @@ def test_lift_anothers_hold(team: Team, served: Served, browser: Browser) -> Non
                 expect(said).to_be_visible()
 
 
-def test_live_refresh_under_typing(
-    team: Team, served: Served, browser: Browser
-) -> None:
+def test_live_refresh_under_typing(team, served, browser):
     """By keyboard alone: the focus and the typed text stay while the page follows."""
     members = settled(team, "a")
     with Polled(*members), opened(browser, served) as page:
@@ -117,7 +114,7 @@ def test_live_refresh_under_typing(
         until_level(served, team.group, "quiet")
 
 
-def tab_to(page: Page, wanted: str) -> None:
+def tab_to(page, wanted):
     """Press Tab until something of that text or id has the focus, and shows it."""
     for _ in range(60):
         page.keyboard.press("Tab")

@@ -14,9 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.harness.brokers.choice import Kind, start
 from tests.harness.brokers.settings import KAFKA_VERSION
@@ -43,7 +41,7 @@ EXCEPTED = {
 LIMIT = 900
 
 
-def main() -> int:
+def main():
     """Run, print, and tell by the status whether all passed."""
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +61,7 @@ def main() -> int:
     return int(failures != (set() if options.stock else EXCEPTED))
 
 
-def _options() -> argparse.Namespace:
+def _options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--kafka", choices=[kind.value for kind in Kind])
@@ -71,7 +69,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _broker(bootstrap: str, folder: str) -> dict[str, str]:
+def _broker(bootstrap, folder):
     # Upstream's fixture wants an existing folder also for a broker that runs already.
     return {
         "KAFKA_VERSION": KAFKA_VERSION,
@@ -80,9 +78,7 @@ def _broker(bootstrap: str, folder: str) -> dict[str, str]:
     }
 
 
-def _run(
-    folder: str, tests: tuple[str, ...], more: Mapping[str, str], *, substituted: bool
-) -> dict[str, Any]:
+def _run(folder, tests, more, *, substituted):
     report = Path(folder, "report.json")
     report.unlink(missing_ok=True)
     plugins = ["tests.system.contract.upstream_report"]
@@ -107,8 +103,7 @@ def _run(
     if not report.exists():
         message = f"pytest ended with {done.returncode} and left no report"
         raise SystemExit(message)
-    result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return result
+    return json.loads(report.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,6 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
@@ -27,28 +24,28 @@ CLASSES = {
     "LedgerSubscription": LedgerSubscription,
 }
 
-outcomes: Counter[str] = Counter()
-constructed: Counter[str] = Counter()
-failures: list[str] = []
+outcomes = Counter()
+constructed = Counter()
+failures = []
 
 
-def _counted(name: str, kind: type) -> None:
-    init = kind.__init__  # type: ignore[misc]  # of whatever class has it
+def _counted(name, kind):
+    init = kind.__init__
 
     @functools.wraps(init)
-    def counting(self: Any, *args: Any, **configs: Any) -> None:  # noqa: ANN401 - as given
+    def counting(self, *args, **configs):
         if type(self) is kind:
             constructed[name] += 1
         init(self, *args, **configs)
 
-    kind.__init__ = counting  # type: ignore[misc]  # the point of it
+    kind.__init__ = counting
 
 
 for class_name, ours in CLASSES.items():
     _counted(class_name, ours)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+def pytest_runtest_logreport(report):
     """Count a test once: by its call, or by what kept it from being called."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.outcome] += 1
@@ -56,7 +53,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             failures.append(report.nodeid)
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish():
     Path(os.environ[REPORT_VARIABLE]).write_text(
         json.dumps(
             {

@@ -14,7 +14,7 @@ import safeconsumer
 _IS_A_PROGRAM = "safeconsumer.__main__"
 
 
-def main() -> None:
+def main():
     """Fail with the first that cannot be imported; else say how many there are."""
     found = pkgutil.walk_packages(safeconsumer.__path__, "safeconsumer.")
     names = [one.name for one in found if one.name != _IS_A_PROGRAM]

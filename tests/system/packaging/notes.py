@@ -13,7 +13,7 @@ class NotReadyError(Exception):
     """Tag, version and changelog do not agree; the message says in what."""
 
 
-def notes(tag: str, version: str, changelog: str) -> str:
+def notes(tag, version, changelog):
     """
     Return the changelog's section of the version that the tag names.
 

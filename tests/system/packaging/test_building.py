@@ -7,7 +7,6 @@ import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
-from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ JAR = "safeconsumer/spark/jvm/safekafka.jar"
 DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 
 
-def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
+def build(folder, kind, **environment):
     """Return what was built and what was said."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     done = subprocess.run(  # noqa: S603 - our own command line
@@ -38,7 +37,7 @@ MADE = {"__pycache__", "generated"}
 COMPILED = ".so"
 
 
-def files_below(name: str) -> set[str]:
+def files_below(name):
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / name).rglob("*")
@@ -46,20 +45,20 @@ def files_below(name: str) -> set[str]:
     }
 
 
-def metadata_of(wheel: Path) -> Message:
+def metadata_of(wheel):
     with zipfile.ZipFile(wheel) as opened:
         (name,) = (one for one in opened.namelist() if one.endswith("/METADATA"))
         return message_from_bytes(opened.read(name))
 
 
-def package_in(wheel: Path) -> set[str]:
+def package_in(wheel):
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
     return {name for name in names if ".dist-info/" not in name}
 
 
 @pytest.mark.parametrize("why", ["there is no javac", "failed: "])
-def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
+def test_a_wheel_that_cannot_have_the_shim(tmp_path, why):
     """It is built all the same, and the build says what it lacks and why."""
     path = tmp_path / "bin"
     path.mkdir()
@@ -76,7 +75,7 @@ def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])
-def test_a_wheel_for_any_platform(tmp_path: Path, why: str) -> None:
+def test_a_wheel_for_any_platform(tmp_path, why):
     """It has no compiled decoder, and the build says so where nobody asked for that."""
     pure = {"SAFECONSUMER_PURE_PYTHON": "1" if why == "it is wanted" else "0"}
     wheel, said = build(tmp_path, "wheel", PATH="", **pure)
@@ -85,7 +84,7 @@ def test_a_wheel_for_any_platform(tmp_path: Path, why: str) -> None:
     assert ("without the compiled decoder: " in said) == (why != "it is wanted")
 
 
-def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
+def test_an_sdist_has_what_building_and_testing_need(tmp_path):
     """Every file of the package and of the tests, and no cache."""
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
@@ -96,7 +95,7 @@ def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))
 
 
-def test_an_index_page_has_addresses_and_links_that_work(tmp_path: Path) -> None:
+def test_an_index_page_has_addresses_and_links_that_work(tmp_path):
     """Where the repository's address is known: a build in GitHub Actions."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
@@ -114,7 +113,7 @@ def test_an_index_page_has_addresses_and_links_that_work(tmp_path: Path) -> None
 README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
 
 
-def test_nobody_makes_an_address_up(tmp_path: Path) -> None:
+def test_nobody_makes_an_address_up(tmp_path):
     """Elsewhere there are none, and the README is the file's text."""
     wheel, _ = build(tmp_path, "wheel", PATH="")
     metadata = metadata_of(wheel)

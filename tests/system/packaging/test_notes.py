@@ -12,7 +12,7 @@ TEXT = (
 )
 
 
-def test_the_notes_are_one_versions() -> None:
+def test_the_notes_are_one_versions():
     """Neither the heading nor what follows."""
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
@@ -27,15 +27,13 @@ def test_the_notes_are_one_versions() -> None:
         ("v1.2.0", "1.2.0", "## 1.2.0, 2027-01-09\n\n## 1.1.0, x\n- a", "says nothing"),
     ],
 )
-def test_what_is_no_release_is_refused(
-    tag: str, version: str, text: str, said: str
-) -> None:
+def test_what_is_no_release_is_refused(tag, version, text, said):
     """Before anything is built."""
     with pytest.raises(NotReadyError, match=said):
         notes(tag, version, text)
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_changelog_begins_with_this_version():
     """With its date, or as what is not released yet."""
     found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
     assert found is not None

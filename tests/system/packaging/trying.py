@@ -19,14 +19,14 @@ DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 LIMIT = 60.0
 
 
-def example() -> str:
+def example():
     """README's first example."""
     found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
 
 
-def main(wheel: str, python: str) -> None:
+def main(wheel, python):
     """Fail with what is wrong."""
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():

@@ -15,7 +15,7 @@ from tests.system.soak.run import soak
 from tests.system.soak.settings import ASSIGNORS, Settings
 
 
-def main() -> int:
+def main():
     """Soak as told by the command line."""
     told = _parser().parse_args()
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
@@ -35,7 +35,7 @@ def main() -> int:
     return int(result["status"])
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m tests.system.soak", description=__doc__
     )
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _named(text: str) -> str:
+def _named(text):
     module, _, name = text.replace(":", ".").rpartition(".")
     try:
         getattr(importlib.import_module(module), name)

@@ -1,9 +1,7 @@
 """Three Java brokers of one cluster."""
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Self
 
 from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker
@@ -29,14 +27,14 @@ _MORE = {
 class Node(JavaBroker):
     """One broker of the cluster; its number counts from 1."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         super().__init__()
         self.number = number
         self.name = f"broker-{number}"
         self.controller = f"127.0.0.1:{free_port()}"
-        self.quorum: tuple[Node, ...] = ()
+        self.quorum = ()
 
-    def restart(self) -> None:
+    def restart(self):
         """Start it again at the same address; once more if it does not come up in time."""
         try:
             super().restart()
@@ -45,7 +43,7 @@ class Node(JavaBroker):
             self._starts -= 1  # that one will never say that it is up
             super().restart()
 
-    def _write_properties(self) -> None:
+    def _write_properties(self):
         voters = ",".join(f"{one.number}@{one.controller}" for one in self.quorum)
         settings = {
             **TEST_SETTINGS,
@@ -69,7 +67,7 @@ class Cluster:
     which live as long as the brokers they started, because these are tied to them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.nodes = tuple(Node(number) for number in range(1, BROKERS + 1))
         for node in self.nodes:
             node.quorum = self.nodes
@@ -78,11 +76,11 @@ class Cluster:
         self._closing.callback(self._threads.shutdown)
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap(self):
         """Where to reach it."""
         return ",".join(node.bootstrap for node in self.nodes)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         try:
             for node in self.nodes:
                 self._closing.callback(node.close)
@@ -93,12 +91,12 @@ class Cluster:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._closing.close()
 
-    def named(self, name: str) -> Node:
+    def named(self, name):
         return next(node for node in self.nodes if node.name == name)
 
-    def later(self, work: Callable[[], object]) -> "Future[object]":
+    def later(self, work):
         """Do something slow on a thread of the cluster's."""
         return self._threads.submit(work)

@@ -6,7 +6,6 @@ from attrs import field, frozen
 
 from tests.system.soak.cluster import Cluster
 from tests.system.soak.fleet import Fleet
-from tests.system.soak.plan import Draw
 from tests.system.soak.topics import Topics
 
 
@@ -26,7 +25,7 @@ class Stage:
     topics: Topics
     busy: set[str] = field(factory=set)  # targets of faults that are not healed yet
 
-    def begin(self, draw: Draw) -> Fault | None:
+    def begin(self, draw):
         """Do what was drawn; None if there is nothing to hurt in this way."""
         if draw.kind == "join":
             return _join(self.fleet) if self.fleet.has_room() else None
@@ -36,10 +35,10 @@ class Stage:
             return None
         return _KINDS[draw.kind](self, name)
 
-    def _free_members(self) -> list[str]:
+    def _free_members(self):
         return [name for name in self.fleet.names() if name not in self.busy]
 
-    def _free_brokers(self) -> list[str]:
+    def _free_brokers(self):
         """Return the brokers that may be hurt: none while another one is."""
         names = [node.name for node in self.cluster.nodes]
         if self.busy & set(names) or not self.topics.are_in_sync():
@@ -47,40 +46,40 @@ class Stage:
         return names
 
 
-def _join(fleet: Fleet) -> Fault:
+def _join(fleet):
     name = fleet.join()
     return Fault(name, lambda: fleet.crowd.leave(name))
 
 
-def _kill(stage: Stage, name: str) -> Fault:
+def _kill(stage, name):
     stage.fleet.crowd.kill(name)
     return Fault(name, lambda: stage.fleet.join(name))
 
 
-def _freeze(stage: Stage, name: str) -> Fault:
+def _freeze(stage, name):
     one = stage.fleet.crowd.there[name]
     one.freeze()
     return Fault(name, one.thaw)
 
 
-def _leave(stage: Stage, name: str) -> Fault:
+def _leave(stage, name):
     stage.fleet.crowd.leave(name)
     return Fault(name, lambda: stage.fleet.join(name))
 
 
-def _broker_kill(stage: Stage, name: str) -> Fault:
+def _broker_kill(stage, name):
     node = stage.cluster.named(name)
     node.kill()
     return Fault(name, node.restart, is_slow=True)
 
 
-def _broker_freeze(stage: Stage, name: str) -> Fault:
+def _broker_freeze(stage, name):
     node = stage.cluster.named(name)
     node.freeze()
     return Fault(name, node.unfreeze)
 
 
-_KINDS: dict[str, Callable[[Stage, str], Fault]] = {
+_KINDS = {
     "kill": _kill,
     "freeze": _freeze,
     "leave": _leave,

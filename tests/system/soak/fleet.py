@@ -1,10 +1,8 @@
 """The members: who there are, who may be hurt now, and who comes next."""
 
-from typing import Any, Self
-
 from safeconsumer import SafeConsumer
 from tests.system.soak.processes import Crowd, Program
-from tests.system.soak.settings import MEMBER, MEMBERS, Settings, client
+from tests.system.soak.settings import MEMBER, MEMBERS, client
 
 _FEWEST, _MOST = 4, 8
 
@@ -16,7 +14,7 @@ class Fleet:
     Thread rules: one thread.
     """
 
-    def __init__(self, settings: Settings, bootstrap: str, kind: type) -> None:
+    def __init__(self, settings, bootstrap, kind):
         self._settings = settings
         self._bootstrap = bootstrap
         self._is_ours = issubclass(kind, SafeConsumer)
@@ -25,25 +23,25 @@ class Fleet:
         self._starts = 0
         self._is_draining = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         for _ in range(MEMBERS):
             self.join()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.crowd.kill_all()
 
-    def names(self) -> list[str]:
+    def names(self):
         return sorted(self.crowd.there)
 
-    def join(self, name: str | None = None) -> str:
+    def join(self, name=None):
         """Start a member, a new one or one that was there before."""
         if name is None:
             self._number += 1
             name = f"m{self._number}"
         self._starts += 1
         number, workers = int(name[1:]), self._settings.workers
-        options: dict[str, Any] = {
+        options = {
             "name": name,
             "seed": f"{self._settings.seed} {name} {self._starts}",
             "consumer": self._settings.consumer,
@@ -59,23 +57,23 @@ class Fleet:
             made.tell("drain")
         return name
 
-    def has_room(self) -> bool:
+    def has_room(self):
         """Tell whether one more may join."""
         return len(self.crowd.there) < _MOST
 
-    def can_lose_one(self) -> bool:
+    def can_lose_one(self):
         """Tell whether one fewer are still enough."""
         return len(self.crowd.there) > _FEWEST
 
-    def tend(self) -> None:
+    def tend(self):
         """Start again who ended without being told to, and end who does not leave."""
         self.crowd.tend(self.join)
 
-    def drain(self) -> None:
+    def drain(self):
         """Have everybody lift their holds and place no more."""
         self._is_draining = True
         for one in self.crowd.there.values():
             one.tell("drain")
 
-    def end(self) -> None:
+    def end(self):
         self.crowd.end(self.join)

@@ -1,12 +1,9 @@
 """Holds as a program places them at random, with either client."""
 
-import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
-from kafka import TopicPartition
 
 from tests.system.soak.settings import TOPICS
 
@@ -18,7 +15,7 @@ _AT_ONCE = 2
 Target = Any  # a TopicPartition, a topic, a pattern; None: the whole consumer
 
 
-def covers(target: Target, tp: TopicPartition) -> bool:
+def covers(target, tp):
     if target is None:
         return True
     if isinstance(target, str):
@@ -36,18 +33,18 @@ class Stock:
     another; what it cannot do is be there when partitions come and go.
     """
 
-    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - any client of kafka-python's kind
+    def __init__(self, consumer):
         self._consumer = consumer
-        self._wishes: set[tuple[Target, str]] = set()
+        self._wishes = set()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
+    def __getattr__(self, name):
         return getattr(self._consumer, name)
 
-    def pause(self, *targets: Target, owner: str) -> None:
+    def pause(self, *targets, owner):
         self._wishes.update((target, owner) for target in targets)
         self._consumer.pause(*self._meant(targets))
 
-    def resume(self, *named: Target, owner: str) -> None:
+    def resume(self, *named, owner):
         targets = tuple(None if one == "@all" else one for one in named)
         self._wishes -= {(target, owner) for target in targets}
         self._consumer.resume(
@@ -58,13 +55,13 @@ class Stock:
             )
         )
 
-    def pause_all(self, *, owner: str) -> None:
+    def pause_all(self, *, owner):
         self.pause(None, owner=owner)
 
-    def resume_all(self, *, owner: str) -> None:
+    def resume_all(self, *, owner):
         self.resume(None, owner=owner)
 
-    def _meant(self, targets: tuple[Target, ...]) -> list[TopicPartition]:
+    def _meant(self, targets):
         return [
             tp
             for tp in self._consumer.assignment()
@@ -82,14 +79,14 @@ class _Placed:
 class Holder:
     """Places and lifts holds of all levels and owners, a few at a time."""
 
-    def __init__(self, consumer: Any, chance: random.Random, *, expires: bool) -> None:  # noqa: ANN401 - either client
+    def __init__(self, consumer, chance, *, expires):
         self._consumer = consumer
         self._chance = chance
         self._expires = expires
-        self._placed: list[_Placed] = []
+        self._placed = []
         self._next = 0.0
 
-    def turn(self, now: float) -> None:
+    def turn(self, now):
         """Lift what is due, and place something now and then."""
         for one in [one for one in self._placed if one.lift_at <= now]:
             self._lift(one)
@@ -98,30 +95,29 @@ class Holder:
             if len(self._placed) < _AT_ONCE:
                 self._place(now)
 
-    def lift_all(self) -> None:
+    def lift_all(self):
         """Lift everything that was placed here."""
         for one in list(self._placed):
             self._lift(one)
 
-    def _place(self, now: float) -> None:
+    def _place(self, now):
         chance = self._chance
         target, owner = self._drawn(), chance.choice(OWNERS)
         one = _Placed(target, owner, now + chance.uniform(0.3, 6.0))
         there = {(other.target, other.owner) for other in self._placed}
         if (target, owner) in there or target == ():
             return
-        limit: dict[str, float] = {}
+        limit = {}
         if self._expires and chance.random() < 0.2:
             limit["for_"] = chance.uniform(0.3, 3.0)
         self._placed.append(one)
         self._call("pause", one, **limit)
 
-    def _lift(self, one: _Placed) -> None:
+    def _lift(self, one):
         self._placed.remove(one)
         self._call("resume", one)
 
-    def _call(self, op: str, one: _Placed, **more: float) -> None:
-        call: Callable[..., object]
+    def _call(self, op, one, **more):
         if one.target is None and op == "pause":
             self._consumer.pause_all(owner=one.owner, **more)
         elif one.target is None:  # not resume_all(): other holds of the owner stay
@@ -130,7 +126,7 @@ class Holder:
             call = getattr(self._consumer, op)
             call(one.target, owner=one.owner, **more)
 
-    def _drawn(self) -> Target:
+    def _drawn(self):
         chance = self._chance
         level = chance.choices(list(_LEVELS), list(_LEVELS.values()))[0]
         if level == "partition":

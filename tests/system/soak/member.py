@@ -11,11 +11,9 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from kafka import OffsetAndMetadata, TopicPartition
+from kafka import OffsetAndMetadata
 from kafka.errors import KafkaError
 
 from safeconsumer import Control, SafeConsumer, Worker
@@ -32,7 +30,7 @@ _WORK = 0.2  # seconds at most that a plain program works on what a poll returne
 class SoakMember:
     """A program that consumes, commits what it consumed, and pauses at random."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options):
         self._options = options
         self._chance = random.Random(options["seed"])  # noqa: S311 - to be repeated
         self._ending, self._draining = threading.Event(), threading.Event()
@@ -53,7 +51,7 @@ class SoakMember:
         self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def _made(self, kind: type) -> Any:  # noqa: ANN401 - the client under test
+    def _made(self, kind):
         assignor = ASSIGNORS[self._options["assignor"]]
         while True:
             try:
@@ -67,7 +65,7 @@ class SoakMember:
                 self._tell(error)
                 time.sleep(1)
 
-    def _more(self) -> dict[str, Any]:
+    def _more(self):
         if not self._is_ours:
             return {}
         return {
@@ -75,12 +73,12 @@ class SoakMember:
             "control": Control(**self._options["control"]),
         }
 
-    def _listen(self) -> None:
+    def _listen(self):
         for line in sys.stdin:
             (self._draining if line.strip() == "drain" else self._ending).set()
         self._ending.set()  # whoever started us is gone
 
-    def run(self) -> None:
+    def run(self):
         """Consume until told to end."""
         self.consumer.subscribe(pattern=PATTERN)
         if self._options["is_worker"]:
@@ -88,7 +86,7 @@ class SoakMember:
         else:
             self._poll()
 
-    def _hold(self) -> None:
+    def _hold(self):
         if self._draining.is_set():
             self._holder.lift_all()
         else:
@@ -96,7 +94,7 @@ class SoakMember:
 
     # ------------------------------------------------------------ a plain program
 
-    def _poll(self) -> None:
+    def _poll(self):
         while not self._ending.is_set():
             self._hold()
             try:
@@ -108,19 +106,19 @@ class SoakMember:
                 self._tell(error)
         self.consumer.close(autocommit=False, timeout_ms=3000)
 
-    def _commit(self, polled: Mapping[TopicPartition, Any]) -> None:
+    def _commit(self, polled):
         done = {
             tp: OffsetAndMetadata(records[-1].offset + 1, "", -1)
             for tp, records in polled.items()
         }
         self.consumer.commit(done, timeout_ms=3000)
 
-    def _tell(self, error: Exception) -> None:
+    def _tell(self, error):
         self._journal.write("error", {"what": f"{type(error).__name__}: {error}"[:300]})
 
     # ------------------------------------------------------------ a worker
 
-    def _work(self) -> None:
+    def _work(self):
         worker = Worker(
             self.consumer,
             self._handle,
@@ -136,12 +134,12 @@ class SoakMember:
             self._ending.set()
             holding.join()
 
-    def _handle(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+    def _handle(self, record, context):
         del record, context
         if self._chance.random() < 0.01:
             time.sleep(self._chance.uniform(0.0, 0.5))
 
-    def _hold_beside(self, worker: Worker) -> None:
+    def _hold_beside(self, worker):
         while not self._ending.wait(0.1):
             self._hold()
         worker.stop()

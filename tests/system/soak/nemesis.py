@@ -5,9 +5,8 @@ from concurrent.futures import Future
 
 from attrs import define
 
-from safeconsumer.journal.writer import JournalWriter
-from tests.system.soak.faults import Fault, Stage
-from tests.system.soak.plan import Draw, draws
+from tests.system.soak.faults import Fault
+from tests.system.soak.plan import draws
 
 _AT_ONCE = 3
 
@@ -27,22 +26,20 @@ class Nemesis:
     Thread rules: one thread.
     """
 
-    def __init__(
-        self, stage: Stage, journal: JournalWriter, seed: int, now: float
-    ) -> None:
+    def __init__(self, stage, journal, seed, now):
         self._stage = stage
         self._journal = journal
         self._plan = draws(seed)
         self._draw = next(self._plan)
         self._next = now + self._draw.pause
-        self._open: list[_Open] = []
-        self.faults: dict[str, int] = {}  # how many there were, by kind
+        self._open = []
+        self.faults = {}  # how many there were, by kind
 
     @property
-    def total(self) -> int:
+    def total(self):
         return sum(self.faults.values())
 
-    def turn(self, now: float) -> None:
+    def turn(self, now):
         """Heal what is due, then do the next fault if it is time."""
         self._heal(now)
         if now < self._next or len(self._open) >= _AT_ONCE:
@@ -56,14 +53,14 @@ class Nemesis:
             return
         self._begin(draw, fault, now)
 
-    def _begin(self, draw: Draw, fault: Fault, now: float) -> None:
+    def _begin(self, draw, fault, now):
         self.faults[draw.kind] = self.faults.get(draw.kind, 0) + 1
         self._stage.busy.add(fault.target)
         said = {"kind": draw.kind, "targets": [fault.target], "seconds": draw.seconds}
         self._journal.write("fault", {"id": draw.number, **said})
         self._open.append(_Open(draw.number, fault, now + draw.seconds))
 
-    def _heal(self, now: float) -> None:
+    def _heal(self, now):
         for one in list(self._open):
             if one.healing is not None:
                 if one.healing.done():
@@ -72,19 +69,19 @@ class Nemesis:
             elif now >= one.heal_at:
                 self._begin_to_heal(one)
 
-    def _begin_to_heal(self, one: _Open) -> None:
+    def _begin_to_heal(self, one):
         if one.fault.is_slow:
             one.healing = self._stage.cluster.later(one.fault.heal)
         else:
             one.fault.heal()
             self._healed(one)
 
-    def _healed(self, one: _Open) -> None:
+    def _healed(self, one):
         self._open.remove(one)
         self._stage.busy.discard(one.fault.target)
         self._journal.write("heal", {"id": one.number})
 
-    def heal_all(self) -> None:
+    def heal_all(self):
         """Take back everything that is not healed yet, and wait for it."""
         while self._open:
             self._heal(float("inf"))

@@ -5,7 +5,6 @@ import math
 import random
 import threading
 import time
-from typing import Self
 
 from kafka.errors import KafkaError
 
@@ -15,7 +14,7 @@ from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
-from tests.system.soak.settings import GROUP, Settings
+from tests.system.soak.settings import GROUP
 
 _SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3")
 _OWNER = "soaker"
@@ -28,7 +27,7 @@ _LIFTING = 120.0  # seconds; a broker that restarts takes half of that
 class Operating:
     """Places and lifts group holds until left; then none stands. A context manager."""
 
-    def __init__(self, settings: Settings, bootstrap: str) -> None:
+    def __init__(self, settings, bootstrap):
         self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
         self._history = settings.history
         base = {"bootstrap_servers": bootstrap.split(",")}
@@ -36,18 +35,18 @@ class Operating:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._over.set()
         self._thread.join(_LIFTING)
         if self._thread.is_alive():
             message = f"a group hold could not be lifted within {_LIFTING:g} s"
             raise TimeoutError(message)
 
-    def _run(self) -> None:
+    def _run(self):
         with self._operator:
             while not self._over.wait(self._chance.uniform(*_EVERY)):
                 scope = self._chance.choice(_SCOPES)
@@ -65,7 +64,7 @@ class Operating:
             told = history_document(None, facts, found, since, until=math.inf)
             self._history.write_text(json.dumps(told))
 
-    def _write(self, scope: str, *, is_held: bool) -> bool:
+    def _write(self, scope, *, is_held):
         hold = new_hold("soak", None) if is_held else None
         try:
             self._operator.write(OPERATOR, changes(GROUP, _OWNER, [scope], hold))

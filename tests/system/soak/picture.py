@@ -1,15 +1,13 @@
 """The timeline of a soak: one topic, ten minutes."""
 
-from pathlib import Path
-
 from safeconsumer.cli.commands import safeconsumer
-from tests.system.soak.settings import TOPICS, Settings
+from tests.system.soak.settings import TOPICS
 
 # More does not fit on a page.
 _MINUTES = 10
 
 
-def draw(settings: Settings, output: Path, patience: float) -> None:
+def draw(settings, output, patience):
     """Draw the first minutes of one topic."""
     told = ["timeline", str(settings.journals), "-o", str(output)]
     told += ["--partition", TOPICS[0]]

@@ -1,7 +1,6 @@
 """What the nemesis will do: faults drawn by a seed, before anybody knows what there is."""
 
 import random
-from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
@@ -35,12 +34,12 @@ class Draw:
     seconds: float  # how long it lasts, 0 if it is over at once
     pick: float  # from 0 to 1: which of the targets there will be
 
-    def of(self, targets: Sequence[str]) -> str | None:
+    def of(self, targets):
         """Return one of the targets; None if there is none."""
         return targets[int(self.pick * len(targets))] if targets else None
 
 
-def draws(seed: int) -> Iterator[Draw]:
+def draws(seed):
     """Yield faults for ever, the same for the same seed."""
     chance = random.Random(f"faults {seed}")  # noqa: S311 - to be repeated, not secret
     number = 0

@@ -6,9 +6,6 @@ Those of one kind are a crowd: they come, leave and are killed.
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 from tests.harness.processes import Process, module
 
@@ -16,9 +13,7 @@ from tests.harness.processes import Process, module
 class Program(Process):
     """A module of this suite that says JSON lines."""
 
-    def __init__(
-        self, program: str, name: str, options: Mapping[str, Any], logs: Path
-    ) -> None:
+    def __init__(self, program, name, options, logs):
         self.name = name
         command = module(program, json.dumps(options))
         super().__init__(command, read=json.loads, log=logs / f"{name}.log")
@@ -35,28 +30,28 @@ class Crowd:
     Thread rules: one thread.
     """
 
-    def __init__(self) -> None:
-        self.there: dict[str, Program] = {}  # who has not been asked to leave
-        self._leaving: list[tuple[float, Program]] = []
-        self.crashed: list[str] = []  # who ended without being told to
-        self.stuck: list[str] = []  # who had to be killed when they should have left
+    def __init__(self):
+        self.there = {}  # who has not been asked to leave
+        self._leaving = []
+        self.crashed = []  # who ended without being told to
+        self.stuck = []  # who had to be killed when they should have left
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         """End a program at once."""
         self.there.pop(name).kill()
 
-    def kill_all(self) -> None:
+    def kill_all(self):
         """End everybody at once, also who is leaving."""
         for one in (*self.there.values(), *(left for _, left in self._leaving)):
             one.kill()
 
-    def leave(self, name: str) -> None:
+    def leave(self, name):
         """Let a program leave; :meth:`tend` sees to it that it does."""
         one = self.there.pop(name)
         one.begin_to_end()
         self._leaving.append((time.monotonic() + _LEAVING, one))
 
-    def tend(self, replace: Callable[[str], object]) -> None:
+    def tend(self, replace):
         """Have whoever ended without being told to replaced, and end who does not leave."""
         for one in list(self._leaving):
             deadline, process = one
@@ -69,7 +64,7 @@ class Crowd:
             self.kill(name)
             replace(name)
 
-    def end(self, replace: Callable[[str], object]) -> None:
+    def end(self, replace):
         """Let everybody leave, and tend until they have."""
         for name in list(self.there):
             self.leave(name)

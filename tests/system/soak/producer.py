@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient
@@ -27,12 +26,12 @@ _TROUBLE = (confluent_kafka.KafkaException, BufferError)
 class Acknowledged:
     """The runs of acknowledged offsets that are not in the journal yet."""
 
-    def __init__(self, journal: JournalWriter) -> None:
+    def __init__(self, journal):
         self._journal = journal
-        self._runs: dict[str, tuple[int, int]] = {}
+        self._runs = {}
         self.count = 0  # how many records were acknowledged
 
-    def note(self, topic: str, partition: int, offset: int) -> None:
+    def note(self, topic, partition, offset):
         """Take note of a record; a run that it does not continue is journaled."""
         self.count += 1
         name = f"{topic}:{partition}"
@@ -42,21 +41,21 @@ class Acknowledged:
             first = offset
         self._runs[name] = first, offset
 
-    def tell(self) -> None:
+    def tell(self):
         """Journal every run, as far as it goes now."""
         for name, (first, last) in self._runs.items():
             self._write(name, first, last)
         self._runs.clear()
 
-    def _write(self, name: str, first: int, last: int) -> None:
+    def _write(self, name, first, last):
         self._journal.write("acked", {"tp": name, "first": first, "last": last})
 
 
 class Producer:
     """Writes at a rate, whatever becomes of the brokers."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._rate: int = options["rate"]
+    def __init__(self, options):
+        self._rate = options["rate"]
         journal = JournalWriter(Path(options["journals"]), member="producer")
         self._acknowledged = Acknowledged(journal)
         reach = {
@@ -76,10 +75,10 @@ class Producer:
             }
         )
         self._admin = AdminClient(reach)
-        self._partitions: list[tuple[str, int]] = []
+        self._partitions = []
         self._sent = self._refused = 0
 
-    def run(self, over: threading.Event) -> None:
+    def run(self, over):
         """Write until told to end, and wait for what is on its way."""
         look_at = journal_at = 0.0
         while not over.wait(_BURST):
@@ -95,7 +94,7 @@ class Producer:
         left = self._producer.flush(_FLUSH)
         self._tell(over=True, unanswered=left)
 
-    def _look(self) -> None:
+    def _look(self):
         try:
             topics = self._admin.list_topics(timeout=5).topics
         except confluent_kafka.KafkaException:
@@ -107,7 +106,7 @@ class Producer:
             for number in topic.partitions
         )
 
-    def _send(self, count: int) -> None:
+    def _send(self, count):
         if not self._partitions:
             return
         for _ in range(count):
@@ -120,13 +119,13 @@ class Producer:
             except _TROUBLE:  # too much is on its way, or it does not know the topic
                 self._producer.poll(0.1)
 
-    def _answered(self, error: object, message: Any) -> None:  # noqa: ANN401 - its own type
+    def _answered(self, error, message):
         if error is not None:
             self._refused += 1
             return
         self._acknowledged.note(message.topic(), message.partition(), message.offset())
 
-    def _tell(self, **more: Any) -> None:  # noqa: ANN401 - JSON values
+    def _tell(self, **more):
         self._acknowledged.tell()
         count = self._acknowledged.count
         said = {"acknowledged": count, "refused": self._refused, **more}
@@ -134,11 +133,11 @@ class Producer:
         sys.stdout.flush()
 
 
-def main() -> None:
+def main():
     """Write until stdin ends."""
     over = threading.Event()
 
-    def listen() -> None:
+    def listen():
         sys.stdin.read()
         over.set()
 

@@ -5,7 +5,6 @@ import importlib
 import json
 import time
 from contextlib import ExitStack, nullcontext
-from typing import Any
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.control import from_history
@@ -20,7 +19,7 @@ from tests.system.soak.nemesis import Nemesis
 from tests.system.soak.operator import Operating
 from tests.system.soak.picture import draw
 from tests.system.soak.processes import Program
-from tests.system.soak.settings import HISTORY, Settings
+from tests.system.soak.settings import HISTORY
 from tests.system.soak.topics import Topics
 
 _TURN = 0.1
@@ -29,7 +28,7 @@ _DRAIN = 120.0
 _TRIES = 3
 
 
-def soak(settings: Settings) -> dict[str, Any]:
+def soak(settings):
     """Run it; return the result, which also stands in ``result.json``."""
     settings.journals.mkdir(parents=True)
     settings.logs.mkdir(parents=True)
@@ -50,7 +49,7 @@ def soak(settings: Settings) -> dict[str, Any]:
     return result
 
 
-def _judged(settings: Settings, done: dict[str, Any]) -> dict[str, Any]:
+def _judged(settings, done):
     journals, troubles = verdict.journals_of(settings.journals)
     history, papers = settings.history, settings.out
     control = from_history(HISTORY, history.read_text()) if history.exists() else None
@@ -81,19 +80,19 @@ def _judged(settings: Settings, done: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _status(broken: int, troubles: list[str], left: dict[str, int]) -> int:
+def _status(broken, troubles, left):
     if broken:
         return VIOLATED
     return UNKNOWN if troubles or left else CLEAN
 
 
 class _Soak:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings):
         self._settings = settings
         module, _, name = settings.consumer.rpartition(".")
         self._kind = getattr(importlib.import_module(module), name)
 
-    def run(self) -> dict[str, Any]:
+    def run(self):
         settings = self._settings
         with ExitStack() as stack:
             self._say("starting brokers")
@@ -109,7 +108,7 @@ class _Soak:
             minutes = self._churn(stage, producer)
             return {**self._drained(stage, producer), "minutes": round(minutes, 2)}
 
-    def _producer(self, bootstrap: str) -> Program:
+    def _producer(self, bootstrap):
         options = {
             "bootstrap": bootstrap,
             "rate": self._settings.rate,
@@ -119,7 +118,7 @@ class _Soak:
             "tests.system.soak.producer", "producer", options, self._settings.logs
         )
 
-    def _churn(self, stage: Stage, producer: Program) -> float:
+    def _churn(self, stage, producer):
         settings = self._settings
         journal = JournalWriter(settings.journals, member="nemesis")
         operating = (
@@ -145,9 +144,7 @@ class _Soak:
                 time.sleep(_TURN)
         return (time.monotonic() - began) / 60
 
-    def _progress(
-        self, seconds: float, nemesis: Nemesis, stage: Stage, producer: Program
-    ) -> None:
+    def _progress(self, seconds, nemesis, stage, producer):
         records = producer.last("acknowledged") or 0
         self._say(
             f"{seconds / 60:5.1f} min  {records:8,} records  {nemesis.total:4} faults  "
@@ -155,7 +152,7 @@ class _Soak:
             f"now {' '.join(sorted(stage.busy)) or '-'}"
         )
 
-    def _drained(self, stage: Stage, producer: Program) -> dict[str, Any]:
+    def _drained(self, stage, producer):
         self._say("draining")
         stage.fleet.drain()
         producer.end(90.0)
@@ -170,11 +167,11 @@ class _Soak:
             "stuck": stage.fleet.crowd.stuck,
         }
 
-    def _say(self, line: str) -> None:
+    def _say(self, line):
         print(f"soak: {line}", flush=True)  # noqa: T201 - for who waits
 
 
-def _started(stack: ExitStack) -> Cluster:
+def _started(stack):
     # Ports were free when they were chosen; somebody may take one before a broker does.
     for _ in range(_TRIES - 1):
         with contextlib.suppress(RuntimeError):

@@ -2,7 +2,6 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -50,25 +49,25 @@ class Settings:
     workers: int = 3
 
     @property
-    def is_ours(self) -> bool:
+    def is_ours(self):
         """Whether the client has holds of its own."""
         module, _, name = self.consumer.rpartition(".")
         return issubclass(getattr(importlib.import_module(module), name), SafeConsumer)
 
     @property
-    def journals(self) -> Path:
+    def journals(self):
         return self.out / "journals"
 
     @property
-    def history(self) -> Path:
+    def history(self):
         """Where the operator writes what the control topics say."""
         return self.out / HISTORY
 
     @property
-    def logs(self) -> Path:
+    def logs(self):
         """Where every process writes what it has to say."""
         return self.out / "logs"
 
 
-def client(bootstrap: str, name: str) -> dict[str, Any]:
+def client(bootstrap, name):
     return {"bootstrap_servers": bootstrap.split(","), "client_id": name}

@@ -1,7 +1,5 @@
 """The soak, as short as it can be."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.system.soak.run import soak
@@ -10,7 +8,7 @@ from tests.system.soak.settings import Settings
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
-def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:
+def test_twenty_faults_break_no_promise(tmp_path):
     """Nothing is delivered while held, lost, or out of order; how soon is not asserted."""
     settings = Settings(
         consumer="safeconsumer.SafeConsumer",

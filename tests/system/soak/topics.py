@@ -2,8 +2,6 @@
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -24,17 +22,17 @@ _TROUBLE = (confluent_kafka.KafkaException, KafkaError, TimeoutError)
 class Topics:
     """An administrator. Call :meth:`close`."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap):
         reach = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin = AdminClient(reach)
         self._client = KafkaAdminClient(
             bootstrap_servers=bootstrap.split(","), client_id="soak-admin"
         )
 
-    def close(self) -> None:
+    def close(self):
         self._client.close()
 
-    def create_all(self) -> None:
+    def create_all(self):
         """Make the topics there are from the beginning, those of control too."""
         control = Control()
         for name in TOPICS:
@@ -42,17 +40,15 @@ class Topics:
         for name in control.topics:
             self._create(name, 1, HOLDS_SETTINGS)  # the audit reads every record
 
-    def _create(
-        self, name: str, partitions: int, configs: Mapping[str, Any] | None = None
-    ) -> None:
+    def _create(self, name, partitions, configs=None):
         told = {key: str(value) for key, value in (configs or {}).items()}
         wish = NewTopic(name, partitions, BROKERS, config=told)
         self._admin.create_topics([wish])[name].result(_FIRST)
 
-    def _metadata(self) -> Any:  # noqa: ANN401 - confluent_kafka's
+    def _metadata(self):
         return self._admin.list_topics(timeout=5)
 
-    def are_in_sync(self) -> bool:
+    def are_in_sync(self):
         """Tell whether every partition has all its replicas, so that one broker may go."""
         try:
             topics = self._metadata().topics.values()
@@ -64,7 +60,7 @@ class Topics:
             for one in topic.partitions.values()
         )
 
-    def wait_until_drained(self, limit: float) -> dict[str, int]:
+    def wait_until_drained(self, limit):
         """
         Wait until the group has committed everything; return what it still lacks.
 
@@ -84,7 +80,7 @@ class Topics:
                 least, since = _sum(left), time.monotonic()
         return left
 
-    def _left(self) -> dict[str, int]:
+    def _left(self):
         try:
             tps = [
                 confluent_kafka.TopicPartition(name, number)
@@ -109,5 +105,5 @@ class Topics:
         }
 
 
-def _sum(left: Mapping[str, int]) -> float:
+def _sum(left):
     return math.inf if "?" in left else sum(left.values())

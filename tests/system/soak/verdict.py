@@ -6,26 +6,23 @@ import resource
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.audit.results import Settings as Assumptions
+from safeconsumer.audit.report import rows_of
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.harness.audit.telling import Line, Read, check, read
+from tests.harness.audit.telling import check, read
 from tests.harness.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
 
 
-def journals_of(folder: Path) -> tuple[list[Read], list[str]]:
+def journals_of(folder):
     """Return the journals of a folder, and what is wrong with the others."""
-    found: list[Read] = []
-    troubles: list[str] = []
+    found = []
+    troubles = []
     for path in sorted(folder.glob("*.journal")):
         try:
             found.append(read(path))
@@ -34,9 +31,7 @@ def journals_of(folder: Path) -> tuple[list[Read], list[str]]:
     return found, troubles
 
 
-def judged(
-    journals: Iterable[Read], assumed: Assumptions
-) -> tuple[tuple[Row, ...], dict[str, int]]:
+def judged(journals, assumed):
     """Return the checker's rows, and how often records came while their level was held."""
     found = check(journals, assumed)
     rows = [row for verdict in found.values() for row in rows_of(verdict)]
@@ -49,24 +44,24 @@ def judged(
     return tuple(rows), dict(sorted(levels.items()))
 
 
-def _level(evidence: str) -> str:
+def _level(evidence):
     # The evidence of A1 ends in: while soak-orders:3 was held by app.
     scope = parse(evidence.rpartition(" while ")[2].partition(" was held by ")[0])
     return type(scope).__name__.lower()
 
 
-def violations(rows: Iterable[Row]) -> dict[str, int]:
+def violations(rows):
     """Return how often each check was broken."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for row in rows:
         counts[row.check] += row.violations
     return dict(sorted(counts.items()))
 
 
-def figures(journals: Iterable[Read]) -> dict[str, Any]:
-    counts: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
+def figures(journals):
+    counts = Counter()
+    faults = Counter()
+    errors = Counter()
     rebalances = 0
     for entry in (entry for one in journals for entry in one.lines):
         if entry.event in _COUNTED:
@@ -88,7 +83,7 @@ def figures(journals: Iterable[Read]) -> dict[str, Any]:
     }
 
 
-_COUNTED: dict[str, Callable[[Line], tuple[str, int]]] = {
+_COUNTED = {
     "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
     "deliver": lambda entry: ("delivered", entry["count"]),
     "assigned": lambda entry: ("ownerships", len(entry["partitions"])),
@@ -96,7 +91,7 @@ _COUNTED: dict[str, Callable[[Line], tuple[str, int]]] = {
 }
 
 
-def cpu_seconds() -> int:
+def cpu_seconds():
     """Return how long this process and all that it started have computed."""
     used = [
         resource.getrusage(who)
@@ -105,7 +100,7 @@ def cpu_seconds() -> int:
     return round(sum(one.ru_utime + one.ru_stime for one in used))
 
 
-def machine() -> dict[str, Any]:
+def machine():
     return {
         "python": sys.version.split()[0],
         "kafka-python": version("kafka-python"),
@@ -117,7 +112,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def commit() -> str | None:
+def commit():
     """Return the commit of the working tree, ``-dirty`` if there is more; None: no git."""
     here = Path(__file__).resolve().parent
     try:

@@ -10,7 +10,6 @@ goes on once another file is there.
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from tests.harness.spark import connector
 from tests.harness.spark.fixtures import SETTINGS
@@ -19,13 +18,7 @@ from tests.harness.spark.fixtures import SETTINGS
 _MIDDLE = 5
 
 
-def main(
-    bootstrap: str,
-    topics: str,
-    folder: Path,
-    master: str = "local[2]",
-    kind: str = "parquet",
-) -> None:
+def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
     """Read what is there and may be read."""
     from pyspark.sql import SparkSession, functions  # noqa: PLC0415  if installed
 
@@ -80,10 +73,10 @@ class Writing:
     Run again, a batch leaves nothing twice.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder = str(folder)
 
-    def __call__(self, batch: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
+    def __call__(self, batch, number):
         """Write one."""
         batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
 
@@ -91,10 +84,10 @@ class Writing:
 class Pausing:
     """Passes offsets on; a task stops among its first ones until it is let go."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder = str(folder)
 
-    def __call__(self, offset: int) -> int:
+    def __call__(self, offset):
         """Return the offset, after having told that a task is at work."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():

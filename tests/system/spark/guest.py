@@ -8,8 +8,6 @@ JSON each, and answers each with one line.
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
@@ -18,7 +16,7 @@ from safeconsumer.errors import SparkSetupError
 class Guest:
     """The session of the host, and one of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
         from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -30,9 +28,9 @@ class Guest:
         conf = SparkConf(_jvm=java, _jconf=context.getConf())
         spark = SparkContext(gateway=gateway, jsc=context, conf=conf)
         self.session = SparkSession(spark, shared)
-        self.controller: safe.Controller | None = None
+        self.controller = None
 
-    def register(self, *, is_new: bool) -> str:
+    def register(self, *, is_new):
         """Register the host's session, or a new one; return what was said against it."""
         if is_new:
             self.session = self.session.newSession()
@@ -42,7 +40,7 @@ class Guest:
             return str(error)
         return ""
 
-    def start(self, options: Mapping[str, str], folder: str) -> str:
+    def start(self, options, folder):
         """Begin to write Parquet; leave the session where the host finds it."""
         frame = self.session.readStream.format("safekafka").options(**options).load()
         written = frame.writeStream.format("parquet").options(
@@ -53,7 +51,7 @@ class Guest:
         java.lang.System.getProperties().put("guest", self.session._jsparkSession)
         return ""
 
-    def foreach_batch(self) -> str:
+    def foreach_batch(self):
         """Have pyspark set the callback client of the JVM to this process."""
         rows = self.session.readStream.format("rate").load()
         query = rows.writeStream.foreachBatch(lambda *_: None).start()
@@ -62,13 +60,13 @@ class Guest:
         return ""
 
 
-def main() -> None:
+def main():
     """Do what is asked until the input ends."""
     guest = Guest()
     print("ready", flush=True)  # noqa: T201  an answer
     for line in sys.stdin:
         name, arguments = json.loads(line)
-        do: Callable[..., Any] = getattr(guest, name)
+        do = getattr(guest, name)
         print(json.dumps(do(**arguments)), flush=True)  # noqa: T201  an answer
 
 

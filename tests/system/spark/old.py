@@ -5,7 +5,7 @@ import sys
 from tests.harness.spark.fixtures import SETTINGS
 
 
-def main(jar: str) -> None:
+def main(jar):
     """Say what is said against it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 

@@ -6,7 +6,6 @@ Before that a decision hangs for some triggers. What happens is printed.
 
 import sys
 import threading
-from typing import Any
 
 from safeconsumer.errors import SparkSetupError
 from tests.harness.spark import connector
@@ -17,7 +16,7 @@ from tests.harness.spark.waiting import until
 _TRIGGERS = 20
 
 
-def main(bootstrap: str, topic: str) -> None:
+def main(bootstrap, topic):
     """Run a stream, let it hang, stop the session, and begin anew in the same JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
@@ -28,9 +27,9 @@ def main(bootstrap: str, topic: str) -> None:
     until(lambda: len(query.recentProgress) > 1, query)
     go, real = threading.Event(), Stream.plan
     hanging = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
-    Stream.plan = hanging  # type: ignore[method-assign]  # the whole process is a test's
+    Stream.plan = hanging
     until(lambda: hung(query) >= _TRIGGERS, query)
-    Stream.plan = real  # type: ignore[method-assign]
+    Stream.plan = real
     go.set()
     until(lambda: "not returned yet" not in str(progress(query)[-1]), query)
     said("streams", len(controller.bridge.streams()))
@@ -49,37 +48,37 @@ def main(bootstrap: str, topic: str) -> None:
     stop_under_a_stream(again)
 
 
-def stop_in_a_plan(spark: Any, bootstrap: str, topic: str) -> None:  # noqa: ANN401 - pyspark's
+def stop_in_a_plan(spark, bootstrap, topic):
     """Stop a query while Python is asked what it may read."""
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
     go, asked, real = threading.Event(), set[str](), Stream.plan
 
-    def plan(self: Stream, facts: Any) -> Any:  # noqa: ANN401 - facts
+    def plan(self, facts):
         asked.add(self.name)
         go.wait(60)
         return real(self, facts)
 
     query = start(spark, bootstrap, topic)
     until(lambda: len(query.recentProgress) > 1, query)
-    Stream.plan = plan  # type: ignore[method-assign]  # the whole process is a test's
+    Stream.plan = plan
     until(lambda: len(asked) == 2, query)  # the one of before, too
     query.stop()
-    Stream.plan = real  # type: ignore[method-assign]
+    Stream.plan = real
     go.set()
     said("stopped in a plan", query.exception())
 
 
-def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's
+def stop_under_a_stream(spark):
     """Begin anew while a stream of before has not ended, and once more when it has."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
 
     controller = safe.register(spark)
-    *_, line = controller.on_close.args  # type: ignore[attr-defined]  # a partial
+    *_, line = controller.on_close.args
     go, real = threading.Event(), Bridge._close
     late = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
-    Bridge._close = late  # type: ignore[method-assign]  # the whole process is a test's
+    Bridge._close = late
     spark.stop()
     spark = session()
     safe.register(spark, hooks=())
@@ -94,12 +93,12 @@ def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's
     spark.stop()
 
 
-def hung(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
+def hung(query):
     """Count the triggers in which the decision was still under way."""
     return sum("not returned yet" in str(one) for one in progress(query))
 
 
-def session() -> Any:  # noqa: ANN401 - pyspark's
+def session():
     """Return a session with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
@@ -111,7 +110,7 @@ def session() -> Any:  # noqa: ANN401 - pyspark's
     return builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
 
 
-def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pyspark's
+def start(spark, bootstrap, topic):
     """Read a topic into nothing."""
     frame = spark.readStream.format("safekafka").option("subscribe", topic)
     frame = frame.option("kafka.bootstrap.servers", bootstrap)
@@ -120,7 +119,7 @@ def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pysp
     return written.trigger(processingTime="20 milliseconds").start()
 
 
-def said(what: str, expected: object) -> None:
+def said(what, expected):
     """Print one line."""
     print(f"{what}: {expected}", flush=True)  # noqa: T201  an answer
 

@@ -2,14 +2,11 @@
 
 import pytest
 
-from safeconsumer.spark import Controller
-from tests.harness.spark.lake import Lake
-
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
 @pytest.mark.contract("S3")
-def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
+def test_there_and_back_again(lake, controller):
     """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}

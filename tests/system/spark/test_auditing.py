@@ -5,17 +5,14 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from safeconsumer import spark as safe
-from safeconsumer.audit.control import Control, Span
+from safeconsumer.audit.control import Control
 from safeconsumer.audit.loading import load
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli import sparking
@@ -25,7 +22,7 @@ from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.spark.auditing import SparkJournals, _said
 from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
-from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling
 from tests.harness.docs.pages import ROOT, blocks
@@ -35,10 +32,10 @@ from tests.unit.cli.test_audit import history_of, written
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
-def fleets(folder: Path) -> Control:
+def fleets(folder):
     """Write all fleets and 20 random ones, each with its topic; return who held them."""
     folder.mkdir()
-    spans: list[Span] = []
+    spans = []
     makes = [make() for make in (*BAD, *GOOD)]
     makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - no secret
     for number, fleet in enumerate(makes):
@@ -53,7 +50,7 @@ def fleets(folder: Path) -> Control:
     return Control(spans=tuple(spans))
 
 
-def drawn(chance: random.Random) -> Fleet:
+def drawn(chance):
     """Return members that do right and wrong things with three partitions, by chance."""
     tps = [f"orders:{number}" for number in range(3)]
     fleet = [Telling(name, at=1000 + chance.random()) for name in "ab"]
@@ -81,7 +78,7 @@ def drawn(chance: random.Random) -> Fleet:
     return [*fleet, producer]
 
 
-def test_spark_judges_as_one_process_does(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+def test_spark_judges_as_one_process_does(tmp_path, spark):
     """S5: the same rows for all fleets, and the same number of journals."""
     folder = tmp_path / "fleets"
     control = fleets(folder)
@@ -96,10 +93,7 @@ def test_spark_judges_as_one_process_does(tmp_path: Path, spark: Any) -> None:  
     assert len(at_random) > 10, "random fleets break promises, too"
 
 
-def test_parts_copies_and_broken_journals_are_those_of_one_process(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-) -> None:
+def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spark):
     """What cannot be read is named, and what it leaves is judged."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
@@ -129,10 +123,7 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(
     assert len(said) == 5
 
 
-def test_what_is_made_meanwhile_is_judged_with_the_journals(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-) -> None:
+def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
     """A2: what the topic really has, which the driver has read."""
     one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
@@ -146,7 +137,7 @@ def test_what_is_made_meanwhile_is_judged_with_the_journals(
     assert [row.check for row in rows if row.violations] == ["A2"]
 
 
-def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+def test_journals_are_tables(tmp_path, spark):
     """Every entry with the documented columns, and five views."""
     told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
@@ -163,7 +154,7 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     assert {row.group for row in entries.collect()} == {"g"}
     safe.views(spark, str(tmp_path))
 
-    def ask(text: str) -> list[tuple[Any, ...]]:
+    def ask(text):
         return [tuple(row) for row in spark.sql(text).collect()]
 
     assert ask("select topic, partition, first, last from deliveries order by n") == [
@@ -194,17 +185,14 @@ def test_journals_are_tables(tmp_path: Path, spark: Any) -> None:  # noqa: ANN40
     ]
 
 
-def test_holds_of_a_group_are_judged_by_its_history(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-) -> None:
+def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     """G2: what `safeconsumer history -o json` wrote says when it was held."""
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     folder = written(tmp_path / "fleet", [told])
     history = tmp_path / "history.json"
 
-    def found(**given: Any) -> list[tuple[int, bool]]:  # noqa: ANN401 - of the call
+    def found(**given):
         safe.views(spark, str(folder), **given)  # as findings() has them
         rows = spark.sql("select * from findings where check = 'G2'")
         return [(row.violations, row.unjudged == "") for row in rows.collect()]
@@ -221,7 +209,7 @@ def test_holds_of_a_group_are_judged_by_its_history(
         found(history=tmp_path / "none.json")
 
 
-def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
+def test_new_parts_are_a_stream(tmp_path, spark):
     """Each is read once, with the same columns and rows as all together."""
     folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
     stream = safe.journals(spark, str(folder), stream=True)
@@ -238,11 +226,7 @@ def test_new_parts_are_a_stream(tmp_path: Path, spark: Any) -> None:  # noqa: AN
     assert len(found) > 10
 
 
-def test_the_page_does_what_it_says(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_page_does_what_it_says(tmp_path, spark, capsys):
     """Tables of journals, and a job that judges them each time when there are new parts."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
@@ -264,9 +248,7 @@ def test_the_page_does_what_it_says(
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_executors_run_the_python_of_the_program(
-    tmp_path: Path, *, is_told: bool
-) -> None:
+def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
     """As the page has it; one that leaves it to PATH's python3 is told what it lacks."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
@@ -295,9 +277,7 @@ def test_executors_run_the_python_of_the_program(
     assert "PYSPARK_PYTHON" in last
 
 
-def test_the_builder_has_executors_run_this_python(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_builder_has_executors_run_this_python(monkeypatch):
     """Unless somebody has said which."""
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     safe.builder(connector.folder())
@@ -317,12 +297,7 @@ def test_the_builder_has_executors_run_this_python(
         ("hdfs://127.0.0.1:1/journals", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-    name: str,
-    said: str,
-) -> None:
+def test_what_cannot_be_read_is_one_sentence(tmp_path, spark, name, said):
     """Never a traceback of Java's."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
@@ -332,7 +307,7 @@ def test_what_cannot_be_read_is_one_sentence(
     assert len(str(caught.value)) < 700
 
 
-def test_an_executor_without_something_is_one_sentence() -> None:
+def test_an_executor_without_something_is_one_sentence():
     """Whatever stands around it."""
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
@@ -352,7 +327,7 @@ def test_an_executor_without_something_is_one_sentence() -> None:
     )
 
 
-def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:
+def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
     """That the master is wrong is no defect of the command."""
     command = [sys.executable, "-m", "safeconsumer", "audit", str(tmp_path)]
     done = subprocess.run(  # noqa: S603 - our own command line
@@ -368,11 +343,8 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [bad.FLEETS["a1"]])
 def test_the_command_says_what_it_says_without_spark(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[], Fleet],
-) -> None:
+    tmp_path, spark, monkeypatch, make
+):
     """With the entries around a violation, and a report of rows."""
     monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
     fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
@@ -387,5 +359,5 @@ def test_the_command_says_what_it_says_without_spark(
     assert json.loads(rows.splitlines()[0])["is_complete"]
 
 
-def run(*arguments: object) -> Result:
+def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from safeconsumer import spark as safe
 from safeconsumer.testing._ports import free_port
 from tests.harness.processes import logged
 from tests.harness.spark import connector
-from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.lake import LIMIT
 from tests.harness.waiting import wait_for
-from tests.system.spark.test_control import Operator, operator
+from tests.system.spark.test_control import operator
 from tests.system.spark.test_exactly_once import Driven
 from tests.system.spark.test_readme import ARCHIVE, adapted, held_by
 
@@ -34,7 +33,7 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 @contextmanager
-def running(log: Path, *arguments: str) -> Iterator[None]:
+def running(log, *arguments):
     import pyspark  # noqa: PLC0415  only where it is installed
 
     home = Path(pyspark.__file__).parent
@@ -52,7 +51,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory):
     """Lend a cluster with two workers of one core each; no test ends any of the three."""
     folder = tmp_path_factory.mktemp("cluster")
     port, log = free_port(), folder / "master.log"
@@ -76,9 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(address, folder)
 
 
-def test_the_archive_of_the_page_on_a_cluster(
-    lake: Lake, cluster: Cluster, tmp_path: Path, operator: Operator
-) -> None:
+def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator):
     """S1: by spark-submit; executors elsewhere read what the driver has planned."""
     lake.produce(lake.orders, 25)
     lake.produce(lake.returns, 25)
@@ -111,7 +108,7 @@ def test_the_archive_of_the_page_on_a_cluster(
     assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
 
 
-def executors_of(folder: Path) -> list[int]:
+def executors_of(folder):
     """Return the processes that work in the folders of this test's workers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -127,11 +124,7 @@ def executors_of(folder: Path) -> list[int]:
 
 
 @pytest.mark.contract("S2")
-def test_executors_killed_in_the_middle_of_a_batch(
-    lake: Lake,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_executors_killed_in_the_middle_of_a_batch(lake, cluster, monkeypatch):
     """S2: both executors die with their tasks half done; others do them again, once."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce(lake.orders, 100)

@@ -1,8 +1,6 @@
 """An operator's hold stops a fleet and a stream alike: control topics, in the driver."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
@@ -15,7 +13,6 @@ from safeconsumer.spark.java_clients import JavaClients
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.harness.group.team import Team
-from tests.harness.spark.lake import Lake
 from tests.harness.spark.waiting import until
 from tests.harness.waiting import retried
 
@@ -25,22 +22,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 class Operator:
     """Control topics of their own, and somebody who writes on them."""
 
-    def __init__(self, broker: Any) -> None:  # noqa: ANN401 - any kind
+    def __init__(self, broker):
         self.team = Team(broker, partitions=1, records=0)
         self.topics = self.team.settings.topics
         self.group = self.team.group
 
-    def hold(self, *scopes: str, for_: float | None = None) -> None:
+    def hold(self, *scopes, for_=None):
         self._write(scopes, new_hold("migration", for_))
 
-    def lift(self, *scopes: str) -> None:
+    def lift(self, *scopes):
         self._write(scopes, None)
 
-    def _write(self, scopes: tuple[str, ...], hold: Any) -> None:  # noqa: ANN401 - or None
+    def _write(self, scopes, hold):
         wanted = changes(self.group, "alice", scopes, hold)
         publish(lambda: self.team.writer, self.topics[0], wanted, 10.0)
 
-    def options(self) -> dict[str, str]:
+    def options(self):
         return {
             "holds.control": ",".join(self.topics),
             "holds.group": self.group,
@@ -49,25 +46,20 @@ class Operator:
 
 
 @pytest.fixture
-def operator(kafka_broker: Any) -> Any:  # noqa: ANN401 - any kind
+def operator(kafka_broker):
     made = Operator(kafka_broker)
     with made.team:
         yield made
 
 
 @pytest.fixture
-def following(spark: Any, operator: Operator) -> Iterator[ControlFollower]:  # noqa: ANN401 - pyspark's
+def following(spark, operator):
     made = follow(spark, operator)
     yield made
     made.close()
 
 
-def follow(
-    spark: Any,  # noqa: ANN401 - pyspark's
-    operator: Operator,
-    timeout: float = 10.0,
-    **properties: str,
-) -> ControlFollower:
+def follow(spark, operator, timeout=10.0, **properties):
     bootstrap = {"bootstrap.servers": operator.team.broker.bootstrap}
     named = {name.replace("_", "."): one for name, one in properties.items()}
     return ControlFollower(
@@ -81,9 +73,7 @@ def follow(
 
 
 @pytest.mark.contract("S1")
-def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
-    following: ControlFollower, operator: Operator
-) -> None:
+def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(following, operator):
     """S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan."""
     for _ in range(100):
         operator.hold("orders")
@@ -93,9 +83,7 @@ def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_made_again_is_read_from_its_beginning(
-    following: ControlFollower, operator: Operator
-) -> None:
+def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operator):
     """What is held stays so until it is lifted there; and it is longer than before."""
     operator.hold("orders")
     assert following.fresh().covers(("orders", 0))
@@ -114,16 +102,13 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
+def secured():
     with SecuredBroker() as broker:
         yield broker
 
 
 @pytest.mark.skipif(choice.why_no_java() is not None, reason="its own broker is Java")
-def test_a_stream_reads_the_control_topics_with_its_own_login(
-    spark: Any,  # noqa: ANN401 - pyspark's
-    secured: SecuredBroker,
-) -> None:
+def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
     """SASL and ACLs: what it may not read is said, and no password is."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
@@ -154,9 +139,7 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(
 
 
 @pytest.mark.nightly
-def test_control_topics_that_are_missing_hold_everything(
-    lake: Lake, operator: Operator
-) -> None:
+def test_control_topics_that_are_missing_hold_everything(lake, operator):
     """S4: said in the progress; the query lives, and goes on when they are there."""
     options = operator.options()
     names = [f"late-{name}" for name in operator.topics]

@@ -1,18 +1,16 @@
 """A run that ends by itself: where nothing was decided it fails; others go on holding."""
 
 import socket
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from safeconsumer.spark import Controller
-from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.lake import LIMIT
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
-def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
+def failure(query):
     """Return why a query that is to fail has failed."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
 
@@ -21,7 +19,7 @@ def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
     return str(caught.value)
 
 
-def away() -> dict[str, str]:
+def away():
     """Return options that name control topics that are not there."""
     mark = uuid4().hex[:8]
     return {
@@ -34,8 +32,8 @@ def away() -> dict[str, str]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
-    lake: Lake, trigger: dict[str, Any]
-) -> None:
+    lake, trigger
+):
     """S4; Spark then tells no source that the run ends: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -57,7 +55,7 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
 
 
 @pytest.mark.contract("S4")
-def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
+def test_control_topics_that_are_away_fail_the_run(lake):
     """S4; also where nothing is there to be read, and the next run reads it all once."""
     for _ in range(2):
         why = failure(lake.start(**away()))
@@ -71,16 +69,14 @@ def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
 
 
 @pytest.mark.nightly
-def test_a_decision_that_hangs_fails_the_run(
-    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_that_hangs_fails_the_run(lake, controller, monkeypatch):
     """S4; Python that does not answer in time is no decision."""
     from threading import Event  # noqa: PLC0415  beside its use
 
     go = Event()
     real = controller.bridge._answer
 
-    def slow(question: str, facts: Any) -> Any:  # noqa: ANN401 - facts
+    def slow(question, facts):
         if question == "plan":
             go.wait(LIMIT)
         return real(question, facts)

@@ -2,20 +2,15 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from safeconsumer.spark import Controller
 from tests.harness.processes import logged
 from tests.harness.spark import connector, sink
-from tests.harness.spark.lake import LIMIT, Lake
-from tests.harness.spark.sink import Row
+from tests.harness.spark.lake import LIMIT
 from tests.harness.waiting import looks
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
@@ -23,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 
 @pytest.mark.nightly
 @pytest.mark.contract("S2")
-def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) -> None:
+def test_restarts_under_holds_that_change(lake, controller):
     """Three restarts from one checkpoint; each batch is planned under other holds."""
     for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
         lake.produce(lake.orders, 25)
@@ -41,16 +36,14 @@ def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) ->
 class Driven:
     """A driver in a process of its own, over the lake's topics."""
 
-    def __init__(
-        self, lake: Lake, master: str = "local[2]", kind: str = "parquet"
-    ) -> None:
+    def __init__(self, lake, master="local[2]", kind="parquet"):
         self.lake = lake
         self.master = master
         self.kind = kind
         self.folder = lake.data.parent
         self.middle, self.go = self.folder / "in-the-middle", self.folder / "go"
 
-    def rows(self) -> Counter[Row]:
+    def rows(self):
         readers = {
             "parquet": sink.rows,
             "delta": sink.delta_rows,
@@ -58,11 +51,11 @@ class Driven:
         }
         return readers[self.kind](self.lake.data)
 
-    def hold(self, *scopes: str) -> None:
+    def hold(self, *scopes):
         (self.folder / "holds").write_text(" ".join(scopes))
 
     @contextmanager
-    def running(self) -> Iterator["subprocess.Popen[bytes]"]:
+    def running(self):
         topics = f"{self.lake.orders},{self.lake.returns}"
         command = [sys.executable, "-m", "tests.system.spark.driver"]
         command += [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
@@ -71,24 +64,24 @@ class Driven:
         with logged(command, self.folder / "driver.log", env) as driver:
             yield driver
 
-    def await_middle(self, driver: "subprocess.Popen[bytes]") -> None:
+    def await_middle(self, driver):
         for _ in looks(self.middle.exists, "the middle", LIMIT, seen=self.log):
             assert driver.poll() is None, self.log()
             time.sleep(0.05)
 
-    def kill_in_the_middle(self) -> None:
+    def kill_in_the_middle(self):
         self.middle.unlink(missing_ok=True)
         self.go.unlink(missing_ok=True)
         with self.running() as driver:
             self.await_middle(driver)
             os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
 
-    def finish(self) -> None:
+    def finish(self):
         self.go.touch()
         with self.running() as driver:
             assert driver.wait(LIMIT) == 0, self.log()
 
-    def log(self) -> str:
+    def log(self):
         return (self.folder / "driver.log").read_text()[-4000:]
 
 
@@ -101,7 +94,7 @@ class Driven:
         pytest.param("foreachBatch", marks=pytest.mark.nightly),
     ],
 )
-def test_a_driver_killed_in_the_middle_of_a_batch(lake: Lake, kind: str) -> None:
+def test_a_driver_killed_in_the_middle_of_a_batch(lake, kind):
     """The batch in the offset log comes again in full, also what is held by now."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(

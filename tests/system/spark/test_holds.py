@@ -1,21 +1,17 @@
 """Holds that rule a real stream, on a real broker."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from safeconsumer.spark import Controller
-from tests.harness.spark.lake import LIMIT, Lake, metrics, progress
+from tests.harness.spark.lake import LIMIT, metrics, progress
 from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 
 @pytest.mark.contract("S1")
-def test_a_live_stream_is_held_and_let_go_by_hand(
-    lake: Lake, controller: Controller
-) -> None:
+def test_a_live_stream_is_held_and_let_go_by_hand(lake, controller):
     """S1: after pause() returned no batch that is planned later moves what is held."""
     lake.produce(lake.orders, 20)
     query = lake.start(trigger={"processingTime": "200 milliseconds"})
@@ -38,9 +34,7 @@ def test_a_live_stream_is_held_and_let_go_by_hand(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("limit", [None, "1000"])
-def test_a_pattern_that_matches_nothing_yet_waits(
-    lake: Lake, controller: Controller, limit: str | None
-) -> None:
+def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
     """As the official source does; and what comes is held."""
     name = f"later-{lake.orders}"
     options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
@@ -68,7 +62,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(
     query.stop()
 
 
-def test_the_rate_limit_is_used_by_those_that_flow(lake: Lake) -> None:
+def test_the_rate_limit_is_used_by_those_that_flow(lake):
     """Held partitions take no share of maxOffsetsPerTrigger."""
     lake.produce(lake.orders, 100)
     lake.produce(lake.returns, 100)
@@ -78,7 +72,7 @@ def test_the_rate_limit_is_used_by_those_that_flow(lake: Lake) -> None:
 
 @pytest.mark.contract("S2")
 @pytest.mark.nightly
-def test_a_partition_that_is_added_under_a_hold_comes_whole(lake: Lake) -> None:
+def test_a_partition_that_is_added_under_a_hold_comes_whole(lake):
     """It is recorded at its beginning."""
     lake.produce(lake.orders, 5)
     lake.run()
@@ -92,9 +86,7 @@ def test_a_partition_that_is_added_under_a_hold_comes_whole(lake: Lake) -> None:
 
 
 @pytest.mark.contract("S4")
-def test_a_decision_that_fails_or_hangs_holds_everything(
-    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monkeypatch):
     """S4: held, said so, query alive; it goes on once there are decisions again."""
     import threading  # noqa: PLC0415
 
@@ -103,11 +95,11 @@ def test_a_decision_that_fails_or_hangs_holds_everything(
     go = threading.Event()
     real = Stream.plan
 
-    def fails(_self: Stream, _facts: Any) -> str:  # noqa: ANN401 - py4j's map
+    def fails(_self, _facts):
         message = "planted"
         raise RuntimeError(message)
 
-    def hangs(self: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+    def hangs(self, facts):
         go.wait(LIMIT)
         return real(self, facts)
 
@@ -129,7 +121,7 @@ def test_a_decision_that_fails_or_hangs_holds_everything(
     assert controller.lag() == {}
 
 
-def descriptions(spark: Any) -> set[str]:  # noqa: ANN401 - pyspark's
+def descriptions(spark):
     """Return what Spark's UI says of each job, as a text."""
     context = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()  # the store hears of jobs through it

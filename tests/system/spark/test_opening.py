@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from safeconsumer.spark import Controller
 from tests.harness.group.team import Team
-from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.lake import LIMIT
 from tests.harness.spark.waiting import until
 
 pytestmark = [
@@ -19,9 +18,7 @@ pytestmark = [
 ]
 
 
-def test_nothing_is_left_of_streams_that_could_not_be_opened(
-    lake: Lake, controller: Controller
-) -> None:
+def test_nothing_is_left_of_streams_that_could_not_be_opened(lake, controller):
     """No stream, no thread of Python's, none of the JVM's."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
@@ -40,7 +37,7 @@ def test_nothing_is_left_of_streams_that_could_not_be_opened(
         until(lambda: "safekafka-decision" not in java_threads(lake))
 
 
-def test_a_stopped_session_leaves_no_stream_and_says_things_once(lake: Lake) -> None:
+def test_a_stopped_session_leaves_no_stream_and_says_things_once(lake):
     """
     In a process of its own; a decision hangs for twenty triggers before that.
 
@@ -72,6 +69,6 @@ def test_a_stopped_session_leaves_no_stream_and_says_things_once(lake: Lake) -> 
     assert sum("there are decisions again" in line for line in said) == 1, said
 
 
-def java_threads(lake: Lake) -> set[str]:
+def java_threads(lake):
     java = lake.spark.sparkContext._jvm.java.lang
     return {one.getName() for one in java.Thread.getAllStackTraces().keySet()}

@@ -7,19 +7,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import Controller, compiling, provision
+from safeconsumer.spark import compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
-from tests.harness.spark.lake import LIMIT, Lake, metrics, progress
+from tests.harness.spark.lake import LIMIT, metrics, progress
 from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
@@ -41,14 +39,14 @@ public final class SafeKafkaProvider
 Answer = Callable[[str], str | None]
 
 
-def changed(**facts: str) -> Answer:
-    def answer(text: str) -> str:
+def changed(**facts):
+    def answer(text):
         return urlencode({**dict(parse_qsl(text, keep_blank_values=True)), **facts})
 
     return answer
 
 
-WRONG: dict[str, Answer] = {
+WRONG = {
     "None": lambda _: None,
     "nothing": lambda _: "",
     "consent of the first protocol": lambda _: "verdict=go",
@@ -62,15 +60,13 @@ WRONG: dict[str, Answer] = {
 }
 
 
-def test_only_an_explicit_answer_moves_anything(
-    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_explicit_answer_moves_anything(lake, controller, monkeypatch):
     """S4, for each of the ways in which an answer can be none; then it goes on."""
     real = Bridge.apply
-    wrong: list[Answer] = [WRONG["None"]]
+    wrong = [WRONG["None"]]
     asked = threading.Event()
 
-    def apply(self: Bridge, question: str, text: str) -> str | None:
+    def apply(self, question, text):
         answer = real(self, question, text)
         if question in {"complete", "made"}:  # without these there is no stream
             return answer
@@ -94,8 +90,8 @@ def test_only_an_explicit_answer_moves_anything(
     until(lambda: controller.bridge.streams() == ())
 
 
-def later(query: Any) -> Callable[[], bool]:  # noqa: ANN401 - a StreamingQuery
-    def moments() -> set[str]:
+def later(query):
+    def moments():
         return {one["timestamp"] for one in progress(query)}
 
     before = moments()
@@ -103,7 +99,7 @@ def later(query: Any) -> Callable[[], bool]:  # noqa: ANN401 - a StreamingQuery
 
 
 @pytest.mark.nightly
-def test_a_session_that_nobody_registered(lake: Lake) -> None:
+def test_a_session_that_nobody_registered(lake):
     """Another one of the same JVM does not decide for it; it is said without Java's trace."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
@@ -121,7 +117,7 @@ def test_a_session_that_nobody_registered(lake: Lake) -> None:
 
 
 @pytest.mark.nightly
-def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
+def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
     """Not under a stream that runs; afterwards the session can be registered anew."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
@@ -152,9 +148,7 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
 
 
 @pytest.mark.nightly
-def test_an_older_shim_is_refused_by_this_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_shim_is_refused_by_this_wheel(tmp_path, monkeypatch):
     """Before anything can be read with it."""
     shutil.copytree(compiling.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"

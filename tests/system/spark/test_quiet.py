@@ -1,8 +1,6 @@
 """Whether a stream is quiet: told to operators by its reports, and to its own program."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,18 +9,17 @@ from safeconsumer.errors import NotQuietError
 from safeconsumer.group.operator import Operator as Desk
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.holds import scope as scopes
-from safeconsumer.spark import Controller
-from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.lake import LIMIT
 from tests.harness.spark.waiting import until
 from tests.system.spark.driver import Pausing
-from tests.system.spark.test_control import Operator, operator
+from tests.system.spark.test_control import operator
 
 __all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
-def slow(lake: Lake, name: str, **options: str) -> Any:  # noqa: ANN401 - a query
+def slow(lake, name, **options):
     """Start a stream whose tasks stop in the middle until they are let go."""
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
@@ -43,9 +40,7 @@ def slow(lake: Lake, name: str, **options: str) -> Any:  # noqa: ANN401 - a quer
 
 
 @pytest.mark.nightly
-def test_the_program_waits_for_the_batch_that_was_planned_before(
-    lake: Lake, controller: Controller
-) -> None:
+def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controller):
     """Placing a hold is not yet quiet; what says so is the end of the batch."""
     lake.produce(lake.orders, 20)
     query = slow(lake, "slow")
@@ -67,24 +62,24 @@ def test_the_program_waits_for_the_batch_that_was_planned_before(
 
 @pytest.mark.nightly
 def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
-    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    lake, controller, monkeypatch
+):
     """It runs the batch again in which it was ended, held since or not."""
-    story: list[str] = []
+    story = []
     go, real = threading.Event(), controller.bridge._answer
 
-    def take(frame: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
+    def take(frame, number):
         story.append(f"batch {number} reads {frame.count()} rows")
         if len(story) == 1:
             message = "the job is ended in the middle"
             raise RuntimeError(message)
 
-    def late(question: str, facts: Any) -> Any:  # noqa: ANN401 - facts
+    def late(question, facts):
         if question == "open":
             go.wait(LIMIT)
         return real(question, facts)
 
-    def start() -> Any:  # noqa: ANN401 - a query
+    def start():
         written = lake.stream({}).writeStream.queryName("nightly").foreachBatch(take)
         written = written.option("checkpointLocation", str(lake.checkpoint))
         return written.trigger(availableNow=True).start()
@@ -107,9 +102,7 @@ def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
 
 
 @pytest.mark.nightly
-def test_a_query_that_reads_no_kafka_is_not_waited_for(
-    lake: Lake, controller: Controller
-) -> None:
+def test_a_query_that_reads_no_kafka_is_not_waited_for(lake, controller):
     """Only while it starts."""
     rows = lake.spark.readStream.format("rate").load()
     query = rows.writeStream.format("noop").start()
@@ -118,7 +111,7 @@ def test_a_query_that_reads_no_kafka_is_not_waited_for(
     query.stop()
 
 
-def test_an_operator_waits_for_it_too(lake: Lake, operator: Operator) -> None:
+def test_an_operator_waits_for_it_too(lake, operator):
     """G8: the stream is a seat of its own, and says when its batch has ended."""
     with desk(operator) as look:
         lake.produce(lake.orders, 20)
@@ -134,7 +127,7 @@ def test_an_operator_waits_for_it_too(lake: Lake, operator: Operator) -> None:
         until(lambda: "no members" in look(lake.orders)[1])
 
 
-def reporting(operator: Operator) -> dict[str, str]:
+def reporting(operator):
     """Return options of a stream that obeys an operator, and reports."""
     status = operator.team.settings.status_topic
     topics = ",".join((*operator.topics, str(status)))
@@ -144,18 +137,18 @@ def reporting(operator: Operator) -> dict[str, str]:
 class desk:  # noqa: N801 - reads as a function
     """Look at a group as ``wait quiet`` does."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator):
         team = operator.team
         self._desk = Desk(team.broker.client_config, team.settings)
         self._group = operator.group
 
-    def __enter__(self) -> Callable[[str], tuple[bool, str]]:
+    def __enter__(self):
         return self._look
 
-    def _look(self, topic: str) -> tuple[bool, str]:
+    def _look(self, topic):
         picture = self._desk.look(self._group)
         assert all(one.kind == STREAM for one in picture.reports)
         return waiting.is_quiet(picture, [scopes.topic(topic)])
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._desk.close()

@@ -3,18 +3,16 @@
 import pytest
 
 from safeconsumer.errors import SparkSettingError
-from safeconsumer.spark import Controller
 from safeconsumer.testing._ports import free_port
-from tests.harness.docs.pages import Block, blocks, printed_after, spark_examples
-from tests.harness.spark.lake import Lake
-from tests.system.spark.test_control import Operator, operator
+from tests.harness.docs.pages import blocks, printed_after, spark_examples
+from tests.system.spark.test_control import operator
 
 __all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
-def adapted(example: Block, lake: Lake) -> str:
+def adapted(example, lake):
     """Return its code, with this run's address, topics and folders in place of the page's."""
     places = {
         "localhost:9092": lake.broker.bootstrap,
@@ -29,7 +27,7 @@ def adapted(example: Block, lake: Lake) -> str:
     return code
 
 
-def held_by(operator: Operator, code: str) -> str:
+def held_by(operator, code):
     """Return code that obeys an operator's holds in place of the page's."""
     topics = ",".join(operator.topics)
     code = code.replace('control", "true"', f'control", "{topics}"')
@@ -42,10 +40,10 @@ STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
 
 
 def test_the_tutorial_shows_what_its_page_says(
-    lake: Lake,
-    controller: Controller,  # noqa: ARG001 - nothing is held
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    lake,
+    controller,  # noqa: ARG001 - nothing is held
+    capsys,
+):
     """A stream is held, and goes on; the broker is the page's own."""
     code = "\n".join(adapted(one, lake) for one in STREAM)
     assert f"EmbeddedBroker({PORT})" in code
@@ -56,9 +54,7 @@ def test_the_tutorial_shows_what_its_page_says(
     assert capsys.readouterr().out == printed_after(blocks(STREAM[-1].page), STREAM[-1])
 
 
-def test_the_archive_copies_what_its_group_does_not_hold(
-    lake: Lake, operator: Operator
-) -> None:
+def test_the_archive_copies_what_its_group_does_not_hold(lake, operator):
     """Each run what is new, the headers too, and what was held once it is lifted."""
     code = compile(held_by(operator, adapted(ARCHIVE, lake)), "page", "exec")
     operator.hold(lake.orders)
@@ -73,9 +69,7 @@ def test_the_archive_copies_what_its_group_does_not_hold(
     assert "headers" in lake.spark.read.parquet(str(lake.data)).columns
 
 
-def test_the_archive_writes_a_folder_with_one_checkpoint(
-    lake: Lake, operator: Operator
-) -> None:
+def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
     """Records of a second one would be lost: Spark passes over batches by their numbers."""
     code = held_by(operator, adapted(ARCHIVE, lake))
     another = code.replace(f"{lake.checkpoint}", f"{lake.checkpoint}-2")

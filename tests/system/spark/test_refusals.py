@@ -3,12 +3,11 @@
 import pytest
 
 from safeconsumer import spark as safe
-from tests.harness.spark.lake import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
-def test_what_is_refused_in_words(lake: Lake, controller: safe.Controller) -> None:
+def test_what_is_refused_in_words(lake, controller):
     """Batches, continuous mode, options; no password is repeated, and nothing is left."""
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
     batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
@@ -34,9 +33,7 @@ def test_what_is_refused_in_words(lake: Lake, controller: safe.Controller) -> No
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
-def test_writing_is_refused_in_words(
-    lake: Lake, controller: safe.Controller, mode: str
-) -> None:
+def test_writing_is_refused_in_words(lake, controller, mode):
     """In pyspark's own class, and with what to do instead."""
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)

@@ -3,7 +3,6 @@
 import re
 import sysconfig
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.system.packaging.test_building import (
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]  # .ci/wheel looks at it by day
 
 
-def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
+def test_the_same_sources_make_the_same_jar(tmp_path):
     """It can be built again and compared; nothing but the jar is left."""
     first, second = tmp_path / "a" / "x.jar", tmp_path / "b" / "x.jar"
     compiling.make_jar(first)
@@ -29,7 +28,7 @@ def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
     assert [path.name for path in first.parent.iterdir()] == ["x.jar"]
 
 
-def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
+def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path):
     """Every file of it, no test, no cache; decoder and jar, which nobody built by hand."""
     wheel, _ = build(tmp_path, "wheel")
     assert package_in(wheel) == files_below("safeconsumer") | {DECODER, JAR}

@@ -2,15 +2,14 @@
 
 import json
 import threading
-from typing import Any
 
 import pytest
 from attrs import frozen
 from kafka import KafkaProducer
 
-from safeconsumer.spark import Controller, offsets
+from safeconsumer.spark import offsets
 from safeconsumer.spark.stream import Stream
-from tests.harness.spark.lake import Lake, progress
+from tests.harness.spark.lake import progress
 from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(600)]
@@ -28,21 +27,21 @@ class Planned:
 class Log:
     """Every plan, seen from where Python is asked."""
 
-    def __init__(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, topic, monkeypatch):
         self.topic = topic
-        self.toggle: int | None = None  # set once pause() returned, until resume()
-        self.plans: list[Planned] = []
-        self._began: int | None = None
+        self.toggle = None  # set once pause() returned, until resume()
+        self.plans = []
+        self._began = None
         plan, freeze = Stream.plan, Stream.freeze
 
-        def on_plan(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
+        def on_plan(stream, facts):
             began = self.toggle
             answer = plan(stream, facts)
             # Else it may have looked for holds after resume() was called.
             self._began = began if self.toggle == began else None
             return answer
 
-        def on_freeze(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
+        def on_freeze(stream, facts):
             answer = freeze(stream, facts)
             start, latest = self._of(stream._plan.start), self._of(stream._plan.latest)
             end = self._sum(answer["end"])
@@ -52,35 +51,31 @@ class Log:
         monkeypatch.setattr(Stream, "plan", on_plan)
         monkeypatch.setattr(Stream, "freeze", on_freeze)
 
-    def _sum(self, text: str) -> int:
+    def _sum(self, text):
         return self._of(offsets.parse(text))
 
-    def _of(self, found: Any) -> int:  # noqa: ANN401 - offsets
+    def _of(self, found):
         return sum(one for tp, one in found.items() if tp[0] == self.topic)
 
-    def ended(self, query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
+    def ended(self, query):
         """How far the last batch went; with nothing held no end is asked here."""
         told = progress(query)
         end = told[-1]["sources"][0]["endOffset"] if told else None
         return 0 if end is None else self._sum(json.dumps(end))
 
-    def of(self, toggle: int) -> list[Planned]:
+    def of(self, toggle):
         return [one for one in self.plans if one.toggle == toggle]
 
 
 @pytest.mark.contract("S1")
-def test_no_later_plan_moves_what_is_held(
-    lake: Lake,
-    controller: Controller,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_later_plan_moves_what_is_held(lake, controller, monkeypatch):
     """Under load, each time with records waiting; nothing is lost or twice in the end."""
     log = Log(lake.orders, monkeypatch)
     loading = threading.Event()
     producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
-    sent: list[Any] = []
+    sent = []
 
-    def load() -> None:
+    def load():
         while not loading.wait(0.005):
             for topic in (lake.orders, lake.returns):
                 partition = len(sent) % lake.partitions

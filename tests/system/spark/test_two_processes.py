@@ -1,17 +1,14 @@
 """Two Python processes in one JVM: each decides for its own streams, and only for those."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import Controller, register
+from safeconsumer.spark import register
 from tests.harness.processes import Process, module
 from tests.harness.spark import sink
-from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.lake import LIMIT
 from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
@@ -22,7 +19,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 class Host:
     """The process of the tests, with a guest in its JVM."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake):
         gateway = lake.spark.sparkContext._gateway
         self.java = gateway.jvm.java.lang
         known = {
@@ -32,16 +29,16 @@ class Host:
         self.process = Process(module("tests.system.spark.guest"), env=known)
         assert self.process.take(LIMIT) == "ready"
 
-    def ask(self, name: str, **arguments: Any) -> Any:  # noqa: ANN401 - of JSON
+    def ask(self, name, **arguments):
         self.process.tell(json.dumps([name, arguments]))
         return json.loads(self.process.take(LIMIT))
 
-    def session(self) -> Any:  # noqa: ANN401 - Java's
+    def session(self):
         return self.java.System.getProperties().get("guest")
 
 
 @pytest.fixture
-def guest(lake: Lake) -> Iterator[Host]:
+def guest(lake):
     made = Host(lake)
     yield made
     session = made.session()
@@ -51,7 +48,7 @@ def guest(lake: Lake) -> Iterator[Host]:
     take_callbacks_back(lake.spark)
 
 
-def take_callbacks_back(spark: Any) -> None:  # noqa: ANN401 - pyspark's
+def take_callbacks_back(spark):
     """
     Let the JVM call this process again.
 
@@ -66,13 +63,13 @@ def take_callbacks_back(spark: Any) -> None:  # noqa: ANN401 - pyspark's
         server.resetCallbackClient(address, here.port)
 
 
-def held_because(stream: Any) -> str:  # noqa: ANN401 - Java's
+def held_because(stream):
     progress = stream.lastProgress()
     said = json.loads(progress.json())["sources"][0] if progress else {}
     return str(said.get("metrics", {}).get("heldBecause"))
 
 
-def options(lake: Lake) -> dict[str, str]:
+def options(lake):
     return {
         "kafka.bootstrap.servers": lake.broker.bootstrap,
         "subscribe": f"{lake.orders},{lake.returns}",
@@ -82,8 +79,8 @@ def options(lake: Lake) -> dict[str, str]:
 
 @pytest.mark.contract("S4")
 def test_a_second_process_neither_takes_over_nor_is_taken_over(
-    lake: Lake, controller: Controller, guest: Host, tmp_path: Path
-) -> None:
+    lake, controller, guest, tmp_path
+):
     """S1, S4: a stream that runs goes on obeying the process that started it."""
     lake.produce(lake.orders, 25)
     controller.pause(lake.orders)
@@ -103,7 +100,7 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
 
 
 @pytest.mark.nightly
-def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> None:
+def test_a_session_that_another_process_decides_for_is_refused(guest):
     """With the way out in the words."""
     said = guest.ask("register", is_new=False)
     assert "another process decides for the streams of this session" in said
@@ -111,9 +108,7 @@ def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> N
 
 
 @pytest.mark.nightly
-def test_a_process_that_hangs_hangs_nobody_else(
-    lake: Lake, guest: Host, tmp_path: Path
-) -> None:
+def test_a_process_that_hangs_hangs_nobody_else(lake, guest, tmp_path):
     """S4: whoever asks it is told so in time, and it is not taken for one that has ended."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
@@ -135,9 +130,7 @@ def test_a_process_that_hangs_hangs_nobody_else(
 
 
 @pytest.mark.nightly
-def test_streams_of_a_process_that_died_are_held(
-    lake: Lake, controller: Controller, guest: Host, tmp_path: Path
-) -> None:
+def test_streams_of_a_process_that_died_are_held(lake, controller, guest, tmp_path):
     """S4; and the other one's new streams start as if it had never been there."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)

@@ -1,7 +1,5 @@
 """The pytest plugin beside those that many projects have."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.harness.environments import packages_of
@@ -46,7 +44,7 @@ async def test_records_come_beside_an_event_loop(topic, make_consumer):
 
 
 @pytest.fixture(scope="module")
-def others() -> Path:
+def others():
     """Install the plugins before pytester changes the home folder."""
     return packages_of("pytest-asyncio pytest-randomly pytest-cov")
 
@@ -60,11 +58,8 @@ def others() -> Path:
     ids=["no xdist", "cov and xdist"],
 )
 def test_the_fixtures_work_beside_asyncio_and_randomly(
-    others: Path,
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-) -> None:
+    others, pytester, monkeypatch, options
+):
     monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(others))
     pytester.makeini(CONFIG)

@@ -1,9 +1,6 @@
 """The reference checker: rejects every bad fleet for its one fault, passes the good ones."""
 
 import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -12,63 +9,63 @@ from safeconsumer.audit.checker import Checker
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covering
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
-from safeconsumer.audit.results import CHECKS, Result, Settings
+from safeconsumer.audit.results import CHECKS, Settings
 from safeconsumer.audit.spans import merged
 from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.journal.format import scope_text
-from tests.harness.audit.bad import BAD, DRAINED, FLEETS, GOOD, TP, Fleet
+from tests.harness.audit.bad import BAD, DRAINED, FLEETS, GOOD, TP
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling, check, findings_of
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
-def broken(fleet: Fleet, settings: Settings | None = None) -> set[str]:
+def broken(fleet, settings=None):
     found = judged(fleet, settings or Settings())
     return {one.check for verdict in found for one in verdict.findings}
 
 
-def judged(fleet: Fleet, settings: Settings) -> list[Result]:
+def judged(fleet, settings):
     """Return the verdicts on what a fleet's journals and its operators tell."""
     settings = evolve(settings, control=control_in(fleet))
     return list(check([one.journal() for one in fleet], settings).values())
 
 
-def expected(make: Callable[[], Fleet]) -> str:
+def expected(make):
     return make.__name__.partition("_")[0].upper()
 
 
 @pytest.mark.contract("S5")
-@each("make", BAD)
-def test_a_bad_fleet_is_rejected_for_its_one_fault(make: Callable[[], Fleet]) -> None:
+@pytest.mark.parametrize("make", BAD, ids=short)
+def test_a_bad_fleet_is_rejected_for_its_one_fault(make):
     """No other check is touched by it."""
     assert broken(make()) == {expected(make)}
 
 
 @pytest.mark.contract("S5")
-@each("make", GOOD)
-def test_a_good_fleet_passes(make: Callable[[], Fleet]) -> None:
+@pytest.mark.parametrize("make", GOOD, ids=short)
+def test_a_good_fleet_passes(make):
     """Compaction, transactions, crashes, seeks and threads are no faults."""
     assert broken(make()) == set()
 
 
 @pytest.mark.contract("S5")
-def test_every_check_has_a_bad_fleet() -> None:
+def test_every_check_has_a_bad_fleet():
     """A check that nothing can fail is worth nothing."""
     assert {expected(make) for make in BAD} == set(CHECKS)
 
 
 @pytest.mark.contract("S5")
-@each("make", DRAINED)
-def test_what_should_be_done_by_now(make: Callable[[], Fleet]) -> None:
+@pytest.mark.parametrize("make", DRAINED, ids=short)
+def test_what_should_be_done_by_now(make):
     """Otherwise it may still come."""
     assert broken(make()) == set()
     checks = {make.__name__.split("_")[1].upper()} & set(CHECKS)
     assert broken(make(), Settings(is_drained=True)) == checks
 
 
-def test_owners_of_the_same_generation_are_not_ordered() -> None:
+def test_owners_of_the_same_generation_are_not_ordered():
     """A static member keeps it when it starts again."""
     fleet = [
         Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5),
@@ -80,7 +77,7 @@ def test_owners_of_the_same_generation_are_not_ordered() -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, None])
-def test_owners_without_a_generation_are_not_ordered(generation: int | None) -> None:
+def test_owners_without_a_generation_are_not_ordered(generation):
     fleet = [
         Telling("a").then("assigned", partitions=[TP], generation=generation),
         Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 2, 9),
@@ -91,7 +88,7 @@ def test_owners_without_a_generation_are_not_ordered(generation: int | None) -> 
     assert found.unjudged == dict.fromkeys(("A4", "A5", "A6"), said)
 
 
-@each(
+@pytest.mark.parametrize(
     ("scope", "covers"),
     [
         ("orders:0", True),
@@ -104,11 +101,11 @@ def test_owners_without_a_generation_are_not_ordered(generation: int | None) -> 
         ("@all", True),
     ],
 )
-def test_scopes_are_read_by_the_judge_itself(scope: str, *, covers: bool) -> None:
+def test_scopes_are_read_by_the_judge_itself(scope, *, covers):
     assert covering(scope)(("orders", 0)) is covers
 
 
-def test_a_partition_of_a_topic_that_is_called_re() -> None:
+def test_a_partition_of_a_topic_that_is_called_re():
     """A1: as a journal names it, it is no pattern."""
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
@@ -119,8 +116,10 @@ def test_a_partition_of_a_topic_that_is_called_re() -> None:
     assert broken([told.poll("re:0", 0, 2)]) == {"A1"}
 
 
-@each("scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"])
-def test_what_cannot_be_read_is_said(scope: str) -> None:
+@pytest.mark.parametrize(
+    "scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"]
+)
+def test_what_cannot_be_read_is_said(scope):
     """A pattern that means something else to RE2 is not guessed at."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "re2", None)
@@ -128,16 +127,16 @@ def test_what_cannot_be_read_is_said(scope: str) -> None:
         _cannot_be_read(scope)
 
 
-def _cannot_be_read(scope: str) -> None:
+def _cannot_be_read(scope):
     with pytest.raises(JournalError, match=r"scope|unknown (here )?what"):
         covering(scope)
 
 
-def unjudged(fleet: Fleet) -> set[str]:
+def unjudged(fleet):
     return {name for one in judged(fleet, Settings()) for name in one.unjudged}
 
 
-def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
+def test_a_commit_at_a_position_that_nobody_tells_is_not_judged():
     """A5: perhaps it begins there, perhaps it passes over what was written."""
     told = Telling().assigned(TP)
     for fleet in (
@@ -154,8 +153,8 @@ def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("has_just_committed", [True, False], ids=["its", "an earlier"])
 def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
-    *, has_just_committed: bool
-) -> None:
+    *, has_just_committed
+):
     """Between the two generations of a cooperative rebalance its old owner may commit."""
     told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
     if not has_just_committed:
@@ -180,11 +179,11 @@ def test_a_commit_below_another_is_wrong_where_nobody_owns_the_partition(
         pytest.param(Telling().assigned(TP).commit(TP, 0), id="of nothing"),
     ],
 )
-def test_a_commit_that_needs_no_position_is_judged(told: Telling) -> None:
+def test_a_commit_that_needs_no_position_is_judged(told):
     assert (broken([told]), unjudged([told])) == (set(), set())
 
 
-def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> None:
+def test_what_another_may_have_had_between_is_proved_by_no_single_journal():
     """A4: with the other's journal missing it may be right; given back at once, not."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.GENERATIONS)):
         told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
@@ -195,7 +194,7 @@ def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> N
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
-def test_what_was_delivered_is_of_a_call_under_way() -> None:
+def test_what_was_delivered_is_of_a_call_under_way():
     """A1: naming a poll that had returned, or the journal's begin, excuses nothing."""
     told = Telling().assigned(TP).pause("orders")
     assert broken([told.deliver(TP, 0, 2)]) == {"A1"}
@@ -205,8 +204,8 @@ def test_what_was_delivered_is_of_a_call_under_way() -> None:
     assert [(one.check, one.entry) for one in verdict.every] == [("A1", 5), ("A1", 6)]
 
 
-@each("case", ["A1", "A3", "W5"])
-def test_violations_are_counted_not_kept(case: str) -> None:
+@pytest.mark.parametrize("case", ["A1", "A3", "W5"])
+def test_violations_are_counted_not_kept(case):
     """The first in full; of each other one its moment and its entry."""
     told = Telling().then("working", order="key").assigned(TP)
     if case == "A1":
@@ -223,7 +222,7 @@ def test_violations_are_counted_not_kept(case: str) -> None:
     assert last.evidence == f"entry {last.entry}: as in entry {found.entry}"
 
 
-def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found() -> None:
+def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found():
     """A1: of many violations under two holds, of which one had ended before."""
     told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b")
@@ -236,7 +235,7 @@ def test_what_a_late_entry_withdraws_is_the_end_of_what_was_found() -> None:
         assert len([*verdict.every]) == left, (owner, since)
 
 
-def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding() -> None:
+def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding():
     told = Telling().assigned(TP).then("hold", scope=TP, owner="operator:a")
     told.then("hold", scope="orders", owner="operator:b").poll(TP, 0, 1).poll(TP, 1, 2)
     told.then("lift", scope=TP, owner="operator:a", since=1000.6)
@@ -254,14 +253,14 @@ def test_the_evidence_says_what_a_late_entry_leaves_of_a_finding() -> None:
     ]
 
 
-def test_a_lift_that_proves_nothing_hides_no_later_violation() -> None:
+def test_a_lift_that_proves_nothing_hides_no_later_violation():
     told = Telling().assigned(TP).pause("orders").poll(TP, 0, 1)
     told.then("lift", scope="orders", owner="app", why="ended").poll(TP, 1, 2)
     (verdict,) = check([told.journal()]).values()
     assert [one.entry for one in verdict.every] == [4, 6]
 
 
-def test_a_begin_without_a_record_has_the_time_of_its_ownership() -> None:
+def test_a_begin_without_a_record_has_the_time_of_its_ownership():
     told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     late = Telling("b", at=2000).assigned(TP, generation=2)
     late.then("moved", tp=TP, from_=4, next=12)
@@ -273,14 +272,12 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership() -> None:
     ("fleet", "basis"),
     [("worked_until_it_heard", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
-def test_what_handlers_began_rests_on_clocks_where_the_group_was_held(
-    fleet: str, basis: Basis
-) -> None:
+def test_what_handlers_began_rests_on_clocks_where_the_group_was_held(fleet, basis):
     (verdict,) = judged(FLEETS[fleet](), Settings())
     assert verdict.bases["W10"] is basis
 
 
-def test_an_offset_that_none_can_follow_is_no_records() -> None:
+def test_an_offset_that_none_can_follow_is_no_records():
     """The largest of 64 bits can be a position, and no record has it."""
     told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 1)
     with pytest.raises(JournalError, match=r"Expected `int` <= .* at `\$\.last`"):
@@ -289,7 +286,7 @@ def test_an_offset_that_none_can_follow_is_no_records() -> None:
     assert broken([told]) == set()
 
 
-def test_a_topic_that_was_made_anew_is_told_by_its_id() -> None:
+def test_a_topic_that_was_made_anew_is_told_by_its_id():
     """Offsets of the two cannot be compared: with the same id they can."""
     for other, found, unknown in (
         ("new", set(), {"A2", "A4", "A5", "A6", "W5"}),
@@ -303,8 +300,8 @@ def test_a_topic_that_was_made_anew_is_told_by_its_id() -> None:
 
 
 @pytest.mark.contract("S5")
-@each("target", [3, 12, None])
-def test_what_the_application_seeks_past_is_not_lost(target: int | None) -> None:
+@pytest.mark.parametrize("target", [3, 12, None])
+def test_what_the_application_seeks_past_is_not_lost(target):
     """Neither is what its reset rule passes over, where a position is out of range."""
     producer = Telling("producer").then("acked", tp=TP, first=0, last=29)
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
@@ -317,7 +314,7 @@ def test_what_the_application_seeks_past_is_not_lost(target: int | None) -> None
     assert broken(fleet) == {"A2", "A4"}  # of nobody's seek
 
 
-def test_a_reset_without_a_seek_is_the_clients_own_word() -> None:
+def test_a_reset_without_a_seek_is_the_clients_own_word():
     """A2, A4: where the log begins shows whether what it passes over was deleted."""
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0).poll(TP, 0, 5)
     told.then("begins", tp=TP, offset=8).poll(TP, 8, 12)
@@ -334,7 +331,7 @@ def test_a_reset_without_a_seek_is_the_clients_own_word() -> None:
     assert broken([told.revoked(TP), later]) == {"A2"}  # of no reset
 
 
-def test_whether_everything_came_takes_who_tells_what_was_written() -> None:
+def test_whether_everything_came_takes_who_tells_what_was_written():
     """A2: of what came alone nobody can tell; of an empty partition a producer can."""
     drained = Settings(is_drained=True)
     fleet = [Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5)]
@@ -351,9 +348,7 @@ def test_whether_everything_came_takes_who_tells_what_was_written() -> None:
     assert broken([told], drained) == {"A2"}  # a hole is one, whatever was written
 
 
-def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it() -> (
-    None
-):
+def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it():
     topic = Telling("topic").then("kept", tp=TP, first=5)
     fleet = [Telling().assigned(TP).poll(TP, 1, 9), topic]
     topic.then("acked", tp=TP, first=5, last=8)
@@ -361,18 +356,18 @@ def test_whether_the_first_offset_came_is_unknown_once_the_topic_has_deleted_it(
     assert verdict.unjudged["A2"] == "what the topic had before offset 5 is deleted"
 
 
-def test_of_records_that_no_journal_reads_nothing_is_known() -> None:
+def test_of_records_that_no_journal_reads_nothing_is_known():
     assert unjudged(
         [Telling("producer", group="").then("acked", tp=TP, first=0, last=9)]
     ) == {"A2"}
 
 
-def test_a_member_of_a_group_without_a_name_is_not_judged_with_others() -> None:
+def test_a_member_of_a_group_without_a_name_is_not_judged_with_others():
     told = Telling(group="").assigned(TP, generation=2).poll(TP, 0, 2)
     assert unjudged([told]) == {"A2", "A4", "A6", "G2"}
 
 
-def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now() -> None:
+def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now():
     """A2: the topic that is read adds to what journals show, and takes nothing away."""
     told = Telling("a").assigned(TP).poll(TP, 10, 50).revoked(TP)
     told.assigned(TP, generation=3).poll(TP, 100, 150)
@@ -392,7 +387,7 @@ def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now() -> None:
     assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
-def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
+def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong():
     """A4, A5, A6: what is committed unseen may lie anywhere; order is seen."""
     told = Telling("a").assigned(TP).then("unseen")
     told.poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 20).revoked(TP)
@@ -404,7 +399,7 @@ def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
 
 
 @pytest.mark.contract("S5")
-def test_what_handlers_did_takes_no_memory_for_each_record() -> None:
+def test_what_handlers_did_takes_no_memory_for_each_record():
     """Lanes end in any order; when they began matters under a group's hold alone."""
     settings = Settings()
     checker = Checker(settings)
@@ -419,7 +414,7 @@ def test_what_handlers_did_takes_no_memory_for_each_record() -> None:
     assert [*merged(handled.done)] == [(0, 5000)]
 
 
-def rebalancing(count: int, *, flows: bool) -> Fleet:
+def rebalancing(count, *, flows):
     """Have three members own a partition by turns, or one hold it throughout."""
     fleet = [Telling(name) for name in ("abc" if flows else "a")]
     for number in range(count):
@@ -432,7 +427,7 @@ def rebalancing(count: int, *, flows: bool) -> Fleet:
     return fleet
 
 
-def lifting(count: int) -> Fleet:
+def lifting(count):
     """Have a hold of a topic end after a rebalance of all its partitions."""
     names = [f"orders:{number}" for number in range(count)]
     told = Telling().assigned(*names).then("hold", scope="orders", owner="floor")
@@ -440,21 +435,21 @@ def lifting(count: int) -> Fleet:
     return [told.then("lift", scope="orders", owner="floor")]
 
 
-def reading(members: int, holds: int) -> Fleet:
+def reading(members, holds):
     """Have members read holds of an operator."""
-    fleet: Fleet = [Operator()]
+    fleet = [Operator()]
     for number in range(members):
         told = Telling(f"m{number}").assigned(f"orders:{number}")
         for at in range(holds):
             told.then("hold", scope="orders", owner="operator:alice", written=told.at)
             told.then("lift", scope="orders", owner="operator:alice")
             if not number:
-                fleet[0].held(5000 + at, 5000 + at)  # type: ignore[attr-defined]  # an operator
+                fleet[0].held(5000 + at, 5000 + at)
         fleet.append(told)
     return fleet
 
 
-@each(
+@pytest.mark.parametrize(
     ("small", "large"),
     [
         (rebalancing(100, flows=True), rebalancing(400, flows=True)),
@@ -463,18 +458,17 @@ def reading(members: int, holds: int) -> Fleet:
         (reading(10, 20), reading(40, 20)),
         (reading(20, 10), reading(20, 40)),
     ],
+    ids=short,
 )
-def test_work_grows_with_the_fleet_not_with_its_square(
-    small: Fleet, large: Fleet
-) -> None:
+def test_work_grows_with_the_fleet_not_with_its_square(small, large):
     """Four times the ownerships, partitions, members or holds: about four times it."""
     assert lines_run(large) < 5 * lines_run(small)
 
 
-def lines_run(fleet: Fleet) -> int:
+def lines_run(fleet):
     count = 0
 
-    def note(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - itself
+    def note(_frame, event, _argument):
         nonlocal count
         count += event == "line"
         return note
@@ -489,7 +483,7 @@ def lines_run(fleet: Fleet) -> int:
     return count
 
 
-def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation() -> None:
+def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation():
     """W7: the one that overtook stays what the others are compared with."""
     told = Telling().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 3).handle(TP, 2, 0, 1)
@@ -499,7 +493,7 @@ def test_each_record_that_a_later_one_of_its_lane_overtook_is_a_violation() -> N
     assert f"as in entry {first.entry}" in second.evidence
 
 
-def test_a_commit_that_is_answered_after_a_seek_forbids_no_lower_one() -> None:
+def test_a_commit_that_is_answered_after_a_seek_forbids_no_lower_one():
     """A5: it was asked for before the seek, and what follows may be committed again."""
     told = Telling().assigned(TP).poll(TP, 0, 5)
     asked = {"op": "commit", "id": "early", "offsets": {TP: 5}}

@@ -7,12 +7,12 @@ from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling, check
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 HELD = (2000.0, 2900.0)  # when the group is held, in these tests
 
 
-def judged(*fleet: Telling, operator: Operator | None = None) -> tuple[set[str], str]:
+def judged(*fleet, operator=None):
     """Return the checks that were broken, and why G2 is not judged."""
     operator = operator or Operator().held(*HELD)
     settings = Settings(clock_skew=1.0, control=control_in([operator]))
@@ -20,12 +20,12 @@ def judged(*fleet: Telling, operator: Operator | None = None) -> tuple[set[str],
     return {one.check for one in result.findings}, result.unjudged.get("G2", "")
 
 
-def reads(at: float = 1000.0, member: str = "a") -> Telling:
+def reads(at=1000.0, member="a"):
     """Tell of a member that reads a record as soon as it is appended."""
     return Telling(member, at=at).assigned(TP).poll(TP, 0, 1)
 
 
-@each(
+@pytest.mark.parametrize(
     ("came", "broken", "said"),
     [
         # Suspended from 1,500 to 3,000, it reads on at 3,600, long after the lift.
@@ -42,10 +42,9 @@ def reads(at: float = 1000.0, member: str = "a") -> Telling:
         ([(2400, 1400)], set(), "may be 1000.200 s ahead of the broker's"),
         ([(3100, 2100)], set(), "may be 1000.200 s ahead of the broker's"),
     ],
+    ids=short,
 )
-def test_a_wrong_clock_neither_convicts_nor_acquits(
-    came: list[float | tuple[float, float]], broken: set[str], said: str
-) -> None:
+def test_a_wrong_clock_neither_convicts_nor_acquits(came, broken, said):
     """Of records that come as they are appended, or at one time of another."""
     told = Telling(at=400).assigned(TP)
     for number, one in enumerate(came):
@@ -55,14 +54,14 @@ def test_a_wrong_clock_neither_convicts_nor_acquits(
     assert (found, said in why) == (broken, True)
 
 
-def test_another_members_wrong_clock_hides_nothing() -> None:
+def test_another_members_wrong_clock_hides_nothing():
     wrong = reads(1000, member="b").revoked(TP)
     wrong.until(1500).assigned(TP, generation=5).poll(TP, 1, 2, written=3000.1)
     leaks = Telling("a", at=2100).assigned(TP, generation=3).poll(TP, 1, 2)
     assert judged(leaks.revoked(TP, generation=4), wrong)[0] == {"G2"}
 
 
-def test_a_member_that_lags_is_judged_if_it_read_a_hold_in_time() -> None:
+def test_a_member_that_lags_is_judged_if_it_read_a_hold_in_time():
     """Its records are 100 s old, and come after the lift."""
     told = Telling(at=1900).assigned(TP)
     late = {"written": 2850.0}
@@ -74,7 +73,7 @@ def test_a_member_that_lags_is_judged_if_it_read_a_hold_in_time() -> None:
     assert judged(told.until(3500).poll(TP, 1, 2, **late)) == (set(), "")
 
 
-def test_of_producers_times_nothing_is_known() -> None:
+def test_of_producers_times_nothing_is_known():
     """
     Nobody is convicted; what seems right is right within the allowance.
 
@@ -92,7 +91,7 @@ def test_of_producers_times_nothing_is_known() -> None:
     assert judged(told.until(2100).poll(TP, 0, 1, **dated))[0] == {"G2"}
 
 
-def test_handlers_of_a_member_whose_clock_is_wrong() -> None:
+def test_handlers_of_a_member_whose_clock_is_wrong():
     """W10: as what it delivers."""
     told = Telling().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 2).handle(TP, 0)
@@ -106,7 +105,7 @@ def test_handlers_of_a_member_whose_clock_is_wrong() -> None:
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("check_", ["G2", "W10"])
-def test_what_was_appended_under_the_hold_convicts_who_gets_it(check_: str) -> None:
+def test_what_was_appended_under_the_hold_convicts_who_gets_it(check_):
     """A member without control= reads a backlog, so that its clock may be ahead."""
     told = Telling(at=1000).assigned(TP)
     if check_ == "W10":
@@ -118,9 +117,7 @@ def test_what_was_appended_under_the_hold_convicts_who_gets_it(check_: str) -> N
     assert (check_ in found, why) == (True, "")
 
 
-def test_what_was_appended_before_the_hold_convicts_nobody_whose_clock_may_be_wrong() -> (
-    None
-):
+def test_what_was_appended_before_the_hold_convicts_nobody_whose_clock_may_be_wrong():
     """The clock may be ahead by as much as the record is late."""
     for written in (1999.0, 2004.0):  # before the hold, and before it had to be read
         told = Telling(at=1000).assigned(TP).until(2400).poll(TP, 0, 5, written=written)
@@ -128,7 +125,7 @@ def test_what_was_appended_before_the_hold_convicts_nobody_whose_clock_may_be_wr
         assert (found, "may be" in why) == (set(), True)
 
 
-def test_a_clock_was_right_when_the_last_record_came_in_time() -> None:
+def test_a_clock_was_right_when_the_last_record_came_in_time():
     """That record set no new minimum, and is known from the first one that came too soon."""
     lags = Lags()
     for entry, (at, lag) in enumerate([(10, 0.1), (100, 0.5), (200, -500.0)]):
@@ -137,15 +134,13 @@ def test_a_clock_was_right_when_the_last_record_came_in_time() -> None:
     assert (clock.since, clock.behind) == (100, 500.0)
 
 
-def test_a_clock_was_right_at_that_record_itself() -> None:
+def test_a_clock_was_right_at_that_record_itself():
     told = Telling(at=1900).assigned(TP).until(2100).poll(TP, 0, 1)
     told.until(2200).poll(TP, 1, 2, written=3600.0)
     assert judged(told) == ({"G2"}, "")
 
 
-def test_a_hold_that_was_read_before_the_clock_went_wrong_binds_the_next_owner() -> (
-    None
-):
+def test_a_hold_that_was_read_before_the_clock_went_wrong_binds_the_next_owner():
     told = Telling("b", at=1990).assigned(TP).until(2000.5)
     told.then("hold", scope="orders", owner="operator:alice", written=2000.5)
     told.revoked(TP, generation=2).until(3100)
@@ -155,7 +150,7 @@ def test_a_hold_that_was_read_before_the_clock_went_wrong_binds_the_next_owner()
     assert judged(told, after.revoked(TP, generation=4))[0] == {"G2"}
 
 
-def test_a_hold_that_a_clock_read_before_its_time_binds_the_next_owner() -> None:
+def test_a_hold_that_a_clock_read_before_its_time_binds_the_next_owner():
     """Two clocks may differ by the allowance."""
     told = Telling("b", at=1990).assigned(TP).until(1999.2)
     told.then("hold", scope="orders", owner="operator:alice")
@@ -164,7 +159,7 @@ def test_a_hold_that_a_clock_read_before_its_time_binds_the_next_owner() -> None
     assert judged(told, after) == ({"G2"}, "")
 
 
-def test_a_hold_that_was_read_after_the_clock_went_wrong_binds_nobody() -> None:
+def test_a_hold_that_was_read_after_the_clock_went_wrong_binds_nobody():
     told = reads(1990, member="b").until(1995).poll(TP, 1, 2, written=3000.0)
     told.until(2000.5).then("hold", scope="orders", owner="operator:alice")
     told.revoked(TP, generation=2)
@@ -172,5 +167,5 @@ def test_a_hold_that_was_read_after_the_clock_went_wrong_binds_nobody() -> None:
     assert judged(told, after)[0] == set()
 
 
-def test_a_hold_is_read_in_time_within_patience_and_the_allowance() -> None:
+def test_a_hold_is_read_in_time_within_patience_and_the_allowance():
     assert judged(reads(1990).until(2005.4).poll(TP, 1, 2)) == (set(), "")

@@ -8,14 +8,14 @@ from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, check
 
 
-def member(name: str, cluster: str | None, topic: str, at: float = 1000.0) -> Telling:
+def member(name, cluster, topic, at=1000.0):
     told = Telling(name, at=at)
     told.assigned(TP, topics={"orders": topic}, cluster=cluster)
     return told.poll(TP, 0, 5).commit(TP, 5)
 
 
 @pytest.mark.contract("S5")
-def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again() -> None:
+def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again():
     fleet = [member("a", "east", "1"), member("b", "west", "2", at=2000)]
     (result,) = check([one.journal() for one in fleet]).values()
     assert result.findings == ()
@@ -26,7 +26,7 @@ def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again() -> 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("is_working", [False, True])
-def test_a_history_of_another_cluster_acquits_nobody(*, is_working: bool) -> None:
+def test_a_history_of_another_cluster_acquits_nobody(*, is_working):
     told = member("a", "east", "1")
     if is_working:
         told.then("working", order="key")
@@ -38,9 +38,7 @@ def test_a_history_of_another_cluster_acquits_nobody(*, is_working: bool) -> Non
 
 
 @pytest.mark.parametrize("known", [("east", "east"), (None, "east"), ("east", None)])
-def test_one_cluster_is_no_reason_to_doubt(
-    known: tuple[str | None, str | None],
-) -> None:
+def test_one_cluster_is_no_reason_to_doubt(known):
     """Nor is one that is not known."""
     journals, history = known
     settings = Settings(control=Control(cluster=history))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from safeconsumer.audit.control import (
     Control,
-    Record,
     Span,
     Topic,
     complete_since,
@@ -72,9 +71,9 @@ logs = st.lists(
 Log = list[tuple[str, Written]]
 
 
-def as_log(drawn: list[tuple[str, bytes, bytes | None, int]]) -> Log:
+def as_log(drawn):
     """Return records with their topics; each comes some seconds after the one before."""
-    log: Log = []
+    log = []
     at = 100
     for number, (topic, key, value, after) in enumerate(drawn):
         at += after
@@ -82,7 +81,7 @@ def as_log(drawn: list[tuple[str, bytes, bytes | None, int]]) -> Log:
     return log
 
 
-def decoded(log: Log) -> list[Record]:
+def decoded(log):
     found = (
         decode(SOURCES[topic], one.key, one.value, one.at_ms / 1000)
         for topic, one in log
@@ -90,7 +89,7 @@ def decoded(log: Log) -> list[Record]:
     return [one for one in found if one is not None]
 
 
-def history(log: Log, group: str | None = None) -> str:
+def history(log, group=None):
     """Return what the command prints of these records."""
     fold = Fold(SOURCES)
     several = [
@@ -106,18 +105,14 @@ def history(log: Log, group: str | None = None) -> str:
 
 
 @given(logs)
-def test_the_history_and_the_audit_agree(
-    drawn: list[tuple[str, bytes, bytes | None, int]],
-) -> None:
+def test_the_history_and_the_audit_agree(drawn):
     """Of whatever stands on the topics, garbage and later versions too."""
     log = as_log(drawn)
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
 @given(logs, st.integers(100, 180))
-def test_members_and_the_audit_agree(
-    drawn: list[tuple[str, bytes, bytes | None, int]], at: int
-) -> None:
+def test_members_and_the_audit_agree(drawn, at):
     """What members obey at a moment is what the audit says was held then."""
     log = as_log(drawn)
     fold = Fold(SOURCES)
@@ -137,7 +132,7 @@ def test_members_and_the_audit_agree(
     }
 
 
-def test_how_far_back_the_topics_are_complete() -> None:
+def test_how_far_back_the_topics_are_complete():
     """Both topics: the one that is complete for a shorter time counts."""
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
@@ -145,7 +140,7 @@ def test_how_far_back_the_topics_are_complete() -> None:
     assert found == Control(since=940.0, until=990.0, cluster="c")
 
 
-def test_a_history_of_an_earlier_version_does_not_say_when_it_ends() -> None:
+def test_a_history_of_an_earlier_version_does_not_say_when_it_ends():
     document = json.loads(history([]))
     del document["until"]
     assert from_history("file", json.dumps(document)).until is None
@@ -190,9 +185,7 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
         ),
     ],
 )
-def test_a_log_is_complete_since_nothing_was_taken_from_it(
-    records: list[tuple[int, bytes, bytes | None]], end: int, since: float
-) -> None:
+def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
     """As the audit reads it, and as the history tells, whatever the lag is by now."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
@@ -206,11 +199,11 @@ def test_a_log_is_complete_since_nothing_was_taken_from_it(
     assert found == {"operator": since}
 
 
-def test_a_topic_that_could_not_be_read_is_not_complete() -> None:
+def test_a_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], {}, {"group": GROUP_TOPIC})["group"] > 1e9
 
 
-def test_what_cannot_be_decoded_has_its_place() -> None:
+def test_what_cannot_be_decoded_has_its_place():
     """It leaves no gap."""
     places = [
         place_of(number, b"x", value, 100.0)
@@ -226,12 +219,12 @@ def test_what_cannot_be_decoded_has_its_place() -> None:
         (Topic("ops", "CreateTime", 1.0), "records of ops have their writers' times"),
     ],
 )
-def test_times_that_prove_nothing(topic: Topic, trouble: str) -> None:
+def test_times_that_prove_nothing(topic, trouble):
     assert trouble in control_of([topic], []).trouble
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
-def test_another_file_is_refused(text: str) -> None:
+def test_another_file_is_refused(text):
     with pytest.raises(
         JournalError, match="is not what `safeconsumer history -o json`"
     ):
@@ -259,9 +252,7 @@ EVE = Span(
         (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
-def test_what_the_topics_do_not_say_is_not_judged(
-    control: Control | None, why: str, *, is_working: bool
-) -> None:
+def test_what_the_topics_do_not_say_is_not_judged(control, why, *, is_working):
     """G2, and W10 of workers: of a group of which a member read a hold."""
     told = Telling()
     if is_working:

@@ -1,25 +1,23 @@
 """Reading journals: a cut last line is forgiven, everything else is named."""
 
-from pathlib import Path
-
 import pytest
 
-from safeconsumer.audit.entries import EVENTS, Assigned, Entry, Other
+from safeconsumer.audit.entries import EVENTS, Assigned, Other
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import format as journal_format
 from tests.harness.audit.telling import Telling, parsed
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 HEAD = '{"journal": 4, "member": "a", "group": "g", "at": 1.0}\n'
 ENTRY = '{"n": 1, "at": 1, "e": "revoked", "partitions": []}\n'
 
 
-def entries_of(text: str) -> list[Entry | Other]:
+def entries_of(text):
     return [*parsed("a.journal", text).entries]
 
 
-def test_a_journal_is_read_as_it_was_written() -> None:
+def test_a_journal_is_read_as_it_was_written():
     """In order, with who wrote it."""
     journal = Telling("a", "billing").assigned("orders:0").commit("orders:0", 3)
     journal = journal.journal()
@@ -29,13 +27,13 @@ def test_a_journal_is_read_as_it_was_written() -> None:
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
-def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
+def test_a_process_may_be_killed_in_the_middle_of_a_line():
     """What it had finished counts."""
     text = Telling().assigned("orders:0").revoked("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 
-def test_what_is_not_known_here_is_passed_over() -> None:
+def test_what_is_not_known_here_is_passed_over():
     """Events and fields of the same version: another program of it may write more."""
     text = ENTRY.replace('"e"', '"colour": {"r": 3}, "e"')
     more = '{"n": 2, "at": 2, "e": "pondered", "depth": [3]}\n'
@@ -44,13 +42,13 @@ def test_what_is_not_known_here_is_passed_over() -> None:
     assert other == Other(n=2, at=2.0, event="pondered")
 
 
-def test_every_event_of_the_format_is_known() -> None:
+def test_every_event_of_the_format_is_known():
     """The format's own page names them."""
     named = journal_format.__doc__ or ""
     assert [event for event in EVENTS if f"``{event}``" not in named] == []
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "no whole line"),
@@ -69,8 +67,9 @@ def test_every_event_of_the_format_is_known() -> None:
         (HEAD + '{"n": "1", "at": 1, "e": "x"}\n', r"line 2: .*`int`.*`\$\.n`"),
         (HEAD + "[" * 100_000 + "\n", "line 2: not JSON"),
     ],
+    ids=short,
 )
-def test_what_is_broken_is_named(text: str, said: str) -> None:
+def test_what_is_broken_is_named(text, said):
     """The file, the line, the field and what it should be."""
     with pytest.raises(JournalError, match=said) as caught:
         entries_of(text)
@@ -111,19 +110,17 @@ DELIVER += '"first": 0, "last": 8, "count": 7, "gaps": [[2, 3], [5, 6]]}\n'
         ),
     ],
 )
-def test_an_entry_that_no_consumer_can_write_is_refused(
-    text: str, message: str
-) -> None:
+def test_an_entry_that_no_consumer_can_write_is_refused(text, message):
     with pytest.raises(JournalError, match=message):
         entries_of(HEAD + text)
 
 
-def test_gaps_between_the_offsets_of_a_run_are_read() -> None:
+def test_gaps_between_the_offsets_of_a_run_are_read():
     (found,) = entries_of(HEAD + DELIVER)
     assert [*found.spans] == [(0, 2), (3, 5), (6, 9)]
 
 
-def test_what_stands_before_a_broken_line_is_read() -> None:
+def test_what_stands_before_a_broken_line_is_read():
     """As what one process shows by itself is true whatever the rest says."""
     entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
     assert next(entries).n == 1
@@ -131,7 +128,7 @@ def test_what_stands_before_a_broken_line_is_read() -> None:
         next(entries)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     """It is named."""
     _, (trouble,) = sources([tmp_path / "none.journal"])
     assert "none.journal cannot be read" in trouble

@@ -8,13 +8,13 @@ program's calls, the broker's answers, and the holds that operators wrote.
 import pytest
 
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.bad import Fleet, Maker
+from tests.harness.audit.bad import Maker
 from tests.unit.audit.test_checker import judged
 
 
-def verdict(*processes: str) -> tuple[set[str], set[str]]:
+def verdict(*processes):
     """Return the checks that a fleet fails, and those that could not be judged."""
-    fleet: Fleet = Maker("fleet", "", [f"  {one}" for one in processes])()
+    fleet = Maker("fleet", "", [f"  {one}" for one in processes])()
     results = judged(fleet, Settings())
     failed = {found.check for one in results for found in one.findings}
     return failed, {check for one in results for check in one.unjudged}
@@ -140,7 +140,7 @@ WHOLE_ENDED = 'e lift scope=orders owner="app\\u0020(all)"'
         ),
     ],
 )
-def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
+def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps):
     assert verdict(f"a: {steps}")[0] == {"A1"}
 
 
@@ -203,7 +203,7 @@ def test_a_lift_without_a_cause_does_not_excuse_a_delivery(steps: str) -> None:
         ),
     ],
 )
-def test_a_lift_with_its_cause_excuses_what_follows(steps: str) -> None:
+def test_a_lift_with_its_cause_excuses_what_follows(steps):
     assert verdict(f"a: {steps}") == (set(), set())
 
 
@@ -214,14 +214,14 @@ def test_a_lift_with_its_cause_excuses_what_follows(steps: str) -> None:
         pytest.param("own g5; lift orders:0 app why=ended", id="written late"),
     ],
 )
-def test_a_pause_that_a_lost_membership_ended_is_not_judged(steps: str) -> None:
+def test_a_pause_that_a_lost_membership_ended_is_not_judged(steps):
     """The next join may have left the partition out, and a journal shows no empty join."""
     steps = f"own; {PLAIN}; lost g-1; {steps}; poll 0 2"
     assert verdict(f"a: {steps}") == (set(), {"A1"})
 
 
 @pytest.mark.parametrize("why", ["dead-letter", "skipped"])
-def test_a_record_is_not_complete_because_the_worker_says_so(why: str) -> None:
+def test_a_record_is_not_complete_because_the_worker_says_so(why):
     """A record is dead-lettered or skipped after a call of its handler has failed."""
     steps = f"works; own; poll 0 3; handle 0 1; complete 2 {why}; commit 3"
     assert verdict(f"a: {steps}")[0] == {"W4"}
@@ -242,23 +242,23 @@ def test_a_record_is_not_complete_because_the_worker_says_so(why: str) -> None:
         ),
     ],
 )
-def test_a_begin_that_no_commit_explains_is_a_finding(steps: str, failed: str) -> None:
+def test_a_begin_that_no_commit_explains_is_a_finding(steps, failed):
     assert failed in verdict(*steps.split("|"))[0]
 
 
-def test_a_reset_that_no_log_explains_is_not_judged() -> None:
+def test_a_reset_that_no_log_explains_is_not_judged():
     """Only the topic says where its log began."""
     assert verdict("a: own; poll 0 5; begins 8; poll 8 9") == (set(), {"A2"})
     back = "a: own; begins 0; poll 0 5; begins 2; poll 2 5"
     assert verdict(back) == (set(), {"A4"})
 
 
-def test_an_expiry_of_an_own_hold_before_its_time_is_no_excuse() -> None:
+def test_an_expiry_of_an_own_hold_before_its_time_is_no_excuse():
     steps = "own; pause orders until=1100; lift orders app why=expired; poll 0 2"
     assert verdict(f"a: {steps}")[0] == {"A1"}
 
 
-def test_a_lift_of_an_operators_hold_is_checked_against_the_holds_topic() -> None:
+def test_a_lift_of_an_operators_hold_is_checked_against_the_holds_topic():
     """Without the holds topic the member's word is not enough for a clean verdict."""
     steps = "a: own; hold orders operator:alice; lift orders operator:alice; poll 0 2"
     assert verdict(steps) == (set(), {"G2"})
@@ -275,15 +275,13 @@ def test_a_lift_of_an_operators_hold_is_checked_against_the_holds_topic() -> Non
         pytest.param("held 900.1 1600.1", set(), id="placed before and renewed then"),
     ],
 )
-def test_a_history_that_lacks_what_a_member_read_proves_nothing(
-    held: str, unjudged: set[str]
-) -> None:
+def test_a_history_that_lacks_what_a_member_read_proves_nothing(held, unjudged):
     """The history may be of other holds topics, or of another cluster."""
     hold = "hold orders operator:alice written=1000.1 offset=7"
     member = f"a: own; {hold}; lift orders operator:alice since=1000.4"
     assert verdict(f"operator: {held}", member) == (set(), unjudged)
 
 
-def test_a_history_that_lacks_a_hold_of_another_topic_is_believed() -> None:
+def test_a_history_that_lacks_a_hold_of_another_topic_is_believed():
     member = "a: own; hold returns operator:alice written=1000.1"
     assert verdict("operator: held 1500.1 1600.1", member) == (set(), set())

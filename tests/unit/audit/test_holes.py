@@ -1,36 +1,33 @@
 """A2 of offsets that no member had a record of, and of which no topic was read."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from safeconsumer.audit.report import CLEAN, UNKNOWN, rows_of, status_of
-from safeconsumer.audit.results import Result, Settings
-from tests.harness.audit.bad import TP, Fleet
+from safeconsumer.audit.results import Settings
+from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, check
 
 KEPT_WHOLE = frozenset({"orders"})
 
 
-def judged(fleet: Fleet, **assumed: Any) -> Result:  # noqa: ANN401 - of any kind
+def judged(fleet, **assumed):
     settings = Settings(**assumed)
     (result,) = check([one.journal() for one in fleet], settings).values()
     return result
 
 
-def jumped() -> Telling:
+def jumped():
     """Have a client jump over seven offsets between two polls."""
     told = Telling().assigned(TP).poll(TP, 0, 20)
     return told.poll(TP, 20, 30, first=27, count=3).commit(TP, 30)
 
 
-def left_out() -> Telling:
+def left_out():
     """Have seven offsets lie in the middle of what one poll returned."""
     return Telling().assigned(TP).poll(TP, 0, 30, count=23, gaps=[[20, 27]])
 
 
-def moved_over() -> Telling:
+def moved_over():
     """Have a commit pass over seven offsets, as over markers."""
     told = Telling().assigned(TP).poll(TP, 0, 20)
     told.then("moved", tp=TP, from_=20, next=27)
@@ -39,7 +36,7 @@ def moved_over() -> Telling:
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("told", [jumped(), left_out(), moved_over()])
-def test_a_hole_in_a_topic_that_is_not_compacted_is_not_judged(told: Telling) -> None:
+def test_a_hole_in_a_topic_that_is_not_compacted_is_not_judged(told):
     result = judged([told], uncompacted=KEPT_WHOLE)
     assert result.findings == ()
     assert result.unjudged["A2"].startswith("offsets 20 to 26 had no record")
@@ -48,38 +45,38 @@ def test_a_hole_in_a_topic_that_is_not_compacted_is_not_judged(told: Telling) ->
 
 
 @pytest.mark.contract("S5")
-def test_a_hole_in_any_other_topic_is_counted_and_no_reason_to_doubt() -> None:
+def test_a_hole_in_any_other_topic_is_counted_and_no_reason_to_doubt():
     result = judged([jumped()])
     (row,) = (one.as_dict() for one in rows_of(result) if one.check == "A2")
     assert (row["unrecorded"], row["unjudged"]) == (7, "")
     assert status_of(rows_of(result), is_complete=True) == CLEAN
 
 
-def transaction() -> Fleet:
+def transaction():
     """Have the client read a batch of a transaction."""
     return [jumped().then("transactional", tp=TP)]
 
 
-def acknowledged() -> Fleet:
+def acknowledged():
     """Have a producer say what was written."""
     producer = Telling("producer", group="").then("acked", tp=TP, first=0, last=19)
     return [jumped(), producer.then("acked", tp=TP, first=27, last=29)]
 
 
-def in_the_topic() -> Fleet:
+def in_the_topic():
     """Have the topic been read."""
     topic = Telling("the topic", group="").then("kept", tp=TP, first=0)
     topic.then("acked", tp=TP, first=0, last=19)
     return [jumped(), topic.then("acked", tp=TP, first=27, last=29)]
 
 
-def of_another_member() -> Fleet:
+def of_another_member():
     """Have the next owner get what the first one passed over, from an earlier commit."""
     first = jumped().revoked(TP)
     return [first, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 30)]
 
 
-def sought_past() -> Fleet:
+def sought_past():
     """Have the program seek past them."""
     told = Telling().assigned(TP).poll(TP, 0, 20).call("seek", offsets={TP: 27})
     return [told.poll(TP, 27, 30).commit(TP, 30)]
@@ -90,20 +87,20 @@ def sought_past() -> Fleet:
     [transaction, acknowledged, in_the_topic, of_another_member, sought_past],
     ids=lambda make: make.__name__,
 )
-def test_a_hole_with_a_reason_is_clean(make: Callable[[], Fleet]) -> None:
+def test_a_hole_with_a_reason_is_clean(make):
     result = judged(make(), uncompacted=KEPT_WHOLE)
     assert "A2" not in {one.check for one in result.findings}
     assert "A2" not in result.unjudged
 
 
-def test_a_hole_that_the_topic_has_deleted_since_is_not_judged() -> None:
+def test_a_hole_that_the_topic_has_deleted_since_is_not_judged():
     topic = Telling("the topic", group="").then("kept", tp=TP, first=29)
     result = judged([jumped(), topic], uncompacted=KEPT_WHOLE)
     assert result.unjudged["A2"].endswith("the topic has deleted them since")
     assert result.unrecorded == 7
 
 
-def test_what_a_member_without_a_group_lacks_no_other_one_had_for_it() -> None:
+def test_what_a_member_without_a_group_lacks_no_other_one_had_for_it():
     """Each must have delivered all by itself."""
     lines = jumped().lines
     told, other = Telling("a", group=""), Telling("b", group="")
@@ -112,7 +109,7 @@ def test_what_a_member_without_a_group_lacks_no_other_one_had_for_it() -> None:
     assert judged([told, other]).unrecorded == 7
 
 
-def test_a_loss_that_was_found_stays_one_beside_a_hole() -> None:
+def test_a_loss_that_was_found_stays_one_beside_a_hole():
     told = jumped().revoked(TP).assigned(TP, generation=3).poll(TP, 40, 50)
     result = judged([told], uncompacted=KEPT_WHOLE)
     assert "A2" in {one.check for one in result.findings}

@@ -8,7 +8,7 @@ from tests.harness.audit.telling import Telling, check
 COUNT, POLL = 20_000, 500
 
 
-def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes() -> None:
+def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
     """Each leaves an offset without a record."""
     told = Telling().assigned(TP).then("transactional", tp=TP)
     for start in range(0, 2 * COUNT, 2 * POLL):

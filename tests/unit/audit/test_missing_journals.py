@@ -7,7 +7,7 @@ from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, check
 
 
-def fleet() -> list[Telling]:
+def fleet():
     """Have three members own a partition by turns, and commit what each got."""
     several = []
     for number, name in enumerate("abc"):
@@ -18,7 +18,7 @@ def fleet() -> list[Telling]:
     return several
 
 
-def status(several: list[Telling]) -> int:
+def status(several):
     (result,) = check([one.journal() for one in several]).values()
     return status_of(rows_of(result), is_complete=True)
 
@@ -29,13 +29,13 @@ def status(several: list[Telling]) -> int:
     reason="no commit names the journal of who made it: what a missing journal has "
     "looks like records that nobody delivered",
 )
-def test_a_journal_that_is_gone_is_missing_and_no_violation() -> None:
+def test_a_journal_that_is_gone_is_missing_and_no_violation():
     """S5: A2 and A4 cannot be told; somebody delivered and committed what lies between."""
     first, _, last = fleet()
     assert status([first, last]) == UNKNOWN
 
 
-def test_what_nobody_delivered_is_a_violation_with_every_journal_there() -> None:
+def test_what_nobody_delivered_is_a_violation_with_every_journal_there():
     """The twin: the next owner skips what its predecessor did not commit."""
     first, second, last = fleet()
     assert status([first, second, last]) == 0

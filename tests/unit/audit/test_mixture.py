@@ -1,19 +1,19 @@
 """Several groups, hosts whose clocks differ, and a producer: each fault is found, no more."""
 
 import json
-from collections.abc import Callable
 from itertools import cycle, groupby, permutations
 from operator import itemgetter
+
+import pytest
 
 from safeconsumer.audit.checker import Checker, needs_of, written_to
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import split
 from safeconsumer.audit.results import Settings
-from safeconsumer.audit.stream import Joined
-from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.control import control_in
 from tests.harness.audit.telling import Telling, check, parsed
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.audit.test_checker import expected
 
 # Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
@@ -25,7 +25,7 @@ CLOCKS = [*permutations(AHEAD)]
 OURS, THEIRS = Address("g", "orders", 0), Address("other", "orders", 0)
 
 
-def shifted(told: Telling, ahead: float) -> Joined:
+def shifted(told, ahead):
     """Return a journal as a host would write it whose clock is ahead."""
     lines = [json.loads(line) for line in told.lines]
     for line in lines:
@@ -36,7 +36,7 @@ def shifted(told: Telling, ahead: float) -> Joined:
     return parsed(f"{told.lines[0]}", text)
 
 
-def others(fleet: Fleet) -> Fleet:
+def others(fleet):
     """
     Return another group on the same partition that does everything right.
 
@@ -55,12 +55,12 @@ def others(fleet: Fleet) -> Fleet:
     return [first, then, producer.then("acked", tp=TP, first=begins, last=29)]
 
 
-def mixed(fleet: Fleet, clocks: tuple[float, ...]) -> list[Joined]:
+def mixed(fleet, clocks):
     told = [*fleet, *others(fleet)]
     return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(told)]
 
 
-def found(journals: list[Joined], settings: Settings) -> dict[Address, set[str]]:
+def found(journals, settings):
     return {
         case: {one.check for one in verdict.findings}
         for case, verdict in check(journals, settings).items()
@@ -74,20 +74,16 @@ MIXTURES = [
 ]
 
 
-@each(("make", "clocks", "faults"), MIXTURES)
-def test_each_fault_is_found_in_a_mixture_and_no_other(
-    make: Callable[[], Fleet],
-    clocks: tuple[float, ...],
-    faults: dict[Address, set[str]],
-) -> None:
+@pytest.mark.parametrize(("make", "clocks", "faults"), MIXTURES, ids=short)
+def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     """Two groups, three hosts with clocks of their own, a producer: only that one."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-@each("make", [*BAD, *GOOD])
-def test_one_case_is_judged_by_its_entries_alone(make: Callable[[], Fleet]) -> None:
+@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=short)
+def test_one_case_is_judged_by_its_entries_alone(make):
     """As on Spark, where no task has the whole of a journal."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
@@ -104,7 +100,7 @@ def test_one_case_is_judged_by_its_entries_alone(make: Callable[[], Fleet]) -> N
     assert results == check(journals, settings)
 
 
-def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
+def test_a_group_that_read_nothing_of_a_partition_lost_it():
     """It reads the topic; that the other group had the records is no excuse."""
     one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
     two = Telling("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
@@ -117,7 +113,7 @@ def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
     }
 
 
-def test_members_of_no_group_do_not_stand_for_each_other() -> None:
+def test_members_of_no_group_do_not_stand_for_each_other():
     """Each reads for itself; what one passed over, the other does not mend."""
     one = Telling("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
     one.then("moved", tp=TP, from_=5, next=8).poll(TP, 8, 10)
@@ -127,7 +123,7 @@ def test_members_of_no_group_do_not_stand_for_each_other() -> None:
     assert found(journals, Settings()) == {Address("", "orders", 0): {"A2"}}
 
 
-def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
+def test_a_look_without_a_group_is_no_reader_of_the_whole_topic():
     """Groups are to have every partition; somebody who looked at one, that one."""
     ours = Telling("a").assigned(TP, "orders:1").poll(TP, 0, 5).poll("orders:1", 0, 5)
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
@@ -137,7 +133,7 @@ def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
     assert found(journals, Settings(is_drained=True)) == {}
 
 
-def test_a_member_that_hides_its_group_is_not_judged_by_others() -> None:
+def test_a_member_that_hides_its_group_is_not_judged_by_others():
     """It names a generation, so it was in one: neither clean, nor wrong."""
     one = Telling("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
     two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
@@ -149,7 +145,7 @@ def test_a_member_that_hides_its_group_is_not_judged_by_others() -> None:
 # ------------------------------------------------------------ clocks
 
 
-def test_without_generations_nothing_is_compared() -> None:
+def test_without_generations_nothing_is_compared():
     """Clocks would have to say which ownership was earlier."""
     one = Telling("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
     two = Telling("b", at=2000).assigned(TP, generation=-1).poll(TP, 50, 60)
@@ -159,7 +155,7 @@ def test_without_generations_nothing_is_compared() -> None:
     assert "does not name the group's generations" in result.unjudged["A4"]
 
 
-def test_a_wrong_clock_or_a_group_made_again_is_not_guessed_at() -> None:
+def test_a_wrong_clock_or_a_group_made_again_is_not_guessed_at():
     """A smaller generation that commits after all larger ones may be either."""
     one = Telling("b").assigned(TP).poll(TP, 0, 10).commit(TP, 10).revoked(TP)
     two = Telling("a", at=1010).assigned(TP, generation=2).poll(TP, 10, 20)

@@ -1,12 +1,11 @@
 """A history (--history FILE) that was written before the journals end."""
 
 import math
-from typing import Any
 
 import pytest
 
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.results import Result, Settings
+from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, check
 
@@ -16,12 +15,12 @@ HELD = Span(
 ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
 
 
-def member() -> Telling:
+def member():
     told = Telling("a", at=1000.0)
     return told.assigned(TP).poll(TP, 0, 5).commit(TP, 5)
 
 
-def obedient() -> Telling:
+def obedient():
     """Obey a hold from 1500 to 2000, and go on then."""
     eve = {"scope": "orders", "owner": "operator:eve"}
     told = member().until(1500.2).then("hold", **eve, written=1500.0, offset=0)
@@ -29,7 +28,7 @@ def obedient() -> Telling:
     return told.until(2001.0).poll(TP, 5, 9).commit(TP, 9)
 
 
-def judged(told: Telling, *spans: Span, **assumed: Any) -> Result:  # noqa: ANN401 - of any kind
+def judged(told, *spans, **assumed):
     """Judge by a history with these holds that ends at 1600, if nothing else is said."""
     skew = assumed.pop("clock_skew", 0.0)
     control = Control(spans=spans, **{"until": 1600.0, **assumed})
@@ -39,21 +38,19 @@ def judged(told: Telling, *spans: Span, **assumed: Any) -> Result:  # noqa: ANN4
 
 
 @pytest.mark.contract("S5")
-def test_a_lift_after_the_end_of_the_history_convicts_nobody() -> None:
+def test_a_lift_after_the_end_of_the_history_convicts_nobody():
     result = judged(obedient(), HELD)
     assert result.findings == ()
     assert result.unjudged == {"G2": ENDS}
 
 
-def test_a_handler_that_began_after_the_end_of_the_history_is_not_judged() -> None:
+def test_a_handler_that_began_after_the_end_of_the_history_is_not_judged():
     told = Telling("a", at=1000.0).then("working", order="key").assigned(TP)
     told.poll(TP, 0, 1).until(1700.0).begin(TP, 0).end(TP, 0).commit(TP, 1)
     assert judged(told).unjudged == dict.fromkeys(("G2", "W10"), ENDS)
 
 
-def test_a_delivery_under_a_hold_before_the_end_of_the_history_stays_a_violation() -> (
-    None
-):
+def test_a_delivery_under_a_hold_before_the_end_of_the_history_stays_a_violation():
     told = member().until(1550.0).poll(TP, 5, 6).until(2001.0).poll(TP, 6, 9)
     result = judged(told, HELD)
     assert [one.check for one in result.findings] == ["G2"]
@@ -69,9 +66,7 @@ def test_a_delivery_under_a_hold_before_the_end_of_the_history_stays_a_violation
         pytest.param(2002.0, 2.0, False, id="within the allowance for clocks"),
     ],
 )
-def test_a_history_is_judged_by_up_to_its_end(
-    until: float, skew: float, *, is_judged: bool
-) -> None:
+def test_a_history_is_judged_by_up_to_its_end(until, skew, *, is_judged):
     lifted = Span(
         source="operator", group="g", owner="eve", scope="orders", start=1500, end=2000
     )
@@ -81,9 +76,7 @@ def test_a_history_is_judged_by_up_to_its_end(
 
 
 @pytest.mark.contract("S5")
-def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judged() -> (
-    None
-):
+def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judged():
     """Within the allowance for clocks."""
     told = Telling(at=1000.0).assigned(TP).poll(TP, 0, 1)
     cases = (1000.1, 0.0, True), (999.5, 0.5, True), (999.5, 1.0, False)
@@ -96,7 +89,7 @@ def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judg
 @pytest.mark.parametrize(
     "control", [Control(since=1500.0), Control(until=1500.0)], ids=["since", "until"]
 )
-def test_a_history_is_to_cover_the_ownerships_of_all_members(control: Control) -> None:
+def test_a_history_is_to_cover_the_ownerships_of_all_members(control):
     first = Telling("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
     second = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 1, 2)
     journals = [one.journal() for one in (first, second)]
@@ -104,7 +97,7 @@ def test_a_history_is_to_cover_the_ownerships_of_all_members(control: Control) -
     assert (result.findings, {*result.unjudged}) == ((), {"G2"})
 
 
-def test_commits_after_the_end_of_the_history_are_judged() -> None:
+def test_commits_after_the_end_of_the_history_are_judged():
     """A member that has nothing to do goes on committing, and leaves its group."""
     told = member().until(2000.0).commit(TP, 5).revoked(TP)
     assert judged(told).unjudged == {}
@@ -136,9 +129,7 @@ def test_commits_after_the_end_of_the_history_are_judged() -> None:
         ),
     ],
 )
-def test_a_hold_that_the_history_lacks_is_not_judged(
-    written: float, until: float | None, why: str
-) -> None:
+def test_a_hold_that_the_history_lacks_is_not_judged(written, until, why):
     eve = {"scope": "orders", "owner": "operator:eve"}
     told = member().then("hold", **eve, written=written, offset=3)
     assert judged(told, until=until).unjudged == {"G2": why}

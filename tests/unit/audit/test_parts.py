@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,12 @@ TP = "orders:0"
 SIZE = 400
 
 
-def polls(writer: JournalWriter, count: int) -> None:
+def polls(writer, count):
     for number in range(count):
         writer.write("call", {"op": "poll", "id": number})
 
 
-def written(folder: Path, count: int = 40) -> list[Path]:
+def written(folder, count=40):
     """Return the parts of a journal in their order, four or more."""
     writer = JournalWriter(folder, member="a", group="g", part_bytes=SIZE)
     writer.write("assigned", {"partitions": ["orders:0"], "generation": 1})
@@ -39,19 +38,19 @@ def written(folder: Path, count: int = 40) -> list[Path]:
     return parts
 
 
-def place(path: Path) -> int:
+def place(path):
     with path.open() as file:
         return int(json.loads(file.readline()).get("part", 1))
 
 
-def numbers(folder: Path) -> list[int]:
+def numbers(folder):
     journals, troubles = sources(sorted(folder.glob("*.journal")))
     assert troubles == []
     (journal,) = journals
     return [one.n for one in journal.entries]
 
 
-def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
+def test_parts_are_read_in_their_order(tmp_path):
     """Whatever they are called, and in whatever order they are given."""
     parts = written(tmp_path)
     for number, path in enumerate(reversed(parts)):
@@ -62,7 +61,7 @@ def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, -1])
-def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
+def test_a_part_that_is_missing_is_said(tmp_path, missing):
     """Status 2, whichever it is: never clean."""
     parts = written(tmp_path)
     parts[missing].unlink()
@@ -71,7 +70,7 @@ def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
     assert "clean" not in done.stdout
 
 
-def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
+def test_lines_that_a_part_has_lost_are_said(tmp_path):
     """What is cut off at the end of a part is missed: only of the last one can it be new."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
@@ -84,7 +83,7 @@ def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
     assert "stands after the end of its part" in run(tmp_path).stderr
 
 
-def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
+def test_a_copy_of_a_part_counts_once(tmp_path):
     """It may have been copied before the part was over."""
     parts = written(tmp_path)
     shutil.copy(parts[1], tmp_path / "copy.journal")
@@ -93,7 +92,7 @@ def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
     assert numbers(tmp_path) == list(range(1, 41))
 
 
-def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
+def test_a_part_ends_with_its_age(tmp_path):
     """When something is written: nobody waits for the time to pass."""
     now = [0.0]
     writer = JournalWriter(
@@ -111,23 +110,21 @@ def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "1"])
-def test_limits_are_above_zero(tmp_path: Path, limit: int) -> None:
+def test_limits_are_above_zero(tmp_path, limit):
     for name in ("part_bytes", "part_seconds"):
         with pytest.raises(JournalError, match=f"{name} must be"):
             JournalWriter(tmp_path, **{name: limit})
     assert list(tmp_path.iterdir()) == []
 
 
-def failing(name: str) -> Callable[..., object]:
-    def fail(*_: object, **__: object) -> object:
+def failing(name):
+    def fail(*_, **__):
         raise OSError(28, name)
 
     return fail
 
 
-def test_a_journal_that_cannot_go_on_stays_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_journal_that_cannot_go_on_stays_whole(tmp_path, monkeypatch, caplog):
     """It is longer than it should be, that is said, and tried again."""
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     with monkeypatch.context() as patched:
@@ -142,7 +139,7 @@ def test_a_journal_that_cannot_go_on_stays_whole(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     polls(writer, 30)
     child = os.fork()
@@ -196,9 +193,7 @@ for number in range(1000):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(1, 8))
-def test_a_process_killed_in_the_middle_of_beginning_a_part(
-    tmp_path: Path, step: int, when: str
-) -> None:
+def test_a_process_killed_in_the_middle_of_beginning_a_part(tmp_path, step, when):
     """At each step: whatever was written is read, and nothing is said to be missing."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(step), when]
     done = subprocess.run(  # noqa: S603 - our own
@@ -215,7 +210,7 @@ def test_a_process_killed_in_the_middle_of_beginning_a_part(
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
-def test_no_file_is_hidden(tmp_path: Path, member: str) -> None:
+def test_no_file_is_hidden(tmp_path, member):
     """Spark passes over names that begin so, and says nothing."""
     writer = JournalWriter(tmp_path, member=member)
     writer.close()
@@ -223,7 +218,7 @@ def test_no_file_is_hidden(tmp_path: Path, member: str) -> None:
     assert read(writer.path).member.startswith(f"{member}-")
 
 
-def test_what_comes_through_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_what_comes_through_a_pipe_is_refused(tmp_path):
     """It would be read once, and judged as empty; and nobody may ever write to it."""
     (path,) = one_file(tmp_path / "a")
     reading, writing = os.pipe()
@@ -237,7 +232,7 @@ def test_what_comes_through_a_pipe_is_refused(tmp_path: Path) -> None:
         assert f"{name} is not a regular file" in done.output
 
 
-def test_a_line_without_an_end_is_given_up(tmp_path: Path) -> None:
+def test_a_line_without_an_end_is_given_up(tmp_path):
     """A file of zeros is neither read whole nor copied again and again."""
     (path,) = one_file(tmp_path)
     with path.open("ab") as file:
@@ -247,7 +242,7 @@ def test_a_line_without_an_end_is_given_up(tmp_path: Path) -> None:
         list(journal.entries)
 
 
-def one_file(folder: Path) -> list[Path]:
+def one_file(folder):
     writer = JournalWriter(folder, member="a", group="g")
     polls(writer, 3)
     writer.close()

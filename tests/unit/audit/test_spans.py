@@ -10,12 +10,12 @@ stretches = st.lists(
 )
 
 
-def offsets(spans: object) -> set[int]:
-    return {one for start, end in spans for one in range(start, end)}  # type: ignore[attr-defined]  # pairs
+def offsets(spans):
+    return {one for start, end in spans for one in range(start, end)}
 
 
 @given(stretches)
-def test_merged_covers_the_same_without_touching(spans: list[tuple[int, int]]) -> None:
+def test_merged_covers_the_same_without_touching(spans):
     found = merged(spans)
     assert offsets(found) == offsets(spans)
     edges = [edge for span in found for edge in span]
@@ -23,23 +23,19 @@ def test_merged_covers_the_same_without_touching(spans: list[tuple[int, int]]) -
 
 
 @given(stretches, stretches)
-def test_uncovered_is_the_difference(
-    ours: list[tuple[int, int]], theirs: list[tuple[int, int]]
-) -> None:
+def test_uncovered_is_the_difference(ours, theirs):
     found = list(uncovered(merged(ours), merged(theirs)))
     assert offsets(found) == offsets(ours) - offsets(theirs)
     assert found == sorted(found)
 
 
 @given(stretches, st.integers(0, 70), st.integers(0, 70))
-def test_between_is_what_lies_there(
-    spans: list[tuple[int, int]], bottom: int, top: int
-) -> None:
+def test_between_is_what_lies_there(spans, bottom, top):
     found = between(merged(spans), bottom, top)
     assert offsets(found) == {one for one in offsets(spans) if bottom <= one < top}
 
 
-def test_offsets_have_64_bits() -> None:
+def test_offsets_have_64_bits():
     spans = Spans()
     spans.add(2**63 - 3, 2**63 - 1)
     assert list(uncovered(spans, Spans())) == [(2**63 - 3, 2**63 - 1)]

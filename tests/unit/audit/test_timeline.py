@@ -1,40 +1,37 @@
 """What a picture tells of journals, before anything is drawn."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
-from safeconsumer.audit.timeline.data import Lane, Timeline
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.control import Operator, control_in
 from tests.harness.audit.telling import Telling, check
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 TP, OTHER = "orders:0", "orders:1"
 
 
-def timeline_of(*fleet: Telling, part: Part | None = None) -> Timeline:
+def timeline_of(*fleet, part=None):
     collector = Collector(Settings(control=control_in(fleet)))
     for one in fleet:
         collector.read(one.journal())
     return collector.timeline(part)
 
 
-def only_lane(*fleet: Telling) -> Lane:
+def only_lane(*fleet):
     (lane,) = timeline_of(*fleet).lanes
     return lane
 
 
-def spans(lane: Lane) -> list[tuple[float, float]]:
+def spans(lane):
     return [(round(one.start, 1), round(one.end, 1)) for one in lane.held]
 
 
-@each("scope", [TP, "orders", "re:ord.*", "@all"])
-def test_a_hold_has_the_scope_that_was_paused(scope: str) -> None:
+@pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
+def test_a_hold_has_the_scope_that_was_paused(scope):
     """And lasts from the return of pause to the call of resume."""
     told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
@@ -42,7 +39,7 @@ def test_a_hold_has_the_scope_that_was_paused(scope: str) -> None:
     assert spans(lane) == [(0.3, 0.5)]
 
 
-def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
+def test_what_an_operator_holds_is_a_hold_of_the_group():
     """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
@@ -51,7 +48,7 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     assert [one.owner for one in lane.held] == ["operator:eve"]
 
 
-def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
+def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries():
     """It stands until the member hears that it lost the partition, for that member alone."""
     frozen = Telling("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
@@ -61,7 +58,7 @@ def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> No
     assert [(round(a, 1), round(b, 1)) for a, b in lane.shade()] == [(0.3, 4.1)]
 
 
-def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
+def test_records_are_counted_and_those_of_a_held_partition_are_wrong():
     """What is red is what the checker found, no more and no less."""
     lane = only_lane(*bad.FLEETS["a1"]())
     assert (lane.records, lane.violations) == (7, {"A1": 1})
@@ -70,10 +67,10 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     assert only_lane(*bad.FLEETS["held_and_let_go"]()).violations == {}
 
 
-@each("make", bad.BAD)
-def test_every_broken_promise_is_told(make: object) -> None:
+@pytest.mark.parametrize("make", bad.BAD, ids=short)
+def test_every_broken_promise_is_told(make):
     """Of whatever kind."""
-    fleet = make()  # type: ignore[operator]  # a fleet's maker
+    fleet = make()
     assumed = Settings(control=control_in(fleet))
     verdicts = check([one.journal() for one in fleet], assumed)
     expected = {case: [*one.every] for case, one in verdicts.items()}
@@ -82,7 +79,7 @@ def test_every_broken_promise_is_told(make: object) -> None:
     assert any(expected.values())
 
 
-def test_members_stand_in_the_order_in_which_they_came() -> None:
+def test_members_stand_in_the_order_in_which_they_came():
     """Those of one moment by their names."""
     began = {"m10": 3.0, "b": 5.0, "a": 5.0, "m": 1.0}
     fleet = [Telling(name, at=at).assigned(TP) for name, at in began.items()]
@@ -90,11 +87,11 @@ def test_members_stand_in_the_order_in_which_they_came() -> None:
     assert names == ["m", "m10", "a", "b"]
 
 
-def _names(timeline: Timeline) -> Sequence[str]:
+def _names(timeline):
     return [f"{lane.case.topic}:{lane.case.partition}" for lane in timeline.lanes]
 
 
-def test_each_group_has_lanes_of_its_own() -> None:
+def test_each_group_has_lanes_of_its_own():
     """Two groups read one topic; each has its own verdict, and one may be chosen."""
     one = Telling("a", group="billing").assigned(TP).poll(TP, 0, 5)
     one.pause("orders").poll(TP, 5, 7)
@@ -110,7 +107,7 @@ def test_each_group_has_lanes_of_its_own() -> None:
     assert [one.member for one in only.members] == ["b"]
 
 
-def test_it_can_be_narrowed() -> None:
+def test_it_can_be_narrowed():
     """To topics, to partitions, and in time."""
     fleet = Telling(at=0).assigned(TP, OTHER, "returns:0").poll(TP, 0, 5)
     fleet.poll(TP, 5, 9)
@@ -124,17 +121,15 @@ def test_it_can_be_narrowed() -> None:
     assert (late.is_whole, early.is_whole) == (False, False)
 
 
-@each(("end", "is_lost"), [(None, True), (0.2, False)])
-def test_what_is_lost_behind_the_end_is_not_lost_at_it(
-    end: float | None, *, is_lost: bool
-) -> None:
+@pytest.mark.parametrize(("end", "is_lost"), [(None, True), (0.2, False)])
+def test_what_is_lost_behind_the_end_is_not_lost_at_it(end, *, is_lost):
     """It is shown up to the end of the part, and nothing happened to it there."""
     told = Telling(at=0).assigned(TP).poll(TP, 0, 5).then("lost", partitions=[TP])
     (lane,) = timeline_of(told, part=Part(end=end)).lanes
     assert [one.is_lost for one in lane.owned] == [is_lost]
 
 
-@each(
+@pytest.mark.parametrize(
     ("part", "said"),
     [
         (
@@ -144,21 +139,22 @@ def test_what_is_lost_behind_the_end_is_not_lost_at_it(
         (Part(start=60.0), "the journals last 0.2 s"),
         (Part(start=0.2, end=0.1), "is asked for"),
     ],
+    ids=short,
 )
-def test_nothing_to_draw_is_an_error(part: Part, said: str) -> None:
+def test_nothing_to_draw_is_an_error(part, said):
     """It says what there would be."""
     with pytest.raises(JournalError, match=said):
         timeline_of(Telling(at=0).assigned(TP).poll(TP, 0, 5), part=part)
 
 
-def test_journals_without_entries() -> None:
+def test_journals_without_entries():
     """There is nothing to draw."""
     with pytest.raises(JournalError, match="no entries"):
         timeline_of(Telling())
 
 
 @pytest.mark.parametrize("at", [-1e11, 1e12])
-def test_times_that_no_calendar_has(at: float) -> None:
+def test_times_that_no_calendar_has(at):
     """An error that says so, not one of the library that draws."""
     with pytest.raises(JournalError, match="years 1900 to 9000"):
         timeline_of(Telling(at=at).assigned(TP).poll(TP, 0, 5))

@@ -1,7 +1,6 @@
 """The picture shows what the judge judged by: on random journals, moment by moment."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve, frozen
 from hypothesis import given, settings
@@ -10,9 +9,8 @@ from hypothesis import strategies as st
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
-from safeconsumer.audit.timeline.data import Held, Lane, Time
 from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Read, Telling, check, parsed
+from tests.harness.audit.telling import Telling, check, parsed
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")
@@ -36,7 +34,7 @@ class Step:
     wait: int
 
 
-def steps(*events: str) -> st.SearchStrategy[list[Step]]:
+def steps(*events):
     one = st.builds(
         Step,
         st.sampled_from(events),
@@ -64,9 +62,9 @@ OPERATORS = st.lists(
 )
 
 
-def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 - one kind of step each
+def told(member, plan):  # noqa: C901, PLR0912 - one kind of step each
     """Return a journal of a plan; generations go up, what ends is of what began."""
-    placed: list[tuple[str, str]] = []
+    placed = []
     telling = Telling(member, at=1000)
     generation, departed_at = 0, telling.at
     for step in plan:
@@ -108,7 +106,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
     return telling
 
 
-def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
+def probed(telling, after):
     """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
@@ -129,7 +127,7 @@ def probed(telling: Telling, after: int) -> tuple[Read, float, int]:
     return parsed("probed", text), at, after + 1
 
 
-def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
+def lane_of(journals, assumed):
     collector = Collector(assumed)
     for journal in journals:
         collector.read(journal)
@@ -137,16 +135,11 @@ def lane_of(journals: Sequence[Read], assumed: Settings) -> Lane | None:
     return lanes.get(Address("g", "orders", 0))
 
 
-def has(spans: Iterable[Held] | Iterable[Time], member: str, at: float) -> bool:
+def has(spans, member, at):
     return any(one.member == member and one.start <= at < one.end for one in spans)
 
 
-def every_probe(
-    look: Callable[[bool, bool, str], None],
-    fleet: Sequence[Telling],
-    operator: Operator,
-    assumed: Settings,
-) -> None:
+def every_probe(look, fleet, operator, assumed):
     assumed = evolve(assumed, control=control_in([operator]))
     plain = [one.journal() for one in fleet]
     lane = lane_of(plain, assumed)
@@ -175,19 +168,14 @@ def every_probe(
 @given(
     first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
 )
-def test_what_is_drawn_as_held_is_what_is_judged_as_held(
-    first: list[Step],
-    second: list[Step],
-    operator: list[tuple[str, str, int, int]],
-    skew: float,
-) -> None:
+def test_what_is_drawn_as_held_is_what_is_judged_as_held(first, second, operator, skew):
     """
     A record delivered at any moment is a violation if the lane shows a hold there.
 
     And only then: a poll is put after each entry of each journal, and judged.
     """
 
-    def look(drawn: bool, judged: bool, where: str) -> None:  # noqa: FBT001 - of a test
+    def look(drawn, judged, where):
         assert drawn == judged, where
 
     fleet = [told("a", [Step("assigned", TP, "", 0, None, 0), *first])]
@@ -199,9 +187,9 @@ def test_what_is_drawn_as_held_is_what_is_judged_as_held(
     every_probe(look, fleet, holding, assumed)
 
 
-def test_the_probes_find_holds_and_their_absence() -> None:
+def test_the_probes_find_holds_and_their_absence():
     """The test above would also pass if nothing were ever drawn and nothing ever found."""
-    seen: set[tuple[bool, bool]] = set()
+    seen = set()
     fleet = [Telling("a", at=1000).assigned(TP).pause("orders").resume("orders")]
     every_probe(
         lambda drawn, judged, _: seen.add((drawn, judged)),

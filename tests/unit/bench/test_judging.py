@@ -1,18 +1,15 @@
 """A regression is what chance does not explain; the table of speed is what was measured."""
 
-from typing import Any
-
 import pytest
 
 from tests.bench import judging, speed
-from tests.bench.figures import Figure
 from tests.bench.options import parsed
 
 ROUNDS = 3
 EXACT = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
 
-def of(now: float, again: list[float]) -> Figure:
+def of(now, again):
     values = {
         "before": EXACT,
         "now": [now] * 6,
@@ -34,18 +31,18 @@ def of(now: float, again: list[float]) -> Figure:
         (1.05, [1.0, 1.0, 0.98, 0.98, 1.0, 1.0], False),
     ],
 )
-def test_what_is_a_regression(now: float, again: list[float], passed: bool) -> None:  # noqa: FBT001
+def test_what_is_a_regression(now, again, passed):
     """More than 2 %, and more than twice what the same state took more or less."""
     assert of(now, again).passed is passed
 
 
-def test_one_slow_lap_is_none() -> None:
+def test_one_slow_lap_is_none():
     """It is the median that counts."""
     values = {"before": EXACT, "now": [9.0, *EXACT[1:]], "now again": [9.0, *EXACT[1:]]}
     assert judging.judged("row", "time", values, ROUNDS).passed
 
 
-def test_each_figure_has_a_sentence() -> None:
+def test_each_figure_has_a_sentence():
     """It says where, what, how much, and how far chance reaches."""
     figures = [_said(of(now, EXACT)) for now in (0.9, 0.99, 1.01, 1.1)]
     assert list(judging.sentences(figures)) == [
@@ -56,7 +53,7 @@ def test_each_figure_has_a_sentence() -> None:
     ]
 
 
-def _said(one: Figure) -> dict[str, Any]:
+def _said(one):
     return {
         **{name: getattr(one, name) for name in ("row", "name", "measured", "at_most")},
         "passed": one.passed,
@@ -64,12 +61,12 @@ def _said(one: Figure) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", speed.PAGES, ids=lambda page: page.name)
-def test_the_table_of_speed_is_made_of_the_data(page: Any) -> None:  # noqa: ANN401 - a path
+def test_the_table_of_speed_is_made_of_the_data(page):
     text = page.read_text("utf-8")
     assert text == speed.written(text)
 
 
-def test_the_data_are_a_report_s_ratios() -> None:
+def test_the_data_are_a_report_s_ratios():
     """Of each row and each other client: whichever way of reading it has."""
     row = "8 x 100 B, none, iteration"
     names = ("records/s / aiokafka", "CPU per record / confluent poll tuned")
@@ -104,6 +101,6 @@ def test_the_data_are_a_report_s_ratios() -> None:
         "throughput --kafka=java --write --brief",
     ],
 )
-def test_options_that_contradict(arguments: str) -> None:
+def test_options_that_contradict(arguments):
     with pytest.raises(SystemExit):
         parsed(arguments.split())

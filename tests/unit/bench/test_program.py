@@ -18,7 +18,7 @@ runpy.run_module("tests.bench", run_name="__main__")
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["throughput", "--help"]], ids=" ".join
 )
-def test_its_help_needs_no_other_clients(arguments: list[str]) -> None:
+def test_its_help_needs_no_other_clients(arguments):
     command = [sys.executable, "-c", _WITHOUT, *arguments]
     ended = subprocess.run(command, capture_output=True, check=False, text=True)  # noqa: S603 - our own
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -4,11 +4,10 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer.audit.results import CHECKS
@@ -16,23 +15,23 @@ from safeconsumer.cli import cluster
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group.topics import Facts
 from tests.harness.audit import bad
-from tests.harness.audit.bad import TP, Fleet
+from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
-def written(folder: Path, fleet: Fleet) -> Path:
+def written(folder, fleet):
     folder.mkdir(exist_ok=True)
     for number, told in enumerate(fleet):
         (folder / f"{number}.journal").write_text(told.text())
     return folder
 
 
-def run(*arguments: object) -> Result:
+def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
-def test_a_clean_fleet(tmp_path: Path) -> None:
+def test_a_clean_fleet(tmp_path):
     """Status 0, and one row per check and partition in the report."""
     report = tmp_path / "report"
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
@@ -43,7 +42,7 @@ def test_a_clean_fleet(tmp_path: Path) -> None:
     assert {row["violations"] for row in rows} == {0}
 
 
-def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
+def test_a_violation_is_named_with_its_evidence(tmp_path):
     """Status 1."""
     done = run(written(tmp_path, bad.FLEETS["a1"]()))
     assert done.exit_code == 1
@@ -60,7 +59,7 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
         ('{"check": "A1"}\n', "x.journal is no journal: its first line has no"),
     ],
 )
-def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
+def test_a_journal_that_cannot_be_read(tmp_path, text, said):
     """Status 2: what is not seen proves nothing, however clean the rest."""
     folder = written(tmp_path, bad.FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text(text)
@@ -71,9 +70,7 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> 
 
 
 @pytest.mark.parametrize("command", ["audit", "timeline"])
-def test_the_help_explains_the_journals_by_their_name_in_the_usage(
-    command: str,
-) -> None:
+def test_the_help_explains_the_journals_by_their_name_in_the_usage(command):
     usage, *text = (
         CliRunner().invoke(safeconsumer, [command, "--help"]).stdout.split("\n")
     )
@@ -81,15 +78,13 @@ def test_the_help_explains_the_journals_by_their_name_in_the_usage(
     assert any(line.strip().startswith("JOURNAL is a file") for line in text)
 
 
-def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
+def test_an_empty_folder_proves_nothing(tmp_path):
     """Status 2."""
     assert run(tmp_path).exit_code == 2
 
 
-@each("name", ["", "none"])
-def test_commands_say_alike_that_a_folder_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["", "none"], ids=short)
+def test_commands_say_alike_that_a_folder_is_missing(tmp_path, monkeypatch, name):
     """Status 2: a picture takes the journals that a verdict takes."""
     monkeypatch.chdir(tmp_path)
     said = f"safeconsumer: no such file or folder: {name or repr(name)}\n"
@@ -98,14 +93,14 @@ def test_commands_say_alike_that_a_folder_is_missing(
         assert (done.exit_code, done.output) == (2, said)
 
 
-def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
+def test_a_check_that_is_left_out_twice_is_named_once(tmp_path):
     """Beside another one, in order."""
     left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
     done = run(written(tmp_path, bad.FLEETS["held_and_let_go"]()), *left)
     assert done.stdout.endswith("1 partition, without A1, W4\n")
 
 
-def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
+def test_a_folder_without_journals_is_no_proof(tmp_path):
     """Status 2: they may lie on another host."""
     folder = written(tmp_path / "one", bad.FLEETS["held_and_let_go"]())
     written(tmp_path / "two", []).joinpath("deeper").mkdir()
@@ -115,7 +110,7 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     assert "could not tell: 1 journal, 1 partition" in done.output
 
 
-def test_journals_in_folders_of_a_folder_are_read(tmp_path: Path) -> None:
+def test_journals_in_folders_of_a_folder_are_read(tmp_path):
     """However deep they lie, and once, though their folder is given beside it."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     deeper = folder / "host" / "day"
@@ -127,7 +122,7 @@ def test_journals_in_folders_of_a_folder_are_read(tmp_path: Path) -> None:
         assert run(*given).output == alone
 
 
-def test_journals_behind_links_are_read(tmp_path: Path) -> None:
+def test_journals_behind_links_are_read(tmp_path):
     """The folder of the links was given; where the files really are does not matter."""
     real = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     given = tmp_path / "logs"
@@ -141,7 +136,7 @@ def test_journals_behind_links_are_read(tmp_path: Path) -> None:
     assert run(given).output == run(real).output
 
 
-def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
+def test_journals_of_no_partition_say_so(tmp_path):
     """Status 2, with its reason: a consumer that never got a partition."""
     done = run(written(tmp_path, [Telling("a").then("call", op="poll", id=1)]))
     assert (done.exit_code, done.stdout) == (
@@ -151,14 +146,14 @@ def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
     assert "no journal names a partition" in done.stderr
 
 
-def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
+def test_producers_alone_prove_nothing(tmp_path):
     """Status 2: nobody read what was acknowledged, or no journal says so."""
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
     done = run(written(tmp_path, [producer]))
     assert (done.exit_code, "A2  orders:0  could not be" in done.output) == (2, True)
 
 
-def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
+def test_two_processes_of_one_name_are_not_mixed_up(tmp_path):
     """Status 2: which of them had a partition cannot be told."""
     one = Telling("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9)
     other = Telling("worker", at=2000).poll().poll(TP, 9, 12)
@@ -167,8 +162,8 @@ def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
     assert "another journal of a process with the name worker" in done.output
 
 
-@each("seconds", ["nan", "inf", "-1"])
-def test_an_allowance_is_a_number_of_seconds(tmp_path: Path, seconds: str) -> None:
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+def test_an_allowance_is_a_number_of_seconds(tmp_path, seconds):
     """Neither below zero nor without end: with those everything is clean, or wrong."""
     written(tmp_path, bad.FLEETS["a1"]())
     for command in ("audit", "timeline"):
@@ -178,7 +173,7 @@ def test_an_allowance_is_a_number_of_seconds(tmp_path: Path, seconds: str) -> No
             assert (done.exit_code, "0 or more" in done.output) == (2, True)
 
 
-def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> None:
+def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path):
     """Status 2; leaving the check out is said as well."""
     folder = written(tmp_path / "fleet", [Telling().assigned(TP).commit(TP, 5)])
     done = run(folder, "--report", tmp_path / "report")
@@ -194,7 +189,7 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     assert (done.exit_code, done.output) == (0, said)
 
 
-def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
+def test_an_operators_hold_needs_the_control_topics(tmp_path):
     """Members read of a hold; when it was in force no journal says."""
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
@@ -210,10 +205,8 @@ def test_an_operators_hold_needs_the_control_topics(tmp_path: Path) -> None:
     assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
 
 
-@each(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
-def test_a_workers_start_under_a_hold_that_it_reads_late(
-    tmp_path: Path, began_at: float, status: int
-) -> None:
+@pytest.mark.parametrize(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
+def test_a_workers_start_under_a_hold_that_it_reads_late(tmp_path, began_at, status):
     """W10: it is acquitted, or convicted, by the control topics alone."""
     told = Telling().then("working", order="partition").assigned(TP).poll(TP, 0, 1)
     told.until(began_at).handle(TP, 0).until(1060)
@@ -232,21 +225,18 @@ def test_a_workers_start_under_a_hold_that_it_reads_late(
     assert basis == "clocks of several hosts, within the allowance"
 
 
-@each(
+@pytest.mark.parametrize(
     ("plain", "options", "status"),
     [
         ({"orders"}, ["--bootstrap", "localhost:1"], 2),
         (set(), ["--bootstrap", "localhost:1"], 0),
         ({"orders"}, [], 0),
     ],
+    ids=short,
 )
 def test_a_hole_of_records_is_judged_by_the_topics_settings(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    plain: set[str],
-    options: list[str],
-    status: int,
-) -> None:
+    tmp_path, monkeypatch, plain, options, status
+):
     """Nobody is asked but the cluster that the command line names."""
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")
     monkeypatch.setattr(
@@ -261,9 +251,7 @@ def test_a_hole_of_records_is_judged_by_the_topics_settings(
     assert (done.exit_code, said in done.output) == (status, True), done.output
 
 
-def test_which_topics_are_not_compacted_is_asked_of_the_broker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_which_topics_are_not_compacted_is_asked_of_the_broker(monkeypatch):
     """Where it refuses to say, or says nothing, a topic counts as compacted."""
     facts = [
         Facts("plain", 1, {"cleanup.policy": "delete"}),
@@ -280,7 +268,7 @@ def test_which_topics_are_not_compacted_is_asked_of_the_broker(
     assert cluster.uncompacted({}, names) == frozenset()
 
 
-def history_of(scope: str, start: float, end: float | None) -> str:
+def history_of(scope, start, end):
     """Return what ``safeconsumer history -o json`` prints of one hold."""
     topic = {"source": "operator", "topic": "ops", "complete_since": 900.0}
     record = {"source": "operator", "group": "g", "owner": "eve", "scope": scope}
@@ -293,7 +281,7 @@ def history_of(scope: str, start: float, end: float | None) -> str:
     return json.dumps(document)
 
 
-def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> None:
+def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path):
     """Status 2: who delivered what is missing may have written it there."""
     folder = written(tmp_path, bad.FLEETS["a2"]())
     assert run(folder).exit_code == 1
@@ -307,15 +295,13 @@ def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_folder_that_may_not_be_listed_is_not_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
-) -> None:
+def test_a_folder_that_may_not_be_listed_is_not_empty(tmp_path, monkeypatch, *, inside):
     """Status 2, and it is named, given or inside one that is; another user's, or gone."""
     good = written(tmp_path / "mine", bad.FLEETS["held_and_let_go"]())
     theirs = written((good if inside else tmp_path) / "theirs", bad.FLEETS["a1"]())
     listed = os.scandir
 
-    def refused(path: Any) -> Any:  # noqa: ANN401 - of a path; root may list anything
+    def refused(path):
         if Path(path) == theirs:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return listed(path)
@@ -326,7 +312,7 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(
     assert (done.exit_code, said in done.stderr) == (2, True)
 
 
-def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path):
     """The verdict comes first; 1 is for violations alone."""
     good = written(tmp_path / "good", bad.FLEETS["held_and_let_go"]())
     wrong = written(tmp_path / "wrong", bad.FLEETS["a1"]())
@@ -340,7 +326,7 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -
     assert run("x" * 300).exit_code == 2
 
 
-def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
+def test_a_report_says_whether_all_was_read(tmp_path):
     """Whoever reads the rows alone must not take them for clean."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     for is_complete in (True, False):
@@ -350,7 +336,7 @@ def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
         (folder / "x.journal").write_text("broken\n")
 
 
-def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
+def test_a_partition_that_is_nowhere_is_said(tmp_path):
     """Status 2 with the reason; and which there are."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     done = run(folder, "--partition", "nowhere:7")
@@ -363,7 +349,7 @@ def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
     assert "no journal names orders:0; they name no partition" in done.stderr
 
 
-def test_a_topic_is_all_its_partitions(tmp_path: Path) -> None:
+def test_a_topic_is_all_its_partitions(tmp_path):
     """As for a timeline."""
     told = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
     folder = written(tmp_path, [told.poll(TP, 0, 2).poll("orders:1", 0, 2)])
@@ -378,7 +364,7 @@ def test_a_topic_is_all_its_partitions(tmp_path: Path) -> None:
     assert done.exit_code == 2
 
 
-def test_a_reason_of_many_partitions_is_said_once(tmp_path: Path) -> None:
+def test_a_reason_of_many_partitions_is_said_once(tmp_path):
     """
     Behind the violations, which it must not hide; the report has every row.
 

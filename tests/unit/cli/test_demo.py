@@ -1,37 +1,29 @@
 """The command: its options, its exit statuses, what it prints; and its referee."""
 
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import pytest
 from attrs import evolve
 from click.testing import CliRunner
-from click.testing import Result as Run
 from kafka import TopicPartition
 
 from safeconsumer.cli import demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.demo.playing import Result
-from safeconsumer.demo.situations import SITUATIONS, Situation
-from safeconsumer.demo.stage import Client
+from safeconsumer.demo.situations import SITUATIONS
 from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 TP = TopicPartition("orders", 0)
 
 
-def run(*arguments: str) -> Run:
+def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["demo", *arguments])
 
 
-def result(
-    situation: Situation,
-    client: Client,
-    failure: Failure | None,
-    error: str | None = None,
-) -> Result:
+def result(situation, client, failure, error=None):
     """Return a play of 500 records, 7 of which went wrong if there was a failure."""
     wrong = {failure: 7}
     leaked, lost = wrong.get(Failure.LEAKED, 0), wrong.get(Failure.LOST, 0)
@@ -47,7 +39,7 @@ def result(
     )
 
 
-def as_known(situation: Situation) -> list[Result]:
+def as_known(situation):
     """Both clients, each as is known or promised of it."""
     return [
         result(situation, one, None if one.is_ours else situation.known)
@@ -55,35 +47,35 @@ def as_known(situation: Situation) -> list[Result]:
     ]
 
 
-def failing(failure: Failure) -> Callable[[Situation], list[Result]]:
-    def played(situation: Situation) -> list[Result]:
+def failing(failure):
+    def played(situation):
         *others, ours = as_known(situation)
         return [*others, result(situation, ours.client, failure)]
 
     return played
 
 
-def holding(situation: Situation) -> list[Result]:
+def holding(situation):
     return [result(situation, one, None) for one in situation.clients]
 
 
-def failing_otherwise(situation: Situation) -> list[Result]:
+def failing_otherwise(situation):
     *others, ours = as_known(situation)
     return [*(result(situation, one.client, Failure.TWICE) for one in others), ours]
 
 
-def cut(situation: Situation) -> list[Result]:
+def cut(situation):
     *others, ours = as_known(situation)
     return [*others, evolve(ours, error="waited in vain")]
 
 
-def cut_before_the_end(situation: Situation) -> list[Result]:
+def cut_before_the_end(situation):
     """Report what was not asked for any more, and so is not lost."""
     *others, ours = as_known(situation)
     return [*others, result(situation, ours.client, Failure.LOST, error="too late")]
 
 
-def cut_after_a_leak(situation: Situation) -> list[Result]:
+def cut_after_a_leak(situation):
     """Report what was delivered, and cannot be taken back."""
     *others, ours = as_known(situation)
     return [*others, result(situation, ours.client, Failure.LEAKED, error="too late")]
@@ -101,11 +93,7 @@ def cut_after_a_leak(situation: Situation) -> list[Result]:
         (cut_before_the_end, Status.FAILED),
     ],
 )
-def test_the_exit_status_says_how_it_ended(
-    played: Callable[[Situation], list[Result]],
-    status: Status,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_exit_status_says_how_it_ended(played, status, monkeypatch):
     """The worst result decides; a play cut short says why, below the table."""
     ended = ended_as(monkeypatch, played)
 
@@ -115,14 +103,10 @@ def test_the_exit_status_says_how_it_ended(
         assert f"{one.situation.name}, {one.title}: {one.error}" in ended.stdout
 
 
-def ended_as(
-    monkeypatch: pytest.MonkeyPatch,
-    played: Callable[[Situation], list[Result]],
-    *arguments: str,
-) -> Run:
+def ended_as(monkeypatch, played, *arguments):
     """Run the command, whose situations end at once, as told."""
 
-    def play_all(picked: Sequence[Situation], *_: object) -> list[Result]:
+    def play_all(picked, *_):
         return [one for situation in picked for one in played(situation)]
 
     monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
@@ -130,9 +114,7 @@ def ended_as(
     return run(*arguments)
 
 
-def test_only_what_kafka_python_has_a_call_for_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_what_kafka_python_has_a_call_for_is_counted(monkeypatch):
     """A thread pool is the program's, and there is no pause of a group."""
     ended = ended_as(monkeypatch, as_known)
 
@@ -148,9 +130,7 @@ def test_only_what_kafka_python_has_a_call_for_is_counted(
     )
 
 
-def test_picked_situations_are_played_in_their_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_picked_situations_are_played_in_their_order(monkeypatch):
     """However they were given, and no other."""
     picked = ("--situation", "group", "--situation", "ticket-loop")
     ended = ended_as(monkeypatch, as_known, *picked)
@@ -177,21 +157,20 @@ MID_BATCH, POOL = "pauses in mid-batch", "lost by a thread pool"
         ),
     ],
 )
-def test_the_table_explains_only_the_losses_that_it_shows(
-    played: Callable[[Situation], list[Result]], explained: list[str]
-) -> None:
+def test_the_table_explains_only_the_losses_that_it_shows(played, explained):
     lines = "\n".join(table([one for each in map(played, SITUATIONS) for one in each]))
     assert [one for one in (MID_BATCH, POOL) if one in lines] == explained
 
 
-@each(
+@pytest.mark.parametrize(
     "arguments",
     [
         ("--situation", "nope"),
         ("extra",),
     ],
+    ids=short,
 )
-def test_wrong_usage_is_status_2(arguments: Sequence[str]) -> None:
+def test_wrong_usage_is_status_2(arguments):
     """Told by the option's name, before anything is started."""
     ended = run(*arguments)
 
@@ -199,7 +178,7 @@ def test_wrong_usage_is_status_2(arguments: Sequence[str]) -> None:
     assert arguments[-1] in ended.stderr
 
 
-def test_each_record_is_counted_once() -> None:
+def test_each_record_is_counted_once():
     """By its first delivery; again is wrong only below what was committed."""
     tally = Tally()
     for offset in range(6):

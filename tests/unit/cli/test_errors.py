@@ -6,16 +6,17 @@ from contextlib import closing
 
 import click
 import kafka.errors as kafka_errors
+import pytest
 from click.testing import CliRunner
 from kafka.net.selector import NetworkSelector, Task
 
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.troubles import said
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
-@each(
+@pytest.mark.parametrize(
     ("error", "status", "words"),
     [
         (
@@ -92,10 +93,9 @@ from tests.harness.listing import each
         ),
         (ControlTopicError("x"), Status.REFUSED, "a control topic is unfit"),
     ],
+    ids=short,
 )
-def test_one_table_tells_errors_apart(
-    error: Exception, status: Status, words: str
-) -> None:
+def test_one_table_tells_errors_apart(error, status, words):
     assert status_of(error) is status
     assert said(error).startswith(words)
 
@@ -103,7 +103,7 @@ def test_one_table_tells_errors_apart(
 @click.command()
 @click.option("--interrupted", is_flag=True)
 @click.pass_context
-def breaking(context: click.Context, *, interrupted: bool) -> None:
+def breaking(context, *, interrupted):
     """End as kafka-python's event loop does, interrupted or not."""
     task = Task(lambda: None)
     loop = NetworkSelector()
@@ -115,7 +115,7 @@ def breaking(context: click.Context, *, interrupted: bool) -> None:
             loop._task_done(task)
 
 
-def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
+def test_an_interrupt_that_the_event_loop_hides_is_one():
     """130 and a line, where "Task is not done yet!" took its place."""
     runner = CliRunner()
     ended = runner.invoke(breaking, ["--interrupted"])
@@ -128,12 +128,12 @@ def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
 
 @click.command()
 @click.pass_context
-def full(context: click.Context) -> None:
+def full(context):
     """Print to a full disk."""
     with explained(context):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_output_that_the_system_refuses_is_no_outcome() -> None:
+def test_output_that_the_system_refuses_is_no_outcome():
     """The program ends with 70; 1 would say that letters failed, or that nothing is quiet."""
     assert isinstance(CliRunner().invoke(full).exception, OSError)

@@ -11,15 +11,13 @@ from safeconsumer.cli.output import Output
 
 
 @pytest.mark.parametrize("kind", ["table", "json"])
-def test_a_reader_who_has_gone_is_noticed_where_nothing_is_buffered(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_reader_who_has_gone_is_noticed_where_nothing_is_buffered(monkeypatch, kind):
     """`history | head` with PYTHONUNBUFFERED ended with 0: it had been cut."""
     read, write = os.pipe()
     stream = io.TextIOWrapper(os.fdopen(write, "wb", 0), write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
 
-    def look() -> None:
+    def look():
         os.read(read, 10)
         os.close(read)
 

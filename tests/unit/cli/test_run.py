@@ -2,9 +2,7 @@
 
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,7 +15,7 @@ from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import PartitionStarted
 from safeconsumer.worker import Report
 from tests.harness.kafka.offline import silent_broker
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 PROGRAM = """
 from kafka.errors import KafkaTimeoutError
@@ -56,7 +54,7 @@ table = {{"t": handle}}
 """
 
 Typed = Callable[..., Result]
-COUNTS: dict[str, Any] = {
+COUNTS = {
     "done": 9,
     "dropped": 4,
     "dropped_by_reason": {"lost": 4},
@@ -69,11 +67,11 @@ REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
 
 
 @pytest.fixture
-def ending(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+def ending(monkeypatch):
     """Have workers not run: they raise what is put into this list, or end well."""
-    raised: list[BaseException] = []
+    raised = []
 
-    def ran(worker: Worker) -> Report:
+    def ran(worker):
         worker.consumer.close(autocommit=False, timeout_ms=0)
         if raised:
             raise raised[0]
@@ -85,10 +83,10 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 
 @pytest.fixture
 def typed(
-    ending: list[BaseException],  # noqa: ARG001 - it keeps workers from running
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Iterator[Typed]:
+    ending,  # noqa: ARG001 - it keeps workers from running
+    monkeypatch,
+    tmp_path,
+):
     """``typed(target, *options)`` types the command, in a folder with a program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -99,7 +97,7 @@ def typed(
     with silent_broker() as address:
         (tmp_path / "shop.py").write_text(PROGRAM.format(server=address))
 
-        def invoke(target: str, *options: str) -> Result:
+        def invoke(target, *options):
             return CliRunner().invoke(command.run, [target, *options])
 
         yield invoke
@@ -107,10 +105,8 @@ def typed(
         sys.modules.pop(name, None)
 
 
-@each("target", ["shop:own", "made:Made.there"])
-def test_a_worker_of_the_program(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+@pytest.mark.parametrize("target", ["shop:own", "made:Made.there"])
+def test_a_worker_of_the_program(typed, monkeypatch, target):
     """Whatever the environment says of the cluster, which is for other commands."""
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "elsewhere:1")
     ended = typed(target)
@@ -120,12 +116,12 @@ def test_a_worker_of_the_program(
     assert sys.modules["shop"].given.pop()["group_id"] == "mine"
 
 
-def _line(ended: Result, status: Status = Status.USAGE) -> str:
+def _line(ended, status=Status.USAGE):
     assert ended.exit_code == status, ended.output
     return ended.stderr.splitlines()[-1].removeprefix("safeconsumer: ")
 
 
-@each(
+@pytest.mark.parametrize(
     ("target", "said"),
     [
         ("shop", "'shop' is not MODULE:NAME"),
@@ -144,20 +140,21 @@ def _line(ended: Result, status: Status = Status.USAGE) -> str:
         ("exits:worker", "raised SystemExit"),
         ("lacking:worker", "raised ModuleNotFoundError: No module named 'not_there'"),
     ],
+    ids=short,
 )
-def test_a_target_that_cannot_be(typed: Typed, target: str, said: str) -> None:
+def test_a_target_that_cannot_be(typed, target, said):
     """Status 2, and the last line says why; what the program raised is shown whole."""
     ended = typed(target)
     assert said in _line(ended)
     assert said.startswith("raised ") is ("Traceback" in ended.stderr)
 
 
-def test_a_program_whose_broker_is_away(typed: Typed) -> None:
+def test_a_program_whose_broker_is_away(typed):
     """Status 3: it is worth another try."""
     assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
 
 
-@each(
+@pytest.mark.parametrize(
     ("error", "status", "said"),
     [
         (SystemExit(3), Status.FAILED, "a handler ended the worker: SystemExit(3)"),
@@ -166,22 +163,15 @@ def test_a_program_whose_broker_is_away(typed: Typed) -> None:
         (WorkerSettingError("no handler for t"), Status.USAGE, "no handler for t"),
         (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted"),
     ],
+    ids=short,
 )
-def test_how_a_worker_ends_is_the_status(
-    typed: Typed,
-    ending: list[BaseException],
-    error: BaseException,
-    status: Status,
-    said: str,
-) -> None:
+def test_how_a_worker_ends_is_the_status(typed, ending, error, status, said):
     """A handler's own exit status is none of ours."""
     ending[:] = [error]
     assert said in _line(typed("shop:own"), status)
 
 
-def test_a_port_that_cannot_be_had_is_wrong_usage(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_that_cannot_be_had_is_wrong_usage(typed, monkeypatch):
     """Not a record that failed; nor is a package that is missing."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = typed("shop:own", f"--probes={taken.getsockname()[1]}")
@@ -194,7 +184,7 @@ def test_a_port_that_cannot_be_had_is_wrong_usage(
     assert "pip install 'safeconsumer[metrics]'" in line
 
 
-@each(
+@pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"offset": 60, "is_committed": True}, None),
@@ -202,19 +192,18 @@ def test_a_port_that_cannot_be_had_is_wrong_usage(
         ({"offset": 60}, "earliest has a new group read what is there already"),
         ({"offset": 60, "is_reset": True}, "records up to here may have been deleted"),
     ],
+    ids=short,
 )
-def test_a_line_says_what_a_start_may_pass_over(
-    more: dict[str, Any], said: str | None
-) -> None:
+def test_a_line_says_what_a_start_may_pass_over(more, said):
     """Where ``auto_offset_reset`` has chosen the first offset, and it is not the first."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
     assert (said or "None") in str(event.advice)
 
 
-@each(
+@pytest.mark.parametrize(
     ("gone", "said"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
 )
-def test_it_says_what_is_gone(gone: int, said: str) -> None:
+def test_it_says_what_is_gone(gone, said):
     """Nothing, if nothing is."""
     counts = {**COUNTS, "dropped": 0}
     assert said in command._sentence(

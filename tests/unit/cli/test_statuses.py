@@ -9,7 +9,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import MEANINGS, Status
 
 
-def every_command() -> dict[str, click.Command]:
+def every_command():
     found = {}
     context = click.Context(safeconsumer)
     for name in safeconsumer.list_commands(context):
@@ -22,7 +22,7 @@ def every_command() -> dict[str, click.Command]:
     return found
 
 
-def test_every_help_says_what_the_table_says() -> None:
+def test_every_help_says_what_the_table_says():
     """No command has statuses of its own."""
     meanings = {int(one): MEANINGS[one] for one in Status}
     for name in every_command():
@@ -36,7 +36,7 @@ def test_every_help_says_what_the_table_says() -> None:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
-def test_there_are_few_options() -> None:
+def test_there_are_few_options():
     """A hundred more were counted once, half of which said where the cluster is."""
     options = [
         one
@@ -48,14 +48,14 @@ def test_there_are_few_options() -> None:
     assert len({one.name for one in options}) <= 50
 
 
-def test_commands_are_listed_by_use() -> None:
+def test_commands_are_listed_by_use():
     """Not by the alphabet: what an operator needs first is first."""
     listed = CliRunner().invoke(safeconsumer, ["--help"]).stdout
     heads = [line[:-1] for line in listed.splitlines() if line.endswith(":")]
     assert heads[1:] == ["Hold", "Set up", "Work", "Prove", "Try"]
 
 
-def test_every_option_says_what_it_is_for() -> None:
+def test_every_option_says_what_it_is_for():
     """A bare name would have to be guessed."""
     for name, command in every_command().items():
         bare = [
@@ -66,11 +66,11 @@ def test_every_option_says_what_it_is_for() -> None:
         assert bare == [], name
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+def test_the_list_of_commands_says_what_each_says_of_itself():
     """Nothing is cut, at eighty columns either."""
     context = click.Context(safeconsumer)
     for path in ([], ["control"], ["dead-letters"]):
-        group: click.Command | None = safeconsumer
+        group = safeconsumer
         for name in path:
             group = safeconsumer.get_command(context, name)
         assert isinstance(group, click.Group)

@@ -12,16 +12,14 @@ from safeconsumer.cli import main as module
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_a_reason_in_chinese_is_escaped(
-    monkeypatch: pytest.MonkeyPatch, name: str, encoding: str
-) -> None:
+def test_a_reason_in_chinese_is_escaped(monkeypatch, name, encoding):
     """Whatever the command: one place prepares the streams of all."""
     shown = io.BytesIO()
     monkeypatch.setattr(
         sys, name, io.TextIOWrapper(shown, encoding, write_through=True)
     )
 
-    def command() -> None:
+    def command():
         click.echo("db \u65e5\u672c", err=name == "stderr")
         getattr(sys, name).write("cafe \u65e5\n")
 

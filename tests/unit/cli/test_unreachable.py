@@ -1,7 +1,5 @@
 """Commands that read topics, at a cluster that does not answer."""
 
-from typing import NoReturn
-
 import pytest
 from kafka.errors import KafkaTimeoutError
 
@@ -10,17 +8,15 @@ from safeconsumer.group.clients import BOOTSTRAP_MS
 
 
 class _Asked:
-    def __init__(self) -> None:
-        self.waits: list[object] = []
+    def __init__(self):
+        self.waits = []
 
-    def __call__(self, **configs: object) -> NoReturn:
+    def __call__(self, **configs):
         self.waits.append(configs.get("bootstrap_timeout_ms"))
         raise KafkaTimeoutError
 
 
-def test_letters_wait_no_longer_than_other_commands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_letters_wait_no_longer_than_other_commands(monkeypatch):
     """By kafka-python's default it was half a minute, for a mistyped address."""
     asked = _Asked()
     monkeypatch.setattr(letters, "KafkaConsumer", asked)
@@ -29,9 +25,7 @@ def test_letters_wait_no_longer_than_other_commands(
     assert asked.waits == [BOOTSTRAP_MS]
 
 
-def test_an_audit_against_topics_waits_no_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_audit_against_topics_waits_no_longer(monkeypatch):
     """A wait that was chosen counts more."""
     asked = _Asked()
     monkeypatch.setattr(against, "KafkaConsumer", asked)

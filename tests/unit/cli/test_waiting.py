@@ -1,9 +1,7 @@
 """How long a wait takes: everything that the command does counts."""
 
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
@@ -11,19 +9,18 @@ from safeconsumer.cli import connection, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.picture import Picture
 from tests.unit.group.test_judging import picture
 
 
-def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_login_is_in_the_time(monkeypatch):
     """On a broker that accepts and is silent a wait of 5 s took 9 s."""
     passed = [100.0]
-    looks: list[float] = []
+    looks = []
 
-    def pass_(seconds: float) -> None:
+    def pass_(seconds):
         passed[0] += seconds
 
-    def look(_: Operator, group: str, *, timeout: float, has_lags: bool) -> None:
+    def look(_, group, *, timeout, has_lags):
         assert not has_lags
         looks.append(timeout)
         pass_(timeout)
@@ -40,26 +37,24 @@ def test_the_login_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (looks, passed) == ([3.0], [105.0])
 
 
-def test_a_wait_for_what_can_no_longer_be_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):
     """``pause --wait`` waited a minute for a hold that somebody had lifted."""
     passed = [100.0]
 
-    def look(*_: object, **__: object) -> Picture:
+    def look(*_, **__):
         passed[0] += 0.5
         return picture()
 
-    def judge(_: Picture) -> tuple[bool, str]:
+    def judge(_):
         message = "lifted meanwhile"
         raise waiting.InVainError(message)
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         passed[0] += seconds
 
     clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=sleep)
     monkeypatch.setattr(waiting, "time", clock)
-    operator: Any = SimpleNamespace(look=look)
+    operator = SimpleNamespace(look=look)
     ended = waiting.wait_until(operator, "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5

@@ -6,18 +6,18 @@ from starlette.requests import Request
 
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.problems import Problem
-from tests.harness.console.harness import TOKEN, Console, carried
+from tests.harness.console.harness import TOKEN, carried
 from tests.harness.console.writing import HELD, groups, held_by, writing
 
 
 @pytest.fixture
-def console() -> Console:
+def console():
     """Make a console whose link nobody has used."""
     return writing(groups())[0]
 
 
 @pytest.mark.parametrize("path", ["/", "/group?group=g", "/api/v1/groups", "/nowhere"])
-def test_nobody_comes_in_without_the_token(console: Console, path: str) -> None:
+def test_nobody_comes_in_without_the_token(console, path):
     with console.stranger() as stranger:
         answer = stranger.get(path)
     assert answer.status_code == 401
@@ -26,7 +26,7 @@ def test_nobody_comes_in_without_the_token(console: Console, path: str) -> None:
     assert is_problem == path.startswith("/api/")
 
 
-def test_a_wrong_token_is_told_as_one(console: Console) -> None:
+def test_a_wrong_token_is_told_as_one(console):
     with console.stranger(authorization=f"Bearer {TOKEN}x") as stranger:
         answer = stranger.get("/api/v1/groups")
     assert answer.status_code == 401
@@ -34,7 +34,7 @@ def test_a_wrong_token_is_told_as_one(console: Console) -> None:
     assert "--token-file" in answer.json()["detail"]
 
 
-def test_a_method_that_a_call_does_not_take(console: Console) -> None:
+def test_a_method_that_a_call_does_not_take(console):
     with console.client() as client:
         answer = client.get("/api/v1/pause")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
@@ -42,7 +42,7 @@ def test_a_method_that_a_call_does_not_take(console: Console) -> None:
     assert answer.json()["detail"] == "it takes POST"
 
 
-def test_the_link_works_once(console: Console) -> None:
+def test_the_link_works_once(console):
     """Whoever finds it in a terminal later does not come in."""
     with console.stranger() as first:
         assert first.get(console.link).status_code == 200
@@ -66,9 +66,7 @@ def test_the_link_works_once(console: Console) -> None:
         ("GET", {"x-purpose": "preview"}, 503),
     ],
 )
-def test_only_a_click_uses_the_link_up(
-    console: Console, method: str, headers: dict[str, str], status: int
-) -> None:
+def test_only_a_click_uses_the_link_up(console, method, headers, status):
     """Not a program that looks whether the link is good, nor a browser that guesses."""
     with console.stranger() as looking:
         answer = looking.request(method, console.link, headers=headers)
@@ -78,7 +76,7 @@ def test_only_a_click_uses_the_link_up(
         assert person.get("/").status_code == 200
 
 
-def test_a_token_file_works_for_several(console: Console) -> None:
+def test_a_token_file_works_for_several(console):
     for _ in range(2):
         with console.stranger() as browser:
             browser.get(console.lasting_link)
@@ -88,7 +86,7 @@ def test_a_token_file_works_for_several(console: Console) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
-def test_another_host_name_is_not_answered(console: Console, host: str) -> None:
+def test_another_host_name_is_not_answered(console, host):
     """A page of others that renames itself to our address gets nothing (rebinding)."""
     with console.client(host=host.format(port=console.port)) as client:
         answer = client.get("/")
@@ -107,9 +105,7 @@ def test_another_host_name_is_not_answered(console: Console, host: str) -> None:
         {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"},
     ],
 )
-def test_a_page_of_others_changes_nothing(
-    console: Console, headers: dict[str, str]
-) -> None:
+def test_a_page_of_others_changes_nothing(console, headers):
     """The browser brings the cookie along, and says where the request is from."""
     with console.stranger() as browser:
         browser.get(console.lasting_link)
@@ -117,7 +113,7 @@ def test_a_page_of_others_changes_nothing(
             assert browser.post(path, headers=headers).status_code == 403
 
 
-def test_a_form_carries_a_token(console: Console) -> None:
+def test_a_form_carries_a_token(console):
     with console.stranger() as browser:
         browser.get(console.lasting_link)
         own = {"sec-fetch-site": "same-origin", "origin": console.url}
@@ -126,7 +122,7 @@ def test_a_form_carries_a_token(console: Console) -> None:
         assert forged.status_code == 403
 
 
-def test_the_api_takes_json_only(console: Console) -> None:
+def test_the_api_takes_json_only(console):
     """A form of others cannot send it without asking the browser first."""
     with console.client() as client:
         answer = client.post("/api/v1/pause", data={"group": "g"})
@@ -134,9 +130,7 @@ def test_the_api_takes_json_only(console: Console) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
-def test_every_answer_tells_the_browser_what_is_allowed(
-    console: Console, path: str
-) -> None:
+def test_every_answer_tells_the_browser_what_is_allowed(console, path):
     with console.client() as client:
         headers = client.get(path).headers
     policy = headers["content-security-policy"]
@@ -148,7 +142,7 @@ def test_every_answer_tells_the_browser_what_is_allowed(
     assert ("no-store" in headers["cache-control"]) != is_asset
 
 
-def test_bodies_that_are_none(console: Console) -> None:
+def test_bodies_that_are_none(console):
     with console.client(**{"content-type": "application/json"}) as client:
         for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
             assert client.post("/api/v1/pause", content=body).status_code == 400
@@ -165,9 +159,7 @@ def test_bodies_that_are_none(console: Console) -> None:
         ("POST", "pause", {"x\x07": "10s"}),
     ],
 )
-def test_what_no_call_takes_is_refused(
-    console: Console, method: str, path: str, more: dict[str, str]
-) -> None:
+def test_what_no_call_takes_is_refused(console, method, path, more):
     """``holds?groups=billing`` were all groups' holds; ``duration`` gave one no end."""
     wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
     with console.client() as client:
@@ -188,7 +180,7 @@ def test_what_no_call_takes_is_refused(
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
     ],
 )
-def test_what_is_no_wish(console: Console, wish: dict[str, str], said: str) -> None:
+def test_what_is_no_wish(console, wish, said):
     """Nothing is written, and the problem says what to do."""
     answer = console.post("pause", **wish)
     assert answer.status_code == 400
@@ -196,7 +188,7 @@ def test_what_is_no_wish(console: Console, wish: dict[str, str], said: str) -> N
     assert said in answer.json()["title"]
 
 
-def test_unknown_groups(console: Console) -> None:
+def test_unknown_groups(console):
     """A typing error is not shown as a group without holds."""
     with console.client() as client:
         for path in ("/group", "/api/v1/holds"):
@@ -207,13 +199,13 @@ def test_unknown_groups(console: Console) -> None:
                 assert "check the spelling" in answer.text
 
 
-def test_nothing_of_a_token_is_logged_or_shown(console: Console) -> None:
+def test_nothing_of_a_token_is_logged_or_shown(console):
     with console.client() as client:
         pages = [client.get(path).text for path in ("/", "/history")]
     assert not any(TOKEN in page or console.state.auth.token in page for page in pages)
 
 
-def test_read_only_has_no_way_to_write() -> None:
+def test_read_only_has_no_way_to_write():
     """Not even a route."""
     served, _ = writing(groups(), is_read_only=True)
     with served.client() as client:
@@ -229,7 +221,7 @@ def test_read_only_has_no_way_to_write() -> None:
                 assert wrong not in page
 
 
-def test_every_page_has_its_icon(console: Console) -> None:
+def test_every_page_has_its_icon(console):
     """Else a browser asks for /favicon.ico, which there is not."""
     with console.stranger() as browser:
         for path in ("/", console.link, "/", "/nowhere"):
@@ -239,7 +231,7 @@ def test_every_page_has_its_icon(console: Console) -> None:
 # ---------------------------------------------------------------- who is who
 
 
-def test_a_proxy_says_who_is_who() -> None:
+def test_a_proxy_says_who_is_who():
     """Its users have their own holds and forms; another's is lifted by typing."""
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     alice, bob = (served.client(**{"x-remote-user": one}) for one in ("alice", "bob"))
@@ -263,7 +255,7 @@ def test_a_proxy_says_who_is_who() -> None:
 @pytest.mark.parametrize(
     "names", [(), ("alice", "bob"), ("",), ("operator:bob",), ("x" * 1000,)]
 )
-def test_who_is_nobody_changes_nothing(names: tuple[str, ...]) -> None:
+def test_who_is_nobody_changes_nothing(names):
     """A header that is missing, or comes from the user besides the proxy."""
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     headers = [("x-remote-user", one) for one in names]
@@ -279,10 +271,10 @@ def test_who_is_nobody_changes_nothing(names: tuple[str, ...]) -> None:
     assert writer.written == []
 
 
-def test_only_a_proxy_on_this_machine_is_believed() -> None:
+def test_only_a_proxy_on_this_machine_is_believed():
     auth = Auth(8642, owner="alice", owner_header="X-Remote-User")
 
-    def asked_from(host: str) -> Request:
+    def asked_from(host):
         headers = [(b"x-remote-user", b"bob")]
         return Request({"type": "http", "headers": headers, "client": (host, 1)})
 

@@ -2,27 +2,25 @@
 
 import errno
 import socket
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments):
     where = ("--bootstrap", "127.0.0.1:1")
     return CliRunner().invoke(safeconsumer, ["console", *where, *arguments])
 
 
-def ends(result: Result) -> tuple[int, int]:
+def ends(result):
     """Return the status, and how many lines were said of it."""
     return result.exit_code, result.stderr.count("\n")
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("--port", str(taken.getsockname()[1]))
     assert ends(result) == (Status.USAGE, 1)
@@ -30,7 +28,7 @@ def test_a_port_that_is_taken() -> None:
 
 
 @pytest.fixture
-def token(tmp_path: Path) -> Path:
+def token(tmp_path):
     """Make a file with a token, which only its owner may read."""
     file = tmp_path / "token"
     file.write_text("a token of many characters\n")
@@ -38,12 +36,10 @@ def token(tmp_path: Path) -> Path:
     return file
 
 
-def test_what_a_token_is_for_is_said(
-    token: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_token_is_for_is_said(token, monkeypatch):
     """And no word of what it is."""
 
-    def serve(_: object, tell: Callable[[str], object], __: object) -> None:
+    def serve(_, tell, __):
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
 
@@ -55,12 +51,10 @@ def test_what_a_token_is_for_is_said(
     assert "many characters" not in result.stdout
 
 
-def test_only_a_port_that_is_taken_is_told_as_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_a_port_that_is_taken_is_told_as_one(monkeypatch):
     """And not what a broker does."""
 
-    def serve(*_: object) -> None:
+    def serve(*_):
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
     monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
@@ -78,9 +72,7 @@ def test_only_a_port_that_is_taken_is_told_as_one(
         (b"a token of many characters", 0o640, "may be read by others"),
     ],
 )
-def test_a_token_that_is_none(
-    token: Path, content: bytes, mode: int, said: str
-) -> None:
+def test_a_token_that_is_none(token, content, mode, said):
     """It can be guessed, is no text, or is everybody's."""
     token.write_bytes(content)
     token.chmod(mode)
@@ -89,5 +81,5 @@ def test_a_token_that_is_none(
     assert said in result.stderr
 
 
-def test_an_owner_that_is_none() -> None:
+def test_an_owner_that_is_none():
     assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)

@@ -3,14 +3,12 @@
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any
 
 import httpx2
 import pytest
 from attrs import evolve
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli.commands import safeconsumer
@@ -18,8 +16,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.console import figures as module
 from safeconsumer.console.figures import Figures, _all
 from safeconsumer.group import follower
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
 from tests.harness.console.harness import console_of
@@ -30,17 +27,15 @@ from tests.harness.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
     monkeypatch.setattr(module, "_MOMENT", 30.0)
 
 
-def run_console(
-    monkeypatch: pytest.MonkeyPatch, port: int, inside: Callable[[], None]
-) -> Result:
+def run_console(monkeypatch, port, inside):
     """Type the command, with a cluster that is not there."""
 
-    def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
+    def serving(_, __, show):
         state = console_of(big(), Limited).state
         show(Figures(state))
         inside()
@@ -50,11 +45,11 @@ def run_console(
     return CliRunner().invoke(safeconsumer, ["console", *where])
 
 
-def test_figures_at_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_at_a_port_of_their_own(monkeypatch):
     """Without the token that places holds, and under whatever name."""
     port = free_port()
 
-    def scraped() -> None:
+    def scraped():
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
             told = client.get("/metrics", headers={"host": "console.internal:9100"})
             figures = console_values(told.text)
@@ -65,7 +60,7 @@ def test_figures_at_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
 
 
-def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_their_port_is_taken(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = run_console(monkeypatch, port, lambda: None)
@@ -74,7 +69,7 @@ def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "choose another --metrics" in ended.stderr
 
 
-def test_every_group_that_is_held_or_reports_has_its_figures() -> None:
+def test_every_group_that_is_held_or_reports_has_its_figures():
     """Of the table; no group and no topic is left out, however many there are."""
     state = console_of(big(), Limited).state
     figures = list(_all(state, state.snapshot()))
@@ -92,7 +87,7 @@ def test_every_group_that_is_held_or_reports_has_its_figures() -> None:
     assert sum(one.value for one in states) == 4 * 25
 
 
-def test_groups_that_are_gone_are_forgotten() -> None:
+def test_groups_that_are_gone_are_forgotten():
     """Also by a console that nobody looks at but Prometheus."""
     still = groups()
     state = console_of(still, Limited).state
@@ -102,7 +97,7 @@ def test_groups_that_are_gone_are_forgotten() -> None:
     assert not state._views
 
 
-def figures_of(seen: Picture) -> dict[str, float]:
+def figures_of(seen):
     """Return figures by name and state."""
     state = console_of(alone(seen), Limited).state
     figures = list(_all(state, state.snapshot()))
@@ -112,21 +107,21 @@ def figures_of(seen: Picture) -> dict[str, float]:
     }
 
 
-def unread(held: Picture) -> Picture:
+def unread(held):
     return evolve(held, is_heard=False, reports=())
 
 
-def undescribed(held: Picture) -> Picture:
+def undescribed(held):
     unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
     return evolve(held, facts=unknown, reports=())
 
 
-def with_one_late(held: Picture) -> Picture:
+def with_one_late(held):
     late, *others = held.reports
     return evolve(held, reports=(evolve(late, applied={}, quiet={}), *others))
 
 
-def held_elsewhere(held: Picture) -> Picture:
+def held_elsewhere(held):
     return evolve(held, standing=(standing(held.group, "other"),))
 
 
@@ -150,26 +145,24 @@ def held_elsewhere(held: Picture) -> Picture:
     ],
     ids=["well", "unread", "undescribed", "one late", "held elsewhere"],
 )
-def test_what_is_not_known_to_be_well_is_not_said_to_be(
-    seen: Callable[[Picture], Picture], expected: dict[str, float | None]
-) -> None:
+def test_what_is_not_known_to_be_well_is_not_said_to_be(seen, expected):
     """Of a group that is held, of five members with five partitions each."""
     found = figures_of(seen(picture(0, is_held=True)))
     assert {name: found.get(f"group_{name}") for name in expected} == expected
 
 
-def test_where_holds_cannot_be_read_nothing_is_said_to_flow() -> None:
+def test_where_holds_cannot_be_read_nothing_is_said_to_flow():
     """A partition that may be held was counted as one that is not."""
     found = figures_of(evolve(picture(0, is_held=False), ends=None))
     assert found["group_partitions flowing"] == 0
     assert found["group_partitions unknown"] == 25
 
 
-def margin_of(seen: Picture) -> float:
+def margin_of(seen):
     return figures_of(seen)["group_retention_margin_seconds"]
 
 
-def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
+def test_the_margin_of_a_group_whose_members_are_all_gone():
     """Nobody tells the broker's time, and data waits all the same."""
     held = picture(0, is_held=True)
     facts = evolve(held.facts, state="Empty", members=())
@@ -178,7 +171,7 @@ def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
     assert 3500 < margin <= 3600
 
 
-def test_the_margin_by_a_clock_that_is_behind() -> None:
+def test_the_margin_by_a_clock_that_is_behind():
     """What a broker wrote is not in the future."""
     held = evolve(picture(0, is_held=True), now=None)
     (hold,) = held.standing
@@ -188,7 +181,7 @@ def test_the_margin_by_a_clock_that_is_behind() -> None:
     assert -3700 < margin <= -3600
 
 
-def test_the_margin_of_what_was_renewed() -> None:
+def test_the_margin_of_what_was_renewed():
     """It counts from the first."""
     held = picture(0, is_held=True)
     (hold,) = held.standing
@@ -210,15 +203,13 @@ def test_the_margin_of_what_was_renewed() -> None:
         ([(1000, None), (899, 60), (1000, 60)], 1),
     ],
 )
-def test_holds_that_expire_soon_are_counted(
-    ends: list[tuple[int, int | None]], count: int
-) -> None:
+def test_holds_that_expire_soon_are_counted(ends, count):
     """Written so many seconds ago, they end in so many: each, whatever others do."""
     held = picture(0, is_held=True)
     (hold,) = held.standing
     assert held.now is not None
 
-    def written(ago: int, left: int | None) -> Standing:
+    def written(ago, left):
         ttl = None if left is None else (ago + left) * 1000
         return evolve(hold, at=held.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
 
@@ -226,7 +217,7 @@ def test_holds_that_expire_soon_are_counted(
     assert figures_of(evolve(held, standing=standing))["group_expiring_holds"] == count
 
 
-def test_when_the_oldest_endless_hold_was_placed() -> None:
+def test_when_the_oldest_endless_hold_was_placed():
     """Of a group that has one; one with an end is none."""
     name = "group_oldest_unlimited_hold_timestamp_seconds"
     held = picture(0, is_held=True)
@@ -236,16 +227,16 @@ def test_when_the_oldest_endless_hold_was_placed() -> None:
     assert found[name] == min(one.since or 0 for one in endless)
 
 
-def without_end(one: Standing) -> Standing:
+def without_end(one):
     assert one.hold is not None
     return evolve(one, hold=evolve(one.hold, ttl_ms=None))
 
 
-def test_retention_that_nobody_tells() -> None:
+def test_retention_that_nobody_tells():
     """Is no figure; the others are there; a refusal stands for a minute, as an answer."""
     asked = []
 
-    def fails() -> Any:  # noqa: ANN401 - never
+    def fails():
         asked.append(1)
         raise KafkaTimeoutError
 
@@ -260,23 +251,23 @@ def test_retention_that_nobody_tells() -> None:
 class Frozen(Limited):
     """Does not answer until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.may_answer = Event()
 
-    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+    def retention(self, names):
         known = super().retention(names)
         self.may_answer.wait(30)
         return known
 
 
-def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrape_waits_for_no_broker(monkeypatch):
     """One question is underway, and no scrape is late for it; its answer counts."""
     monkeypatch.setattr(module, "_MOMENT", 0.0)
     cluster = Frozen()
     state = console_of(groups(), lambda: cluster).state
 
-    def margins() -> int:
+    def margins():
         found = Counter(one.name for one in _all(state, state.snapshot()))
         assert found["group_topic_held"] == 2
         return found["group_retention_margin_seconds"]
@@ -290,13 +281,13 @@ def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 class Once(Limited):
     """Answers one question, and refuses all others."""
 
-    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+    def retention(self, names):
         if self.asked:
             raise KafkaTimeoutError
         return super().retention(names)
 
 
-def test_what_was_answered_stands_until_there_is_more() -> None:
+def test_what_was_answered_stands_until_there_is_more():
     """While the next question waits, or fails."""
     cluster = Once()
     state = console_of(groups(), lambda: cluster).state
@@ -304,9 +295,7 @@ def test_what_was_answered_stands_until_there_is_more() -> None:
         assert module._limits(state, names) == {"a": 3600.0}
 
 
-def test_what_gets_old_while_it_is_asked_is_not_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_gets_old_while_it_is_asked_is_not_told(monkeypatch):
     """A snapshot is judged once more when all is there."""
     state = console_of(groups(), Limited).state
     seen = state.snapshot()
@@ -321,7 +310,7 @@ def test_what_gets_old_while_it_is_asked_is_not_told(
     assert found == ["console_snapshot_age_seconds"]
 
 
-def test_what_is_old_says_nothing_of_groups() -> None:
+def test_what_is_old_says_nothing_of_groups():
     """Only its age."""
     state = console_of(groups(), Limited).state
     old = state.snapshot()

@@ -5,11 +5,9 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
 from html import unescape
 from threading import BoundedSemaphore
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -20,19 +18,19 @@ from safeconsumer.console.app import create
 from safeconsumer.console.forms import agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.group import follower
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Trouble
 from safeconsumer.group.picture import Times
 from safeconsumer.group.preview import Consent, Objection
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.wire import ControlHold
-from tests.harness.console.harness import TOKEN, Console, carried, console_of
+from tests.harness.console.harness import TOKEN, carried, console_of
 from tests.harness.console.synthetic import alone, past, picture, standing
 from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
 from tests.harness.waiting import wait_for
 
 
-def page(served: Console, path: str, **query: str) -> str:
+def page(served, path, **query):
     with served.client() as client:
         answer = client.get(path, params=query)
     assert answer.status_code == 200, answer.text
@@ -42,7 +40,7 @@ def page(served: Console, path: str, **query: str) -> str:
 # ---------------------------------------------------------------- what was previewed
 
 
-def test_a_form_that_was_edited_after_its_preview() -> None:
+def test_a_form_that_was_edited_after_its_preview():
     """What is held is what was previewed: the changed form is previewed first."""
     wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
     served, writer = writing(groups())
@@ -58,7 +56,7 @@ def test_a_form_that_was_edited_after_its_preview() -> None:
         assert made.hold.ttl_ms == 9 * 3_600_000
 
 
-def test_an_edit_does_not_take_a_consent_along() -> None:
+def test_an_edit_does_not_take_a_consent_along():
     """A preview that needs consent, edited to one that needs none, is shown again."""
     wish = {"group": FREE, "scopes": "@all", "reason": "db"}
     served, writer = writing(groups())
@@ -74,9 +72,7 @@ def test_an_edit_does_not_take_a_consent_along() -> None:
     [{"offset": 7}, {"hold": ControlHold("another", "x", 3_600_000)}],
     ids=["extended", "replaced"],
 )
-def test_a_hold_that_changed_since_the_preview_is_not_replaced(
-    change: dict[str, Any],
-) -> None:
+def test_a_hold_that_changed_since_the_preview_is_not_replaced(change):
     """The agreement was to replace the hold that the preview showed."""
     still = held_by("alice")
     console, writer = writing(still)
@@ -91,12 +87,7 @@ def test_a_hold_that_changed_since_the_preview_is_not_replaced(
     assert console.post("pause", **wish, agreed=again).status_code == 200
 
 
-def preview_of(
-    objection: Objection,
-    *replaced: Standing,
-    typed: str = "9h",
-    more: tuple[Objection, ...] = (),
-) -> tuple[dict[str, str], Any]:
+def preview_of(objection, *replaced, typed="9h", more=()):
     placing = SimpleNamespace(replaces=replaced)
     return {"for": typed}, SimpleNamespace(
         objections=[objection, *more], placing=placing
@@ -121,13 +112,13 @@ HOLD = standing(HELD, "a:1")
     ],
     ids=["input", "kind", "miss", "none", "two", "scope", "hold", "offset"],
 )
-def test_an_agreement_changes_with_each_thing_that_is_shown(shown: Any) -> None:  # noqa: ANN401
+def test_an_agreement_changes_with_each_thing_that_is_shown(shown):
     first = agreement(*preview_of(MISSED, HOLD))
     assert agreement(*preview_of(MISSED, HOLD)) == first
     assert agreement(*shown) != first
 
 
-def test_an_agreement_to_everything_holds_for_new_partitions() -> None:
+def test_an_agreement_to_everything_holds_for_new_partitions():
     before = Objection(Consent.EVERYTHING, "", "Hold all 4 partitions of g")
     after = evolve(before, agreed="Hold all 5 partitions of g")
     assert agreement(*preview_of(before)) == agreement(*preview_of(after))
@@ -136,14 +127,14 @@ def test_an_agreement_to_everything_holds_for_new_partitions() -> None:
 # ---------------------------------------------------------------- extending
 
 
-def extending(served: Console, **wish: str) -> str:
+def extending(served, **wish):
     """Return the preview of letting alice's hold of the group last longer."""
     offset = str(served.state.snapshot().pictures[HELD].standing[0].offset)
     given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": offset}
     return page(served, "/place", **{**given, **wish})
 
 
-def test_a_hold_is_extended() -> None:
+def test_a_hold_is_extended():
     """It keeps its id, its reason and since when it holds."""
     still = groups()
     (held,) = still.known.pictures[HELD].standing
@@ -162,7 +153,7 @@ def test_a_hold_is_extended() -> None:
     assert made.hold == evolve(held.hold, ttl_ms=9 * 3_600_000, since_ms=since)
 
 
-def test_a_hold_is_extended_by_its_own_duration() -> None:
+def test_a_hold_is_extended_by_its_own_duration():
     """From now: a hold for 1 h that is extended for 1 h ends later than it did."""
     served, writer = writing(groups())
     with served.client() as client:
@@ -173,7 +164,7 @@ def test_a_hold_is_extended_by_its_own_duration() -> None:
         assert [one.hold and one.hold.ttl_ms for one in writer.written] == [3_600_000]
 
 
-def test_an_extension_that_is_sent_twice_is_done_once() -> None:
+def test_an_extension_that_is_sent_twice_is_done_once():
     """After the first the hold is another, and the second says so."""
     still = groups()
     served, writer = writing(still)
@@ -198,13 +189,13 @@ def test_an_extension_that_is_sent_twice_is_done_once() -> None:
         ({"for": "2h", "scopes": "@all x"}, "the hold has changed"),
     ],
 )
-def test_an_extension_that_is_none(wish: dict[str, str], said: str) -> None:
+def test_an_extension_that_is_none(wish, said):
     told = extending(writing(groups())[0], **wish)
     assert said in told
     assert "What this would do" not in told
 
 
-def test_only_ones_own_hold_with_an_end_is_extended() -> None:
+def test_only_ones_own_hold_with_an_end_is_extended():
     """Of another's, and of one without an end, there is nothing to extend."""
     bobs, endless = standing(HELD, "b:1"), standing(HELD, "b:2")
     assert endless.hold is not None
@@ -221,7 +212,7 @@ def test_only_ones_own_hold_with_an_end_is_extended() -> None:
 # ---------------------------------------------------------------- several at once
 
 
-def test_several_holds_are_lifted_at_once() -> None:
+def test_several_holds_are_lifted_at_once():
     """Those of others only if all of their scopes are typed."""
     served, writer = writing(held_by("alice", "bob", "carol"))
     shown = page(served, "/group", group=HELD)
@@ -242,7 +233,7 @@ def test_several_holds_are_lifted_at_once() -> None:
     ]
 
 
-def test_one_of_several_that_has_changed_keeps_all() -> None:
+def test_one_of_several_that_has_changed_keeps_all():
     """What was shown is lifted, or nothing."""
     still = held_by("alice", "alice")
     served, writer = writing(still)
@@ -259,7 +250,7 @@ def test_one_of_several_that_has_changed_keeps_all() -> None:
         assert len(writer.written) == 2
 
 
-def test_one_of_several_that_is_gone_is_named() -> None:
+def test_one_of_several_that_is_gone_is_named():
     """It ended, or somebody lifted it: the others are shown again, and lifted then."""
     still = held_by("alice", "alice")
     served, writer = writing(still)
@@ -278,7 +269,7 @@ def test_one_of_several_that_is_gone_is_named() -> None:
         assert [one.key.scope for one in writer.written] == ["topic-005:0"]
 
 
-def test_lifting_none_is_told_where_they_are_chosen() -> None:
+def test_lifting_none_is_told_where_they_are_chosen():
     served, _ = writing(held_by("alice", "alice"))
     with served.client() as client:
         nothing = client.get("/lift", params={"group": HELD})
@@ -287,14 +278,14 @@ def test_lifting_none_is_told_where_they_are_chosen() -> None:
         assert len(chosen(nothing.text)) == 2
 
 
-def chosen(text: str) -> list[str]:
+def chosen(text):
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', text)]
 
 
 # ---------------------------------------------------------------- lists
 
 
-def test_the_list_is_of_those_to_look_at() -> None:
+def test_the_list_is_of_those_to_look_at():
     """Held ones, and those in trouble; with what state each group is in."""
     served, _ = writing(groups())
     every, few = page(served, "/"), page(served, "/", held="1")
@@ -305,12 +296,12 @@ def test_the_list_is_of_those_to_look_at() -> None:
     assert every.index(LOUD) < every.index(HELD) < every.index(FREE)
 
 
-def test_what_waits_for_a_group_is_summed() -> None:
+def test_what_waits_for_a_group_is_summed():
     served, _ = writing(held_by("alice"))
     assert "<dt>Lag</dt><dd>75</dd>" in page(served, "/group", group=HELD)
 
 
-def test_a_group_that_only_streams_obey_is_shown_and_held() -> None:
+def test_a_group_that_only_streams_obey_is_shown_and_held():
     """A stream is no member for Kafka; its group is no typing error for all that."""
     known = picture(4, is_held=False)
     stream = evolve(
@@ -334,11 +325,11 @@ def test_a_group_that_only_streams_obey_is_shown_and_held() -> None:
 # ---------------------------------------------------------------- once, or too late
 
 
-def lifting(**more: str) -> dict[str, str]:
+def lifting(**more):
     return {"group": HELD, "scope": "topic-005:0", **more}
 
 
-def test_what_is_sent_twice_is_done_once() -> None:
+def test_what_is_sent_twice_is_done_once():
     """A double click, the back button, an answer that was lost."""
     wish = {"group": FREE, "scopes": "topic-004", "reason": "x", "for": "1h"}
     still = groups()
@@ -362,7 +353,7 @@ def test_what_is_sent_twice_is_done_once() -> None:
     assert len(writer.written) == 1
 
 
-def test_nothing_is_written_for_a_client_that_has_gone() -> None:
+def test_nothing_is_written_for_a_client_that_has_gone():
     """A lift that was given up would lift a hold that was placed since."""
     console, writer = writing(held_by("alice"))
     has_answered = threading.Event()
@@ -370,10 +361,10 @@ def test_nothing_is_written_for_a_client_that_has_gone() -> None:
     sends = iter([{"type": "http.request", "body": json.dumps(lifting()).encode()}])
     answers = []
 
-    async def receive() -> dict[str, Any]:
+    async def receive():
         return next(sends, {"type": "http.disconnect"})
 
-    async def send(message: Any) -> None:  # noqa: ANN401 - of ASGI
+    async def send(message):
         answers.append(message)
 
     headers = {
@@ -390,7 +381,7 @@ def test_nothing_is_written_for_a_client_that_has_gone() -> None:
     assert (answers[0]["status"], writer.written) == (503, [])
 
 
-def test_questions_hold_no_command_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_hold_no_command_up(monkeypatch):
     """What a preview asks takes its time; who needs the connection to write is told."""
     monkeypatch.setattr(lending, "_BUSY", 0.0)
     monkeypatch.setattr(lending, "_CLOSING", 0.0)
@@ -405,7 +396,7 @@ def test_questions_hold_no_command_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(writer.written) == 1
 
 
-def test_an_agreement_is_for_one_wish() -> None:
+def test_an_agreement_is_for_one_wish():
     """Not for another group or scope or end; and yes is none."""
     wish = {"group": FREE, "scopes": "@all", "reason": "x", "for": "1h"}
     served, writer = writing(groups())
@@ -420,7 +411,7 @@ def test_an_agreement_is_for_one_wish() -> None:
     assert served.post("pause", **wish, agreed=told).status_code == 200
 
 
-def test_anothers_hold_is_lifted_by_typing_its_scope() -> None:
+def test_anothers_hold_is_lifted_by_typing_its_scope():
     """By REST it is named too: by accident nobody lifts what somebody else holds."""
     served, writer = writing(held_by("bob"))
     wanted, typed = lifting(owner="bob"), {"typed": "topic-005:0"}
@@ -437,7 +428,7 @@ def test_anothers_hold_is_lifted_by_typing_its_scope() -> None:
 # ---------------------------------------------------------------- ages
 
 
-def test_an_alarm_stays_one() -> None:
+def test_an_alarm_stays_one():
     """What was wrong may be so still."""
     still = groups()
     old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
@@ -446,7 +437,7 @@ def test_an_alarm_stays_one() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_what_is_held_is_unknown_where_the_topics_cannot_be_read() -> None:
+def test_what_is_held_is_unknown_where_the_topics_cannot_be_read():
     """The page of a group said beside it that nothing is held, the list "none"."""
     blind = evolve(picture(0, is_held=False), ends=None)
     console = console_of(alone(blind))
@@ -457,7 +448,7 @@ def test_what_is_held_is_unknown_where_the_topics_cannot_be_read() -> None:
     assert "What is held is unknown." in one
 
 
-def test_groups_that_are_gone_are_forgotten() -> None:
+def test_groups_that_are_gone_are_forgotten():
     """Names of groups may be made of a date: none of them comes back."""
     still = groups()
     state = console_of(still).state
@@ -468,7 +459,7 @@ def test_groups_that_are_gone_are_forgotten() -> None:
     assert not state._views
 
 
-def test_the_age_is_in_the_tag_of_a_page() -> None:
+def test_the_age_is_in_the_tag_of_a_page():
     """A page is sent again only if it has changed, and one that got old has."""
     still = groups()
     with console_of(still).client() as client:
@@ -484,7 +475,7 @@ def test_the_age_is_in_the_tag_of_a_page() -> None:
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}} \u202e"
 
 
-def test_names_full_of_markup_are_text() -> None:
+def test_names_full_of_markup_are_text():
     """Owners and reasons come from whoever may write; so do group names."""
     one = standing(HOSTILE, "a:1")
     assert one.hold is not None
@@ -504,7 +495,7 @@ def test_names_full_of_markup_are_text() -> None:
             assert bad not in text, path
 
 
-def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
+def test_a_table_says_since_when_and_not_when_it_was_extended():
     """What has piled up since is what the column is read for."""
     one = standing(HELD)
     assert one.hold is not None
@@ -513,7 +504,7 @@ def test_a_table_says_since_when_and_not_when_it_was_extended() -> None:
     assert 'datetime="2020-09-13' in page(it, "/group", group=HELD)
 
 
-def test_history_is_in_the_topics_order() -> None:
+def test_history_is_in_the_topics_order():
     """The latest first; a broker's clock may go back, or not move at all."""
     one, known = standing(HELD), groups()
     known.known = evolve(
@@ -537,7 +528,7 @@ def test_history_is_in_the_topics_order() -> None:
     assert what == ["held again", "held again", "held"]
 
 
-def test_history_says_until_when_and_what_expired() -> None:
+def test_history_says_until_when_and_what_expired():
     one, known = standing(HELD), groups()
     several = [
         evolve(one, at=at, offset=at, hold=ControlHold(str(at), "x", 60_000))
@@ -562,9 +553,7 @@ def test_history_says_until_when_and_what_expired() -> None:
     ],
     ids=["by no clock", "by this machine's alone", "a record proves it"],
 )
-def test_what_expired_is_marked_though_no_member_reports(
-    times: Times, word: str
-) -> None:
+def test_what_expired_is_marked_though_no_member_reports(times, word):
     hold = ControlHold("id", "x", 60_000)
     one, known = evolve(standing(HELD), at=1_000_000_000, hold=hold), groups()
     known.known = evolve(known.known, records=past(one), now=None, times=times)
@@ -579,9 +568,7 @@ def test_what_expired_is_marked_though_no_member_reports(
         (Trouble("It cannot be read.", "do this"), "It cannot be read. do this"),
     ],
 )
-def test_nothing_is_said_of_what_was_not_read(
-    trouble: Trouble | None, said: str
-) -> None:
+def test_nothing_is_said_of_what_was_not_read(trouble, said):
     """``[]`` would say that there is none; programs are told what to do, too."""
     unread = groups()
     unread.known = evolve(unread.known, is_complete=False, trouble=trouble)
@@ -595,7 +582,7 @@ def test_nothing_is_said_of_what_was_not_read(
     assert "no record of any hold" not in told
 
 
-def test_a_group_s_name_may_end_with_a_blank() -> None:
+def test_a_group_s_name_may_end_with_a_blank():
     """It is another than the one without."""
     wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
     served, _ = writing(groups())
@@ -603,18 +590,16 @@ def test_a_group_s_name_may_end_with_a_blank() -> None:
 
 
 @pytest.mark.parametrize(("method", "is_unknown"), [("GET", False), ("POST", True)])
-def test_an_abandoned_write_is_not_said_to_be_undone(
-    method: str, *, is_unknown: bool
-) -> None:
+def test_an_abandoned_write_is_not_said_to_be_undone(method, *, is_unknown):
     """The console closes meanwhile, and the broker may answer later."""
 
-    def ask(is_wanted: Callable[[], bool]) -> Response:
+    def ask(is_wanted):
         wait_for(lambda: not is_wanted(), "nobody to wait any more")
         return Response()
 
     console = SimpleNamespace(is_closing=True, askers=BoundedSemaphore(1))
     state = SimpleNamespace(console=console)
-    request: Any = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
+    request = SimpleNamespace(method=method, app=SimpleNamespace(state=state))
     with pytest.raises(Problem) as raised:
         asyncio.run(asking.answer(request, ask))
     assert ("unknown" in raised.value.detail) is is_unknown

@@ -11,7 +11,6 @@ kafka-python works inside (``TABLES_ONLY``).
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -90,32 +89,32 @@ class Claim:
 
 
 @cache
-def _listed() -> list[dict[str, object]]:
+def _listed():
     return list(tomllib.loads(LIST.read_text("utf-8"))["page"])
 
 
-def claims() -> list[Claim]:
+def claims():
     """Return every claim of the list."""
     return [
         Claim(
             str(page["name"]), one["text"], one["client"], tuple(one.get("proof", ()))
         )
         for page in _listed()
-        for one in page.get("claim", ())  # type: ignore[attr-defined]  # as TOML has it
+        for one in page.get("claim", ())
     ]
 
 
-def mentions(page: str) -> list[str]:
+def mentions(page):
     """Return parts of the sentences of a page that only name a client."""
     return [
         text
         for one in _listed()
         if one["name"] == page
-        for text in one.get("mentions", ())  # type: ignore[attr-defined]  # as above
+        for text in one.get("mentions", ())
     ]
 
 
-def sentences(page: str) -> Iterator[str]:
+def sentences(page):
     """Yield the sentences and rows of a page that are about clients."""
     text = (ROOT / page).read_text("utf-8")
     for rubbish in (_GENERATED, _FENCE, _REMARK):
@@ -135,7 +134,7 @@ def sentences(page: str) -> Iterator[str]:
             yield one
 
 
-def misfits() -> Iterator[str]:
+def misfits():
     """Yield what list and pages do not agree in."""
     for page in PAGES:
         if page in FIGURES:
@@ -150,7 +149,7 @@ def misfits() -> Iterator[str]:
                 yield f"{page}: no such sentence any more: {part}"
 
 
-def unproved() -> Iterator[str]:
+def unproved():
     """Yield each claim that has no proof, or one that does not play its client."""
     for one in claims():
         if not one.proof:
@@ -160,7 +159,7 @@ def unproved() -> Iterator[str]:
                 yield f"{one.page}: {proof}: {why}: {one.text}"
 
 
-def _why_not(claim: Claim, proof: str) -> str | None:
+def _why_not(claim, proof):
     if proof.startswith("https://"):
         is_there = proof in (ROOT / claim.page).read_text("utf-8")
         return None if is_there else "the page does not link to it"
@@ -180,7 +179,7 @@ def _why_not(claim: Claim, proof: str) -> str | None:
 
 
 @cache
-def _tests(path: str) -> frozenset[str]:
+def _tests(path):
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     return frozenset(
         one.name

@@ -12,7 +12,6 @@ other does not hold. Each of the latter is named by the page, under what is not 
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -21,20 +20,20 @@ CONTRACT = ROOT / "design" / "contract.md"
 
 # Promises of a speed: a test on a busy machine would prove nothing, so they are
 # measured by hand, and the figures are in design/benchmarks.md.
-MEASURED: Mapping[str, str] = {
+MEASURED = {
     "P15": "The time per record is measured: `python -m tests.bench overhead`.",
     "S6": "It is measured, and no test asserts it: `python -m tests.bench spark`.",
 }
 
 # Where the proofs of a tier stand.
-TIERS: Mapping[str, str] = {
+TIERS = {
     "pure": "tests/unit/",
     "simulated": "tests/sim/",
     "real": "tests/(broker|system)/",
 }
 
 # In which tiers a promise must have a proof, by its letter.
-DEMANDED: Mapping[str, tuple[str, ...]] = {
+DEMANDED = {
     "P": ("simulated", "real"),
     "G": ("simulated", "real"),
     "W": ("simulated", "real"),
@@ -42,7 +41,7 @@ DEMANDED: Mapping[str, tuple[str, ...]] = {
 }
 
 # A promise, a tier in which it has no proof, the tier that proves it instead, and why.
-EXCEPTIONS: tuple[tuple[str, str, str, str], ...] = (
+EXCEPTIONS = (
     (
         *("P15", "simulated", "pure"),
         "what is decoded depends on bytes alone, and no time passes in a decoder",
@@ -52,15 +51,15 @@ EXCEPTIONS: tuple[tuple[str, str, str, str], ...] = (
 _PROMISE = re.compile(r"^### ([A-Z]\d+): (.+)$", re.MULTILINE)
 
 
-def promises() -> dict[str, str]:
+def promises():
     """Return each promise's id and title, in the order of the page."""
     return dict(_PROMISE.findall(CONTRACT.read_text(encoding="utf-8")))
 
 
 @cache
-def proofs() -> dict[str, list[str]]:
+def proofs():
     """Return the tests that prove each id, by day, as pytest calls them."""
-    found: dict[str, list[str]] = {}
+    found = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for name, ids in marked(tree):
@@ -70,7 +69,7 @@ def proofs() -> dict[str, list[str]]:
     return found
 
 
-def breaches() -> dict[str, Path]:
+def breaches():
     """Return the tests of promises that do not hold, by name, each with its file."""
     return {
         name: file
@@ -79,13 +78,13 @@ def breaches() -> dict[str, Path]:
     }
 
 
-def not_promised() -> str:
+def not_promised():
     """Return what the page says is not promised."""
     text = CONTRACT.read_text(encoding="utf-8")
     return text.partition("\n## N: ")[2].partition("\n## ")[0]
 
 
-def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+def marked(tree):
     """Yield the tests of a file that prove something by day, each with its ids."""
     for name, marks in _marks(tree):
         ids = _ids(marks)
@@ -93,7 +92,7 @@ def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
             yield name, ids
 
 
-def broken(tree: ast.Module) -> Iterator[str]:
+def broken(tree):
     """Yield the tests of a file that are marked as proofs and as failing."""
     for name, marks in _marks(tree):
         fails = any(map(_FAILS.match, map(ast.unparse, marks)))
@@ -101,7 +100,7 @@ def broken(tree: ast.Module) -> Iterator[str]:
             yield name
 
 
-def _ids(marks: list[ast.expr]) -> list[str] | None:
+def _ids(marks):
     for one in marks:
         if (
             isinstance(one, ast.Call)
@@ -111,7 +110,7 @@ def _ids(marks: list[ast.expr]) -> list[str] | None:
     return None
 
 
-def _marks(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr]]]:
+def _marks(tree):
     named = {
         ast.unparse(node.targets[0]): node.value
         for node in tree.body
@@ -130,13 +129,13 @@ _FAILS = re.compile(r"pytest\.mark\.xfail\b")
 _NO_PROOF = re.compile(r"pytest\.mark\.(nightly|xfail|skip)\b")
 
 
-def proofs_in(tier: str, promise: str) -> list[str]:
+def proofs_in(tier, promise):
     """Return the tests of one tier that prove a promise."""
     where = re.compile(TIERS[tier])
     return [test for test in proofs().get(promise, ()) if where.match(test)]
 
 
-def missing() -> set[tuple[str, str]]:
+def missing():
     """Return each promise and the tier in which it has no proof and should have one."""
     return {
         (one, tier)
@@ -155,7 +154,7 @@ Each promise of [the contract](design/contract.md), and the tests that are marke
 """  # noqa: E501 - one sentence, one line
 
 
-def page() -> str:
+def page():
     rows = []
     for one, title in promises().items():
         cells = [_cell(tier, one) for tier in TIERS]
@@ -165,7 +164,7 @@ def page() -> str:
     return _HEAD + "\n".join(rows) + "\n"
 
 
-def _cell(tier: str, promise: str) -> str:
+def _cell(tier, promise):
     said = [f"`{name}`" for name in proofs_in(tier, promise)]
     said += [
         f"none: {why}"

@@ -3,7 +3,6 @@
 import inspect
 import re
 import threading
-from collections.abc import Iterator
 
 import kafka
 import pytest
@@ -12,7 +11,7 @@ from kafka.errors import KafkaConfigurationError
 import safeconsumer
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.offline import offline
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
@@ -21,15 +20,15 @@ METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name
 VARARGS = {"pause", "resume"}
 
 
-def test_the_class_under_upstreams_name_is_ours() -> None:
+def test_the_class_under_upstreams_name_is_ours():
     """``from safeconsumer import KafkaConsumer``."""
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
 
 @pytest.mark.contract("P13")
-@each("name", METHODS)
-def test_a_signature_is_upstreams(name: str) -> None:
+@pytest.mark.parametrize("name", METHODS, ids=short)
+def test_a_signature_is_upstreams(name):
     """The same parameters with the same defaults; more only by keyword."""
     theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
     ours = inspect.signature(getattr(SafeConsumer, name)).parameters
@@ -43,7 +42,7 @@ def test_a_signature_is_upstreams(name: str) -> None:
         assert list(theirs) == [one.name for one in shared]
 
 
-def test_the_constructor_takes_upstreams_arguments() -> None:
+def test_the_constructor_takes_upstreams_arguments():
     """Topics and keys; ours are keyword-only, with defaults."""
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
@@ -53,19 +52,19 @@ def test_the_constructor_takes_upstreams_arguments() -> None:
     assert not set(kinds) & set(kafka.KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_the_defaults_are_upstreams() -> None:
+def test_the_defaults_are_upstreams():
     """Also those of configuration."""
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
 @pytest.fixture
-def safe() -> Iterator[SafeConsumer]:
+def safe():
     with offline(SafeConsumer) as consumer:
         yield consumer
 
 
 @pytest.mark.contract("P13")
-def test_every_key_is_accepted_with_its_default() -> None:
+def test_every_key_is_accepted_with_its_default():
     """All of them at once, but for where to connect and what to assume there."""
     configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}
     del configs["bootstrap_servers"], configs["api_version"]
@@ -73,7 +72,7 @@ def test_every_key_is_accepted_with_its_default() -> None:
         assert configs.items() <= consumer.config.items()
 
 
-def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
+def test_an_unknown_key_is_upstreams_error_unchanged():
     """The same class, the same words."""
     messages = []
     for kind in (kafka.KafkaConsumer, SafeConsumer):
@@ -84,8 +83,8 @@ def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
     assert messages[0] == messages[1]
 
 
-@each("value", ["first", "earliest ", 7, b"latest"])
-def test_a_reset_that_is_unknown(value: object) -> None:
+@pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"], ids=short)
+def test_a_reset_that_is_unknown(value):
     """It is refused, before a thread is started; upstream takes it for ``"none"``."""
     before = set(threading.enumerate())
     with pytest.raises(KafkaConfigurationError, match=re.escape(repr(value))):
@@ -93,8 +92,8 @@ def test_a_reset_that_is_unknown(value: object) -> None:
     assert set(threading.enumerate()) <= before
 
 
-@each("value", ["Earliest", "LATEST", "none", "smallest", None])
-def test_a_reset_that_upstream_knows(value: object) -> None:
+@pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
+def test_a_reset_that_upstream_knows(value):
     """It is taken as upstream takes it, its old names too."""
     with (
         offline(SafeConsumer, auto_offset_reset=value) as ours,
@@ -104,7 +103,7 @@ def test_a_reset_that_upstream_knows(value: object) -> None:
         assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
-def test_names_that_are_ours_alone_are_not_upstreams() -> None:
+def test_names_that_are_ours_alone_are_not_upstreams():
     """A later upstream that uses one of them is noticed here."""
     ours = {
         name

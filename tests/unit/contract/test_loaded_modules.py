@@ -22,7 +22,7 @@ for name, module in loaded.items():
 """
 
 
-def test_a_consumer_loads_these_modules_and_makes_these_attrs_classes() -> None:
+def test_a_consumer_loads_these_modules_and_makes_these_attrs_classes():
     """
     Else: import it where it is used, or write what this shows into the table.
 

@@ -6,7 +6,7 @@ import re
 from tests.unit.contract import matrix
 
 
-def test_every_promise_has_a_proof_in_each_tier() -> None:
+def test_every_promise_has_a_proof_in_each_tier():
     """A simulated and a real one; or it is an exception, or there is what measures it."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
@@ -14,7 +14,7 @@ def test_every_promise_has_a_proof_in_each_tier() -> None:
     assert {one for one, _ in measured} <= matrix.MEASURED.keys()
 
 
-def test_an_exception_has_another_proof() -> None:
+def test_an_exception_has_another_proof():
     """In the tier that it names."""
     for one, _, tier, _ in matrix.EXCEPTIONS:
         assert matrix.proofs_in(tier, one), (one, tier)
@@ -34,7 +34,7 @@ def test_that_fails(): ...
 """
 
 
-def test_what_fails_and_what_waits_for_the_night_is_no_proof() -> None:
+def test_what_fails_and_what_waits_for_the_night_is_no_proof():
     """A mark on each test, or on the whole file."""
     found = dict(matrix.marked(ast.parse(MARKED)))
     assert found == {"test_that_proves": ["P1", "P2"]}
@@ -42,21 +42,21 @@ def test_what_fails_and_what_waits_for_the_night_is_no_proof() -> None:
     assert not dict(matrix.marked(ast.parse(whole)))
 
 
-def test_a_promise_that_is_known_to_be_broken_is_named_as_not_promised() -> None:
+def test_a_promise_that_is_known_to_be_broken_is_named_as_not_promised():
     """By the test that fails; and no test is named there that holds by now."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())
 
 
-def test_what_is_measured_says_how() -> None:
+def test_what_is_measured_says_how():
     """By a benchmark that there is."""
     for said in matrix.MEASURED.values():
         (name,) = re.findall(r"`python -m tests\.bench (\w+)`", said)
         assert (matrix.ROOT / "tests" / "bench" / f"{name}.py").is_file()
 
 
-def test_no_promise_is_overlooked() -> None:
+def test_no_promise_is_overlooked():
     """Every section of the page is one, and none is left out in between."""
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
@@ -66,6 +66,6 @@ def test_no_promise_is_overlooked() -> None:
         assert of_it == [f"{letter}{number + 1}" for number in range(len(of_it))]
 
 
-def test_every_mark_names_a_promise() -> None:
+def test_every_mark_names_a_promise():
     """An id that the contract does not have proves nothing."""
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []

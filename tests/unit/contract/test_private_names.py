@@ -7,18 +7,16 @@ newest and kafka-python's main branch.
 
 import ast
 import inspect
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import kafka
+import pytest
 from kafka.consumer.fetcher import ExceptionMetadata
 
 import safeconsumer
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 # The parts of kafka-python that a consumer is made of, and the face of a producer.
 # Messages are not among them: the names of their fields are those of Kafka's protocol.
@@ -39,12 +37,12 @@ PARTS = (
 )
 
 
-def paths(root: Path) -> list[Path]:
+def paths(root):
     return [root] if root.is_file() else sorted(root.rglob("*.py"))
 
 
 @cache
-def ours() -> list[tuple[str, ast.Module]]:
+def ours():
     """Return our modules that know kafka-python's inside, by name, with their source."""
     (folder,) = map(Path, safeconsumer.__path__)
     found = [*paths(folder / "consumer.py"), *paths(folder / "_kafka")]
@@ -56,7 +54,7 @@ def ours() -> list[tuple[str, ast.Module]]:
     return list(zip(names, sources, strict=True))
 
 
-def defined(node: ast.AST) -> Iterator[str]:  # noqa: C901 - one case for each shape
+def defined(node):  # noqa: C901 - one case for each shape
     """Yield the methods, attributes and fields that a class or a namedtuple defines."""
     match node:
         case ast.ClassDef(body=body):
@@ -82,7 +80,7 @@ def defined(node: ast.AST) -> Iterator[str]:  # noqa: C901 - one case for each s
 
 
 @cache
-def upstreams() -> frozenset[str]:
+def upstreams():
     """Return every name that a class of upstream's parts of a consumer defines."""
     (root,) = map(Path, kafka.__path__)
     return frozenset(
@@ -94,7 +92,7 @@ def upstreams() -> frozenset[str]:
     )
 
 
-def private_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def private_names(tree):
     """Yield each private name that is an attribute of something, with its line."""
     for node in ast.walk(tree):
         match node:
@@ -112,7 +110,7 @@ def private_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield name, line
 
 
-def test_every_private_name_is_upstreams_or_ours() -> None:
+def test_every_private_name_is_upstreams_or_ours():
     """Neither means: misspelt, or gone."""
     own = {
         name
@@ -132,10 +130,10 @@ def test_every_private_name_is_upstreams_or_ours() -> None:
 
 
 @cache
-def overridden() -> dict[str, tuple[Any, Any]]:
+def overridden():
     """Return each method of upstream's that a class of ours overrides, with both."""
     found = {}
-    modules: list[ModuleType] = [import_module(name) for name, _ in ours()]
+    modules = [import_module(name) for name, _ in ours()]
     for module in modules:
         for kind in vars(module).values():
             if not isinstance(kind, type) or kind.__module__ != module.__name__:
@@ -155,8 +153,10 @@ def overridden() -> dict[str, tuple[Any, Any]]:
     return found
 
 
-@each("name", [name for name in overridden() if "__" not in name])
-def test_an_override_takes_what_upstream_gives(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in overridden() if "__" not in name], ids=short
+)
+def test_an_override_takes_what_upstream_gives(name):
     """The same parameters first, in the same order; a coroutine where upstream has one."""
     method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()
@@ -172,6 +172,6 @@ def test_an_override_takes_what_upstream_gives(name: str) -> None:
     )
 
 
-def test_fields_are_those_that_we_give() -> None:
+def test_fields_are_those_that_we_give():
     """And in this order: we make such tuples, too."""
     assert ExceptionMetadata._fields == ("partition", "fetched_offset", "exception")

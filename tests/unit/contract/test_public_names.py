@@ -3,8 +3,10 @@
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import safeconsumer
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 TABLE = Path(__file__).with_name("public_names.txt")
 MODULES = (
@@ -18,24 +20,24 @@ MODULES = (
 )
 
 
-def _table() -> str:
+def _table():
     return "".join(
         f"{module}\n" + "".join(f"    {name}\n" for name in sorted(_public(module)))
         for module in MODULES
     )
 
 
-def _public(module: str) -> list[str]:
+def _public(module):
     return list(import_module(module).__all__)
 
 
-def test_the_public_names() -> None:
+def test_the_public_names():
     """Else: write what this shows into the table, and a line into the changelog."""
     assert _table() == TABLE.read_text("utf-8")
 
 
-@each("module", MODULES)
-def test_a_name_is_there(module: str) -> None:
+@pytest.mark.parametrize("module", MODULES, ids=short)
+def test_a_name_is_there(module):
     """Lazily imported ones, too; and no others are offered."""
     found = import_module(module)
     for name in _public(module):
@@ -43,6 +45,6 @@ def test_a_name_is_there(module: str) -> None:
     assert not hasattr(found, "nothing_of_that_name")
 
 
-def test_the_root_is_for_every_day() -> None:
+def test_the_root_is_for_every_day():
     """Whoever reads it can hold it in their head."""
     assert len(safeconsumer.__all__) <= 28

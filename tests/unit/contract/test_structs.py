@@ -9,7 +9,7 @@ from safeconsumer._kafka import structs
 
 
 @pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
-def test_the_fields_are_upstreams(name: str) -> None:
+def test_the_fields_are_upstreams(name):
     """A type checker reads ours; what runs is kafka-python's."""
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
     (ours,) = (

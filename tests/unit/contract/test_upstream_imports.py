@@ -9,13 +9,15 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import safeconsumer
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 (PACKAGE,) = map(Path, safeconsumer.__path__)
 
 
-def imported() -> set[tuple[str, str]]:
+def imported():
     """Return each module, and each name of it, that the package imports from kafka-python."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
@@ -27,7 +29,7 @@ def imported() -> set[tuple[str, str]]:
     return {each for each in found if f"{each[0]}.".startswith("kafka.")}
 
 
-@each(("module", "name"), sorted(imported()))
-def test_an_imported_name_is_there(module: str, name: str) -> None:
+@pytest.mark.parametrize(("module", "name"), sorted(imported()), ids=short)
+def test_an_imported_name_is_there(module, name):
     if not hasattr(import_module(module), name):
         import_module(f"{module}.{name}")

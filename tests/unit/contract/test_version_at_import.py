@@ -32,7 +32,7 @@ NAMES = {
 }
 
 
-def _fake(root: Path, version: str, modules: tuple[str, ...]) -> None:
+def _fake(root, version, modules):
     package = root / "kafka"
     package.mkdir()
     (package / "__init__.py").write_text(f"__version__ = {version!r}\n")
@@ -43,7 +43,7 @@ def _fake(root: Path, version: str, modules: tuple[str, ...]) -> None:
         target.write_text(NAMES.get(name, ""))
 
 
-def _message(root: Path) -> str:
+def _message(root):
     ours = str(Path(safeconsumer.__file__).parents[1])
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", PROGRAM.format(path=[str(root), ours])],
@@ -60,9 +60,7 @@ def _message(root: Path) -> str:
     ("version", "modules"),
     [("2.3.0", TWO), ("3.1.0", MOVED), ("3.0.12", TWO), ("0.0", ())],
 )
-def test_missing_modules_are_a_typed_error(
-    tmp_path: Path, version: str, modules: tuple[str, ...]
-) -> None:
+def test_missing_modules_are_a_typed_error(tmp_path, version, modules):
     """Never a bare ``ModuleNotFoundError``: what was found, and what to install."""
     _fake(tmp_path, version, modules)
     message = _message(tmp_path)
@@ -70,16 +68,14 @@ def test_missing_modules_are_a_typed_error(
     assert "install 'kafka-python>=3.0.9,<3.1'" in message
 
 
-def test_another_package_of_that_name_is_told_too(tmp_path: Path) -> None:
+def test_another_package_of_that_name_is_told_too(tmp_path):
     """An application's own directory ``kafka``, say."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "__init__.py").write_text("")
     assert "what is installed as 'kafka' is not supported" in _message(tmp_path)
 
 
-def test_an_import_that_fails_for_another_reason_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_import_that_fails_for_another_reason_stays_as_it_is(monkeypatch):
     """A dependency that is missing is not kafka-python's fault."""
     monkeypatch.setitem(sys.modules, "safeconsumer.holds.hold", None)
     monkeypatch.delitem(vars(safeconsumer), "Hold", raising=False)
@@ -88,7 +84,7 @@ def test_an_import_that_fails_for_another_reason_stays_as_it_is(
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pause", "x"]])
-def test_the_command_says_it_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
+def test_the_command_says_it_in_a_line(tmp_path, arguments):
     """No traceback of whichever name it misses first."""
     _fake(tmp_path, "2.3.3", TWO)
     ours = str(Path(safeconsumer.__file__).parents[1])

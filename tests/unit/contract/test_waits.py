@@ -16,7 +16,7 @@ ALLOWED = {
 KINDS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 
 
-def test_only_these_take_a_lock_in_python_code() -> None:
+def test_only_these_take_a_lock_in_python_code():
     """All others are an ``InterruptibleEvent``: nothing is left locked by an interrupt."""
     (folder,) = map(Path, safeconsumer.__path__)
     found = {

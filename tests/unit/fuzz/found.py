@@ -1,6 +1,6 @@
 """Inputs that broke a promise once; each target is fed them in every test run."""
 
-FOUND: dict[str, tuple[bytes, ...]] = {
+FOUND = {
     # An endless expiry was infinity seconds.
     "duration": (b"9" * 400 + b"s",),
     "journal": (

@@ -8,9 +8,7 @@ documented one, or an answer that is not what was written.
 import json
 import math
 import zlib
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from safeconsumer._kafka import handover
 from safeconsumer.audit.results import Settings
@@ -38,11 +36,11 @@ from tests.harness.audit.telling import Read
 from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 
 
-def _text(data: bytes) -> str:
+def _text(data):
     return data.decode("utf-8", "surrogateescape")
 
 
-def scope(data: bytes) -> None:
+def scope(data):
     """A scope that is read is written in the one notation, and read the same again."""
     text = _text(data)
     with suppress(ScopeSyntaxError):
@@ -51,21 +49,21 @@ def scope(data: bytes) -> None:
         read.covers(("orders", 3))
 
 
-def control_key(data: bytes) -> None:
+def control_key(data):
     """A key that is read is written the same, and read the same again."""
     read = wire.decode_key(data)
     if read is not None:
         assert wire.decode_key(wire.encode_key(read)) == read
 
 
-def control_hold(data: bytes) -> None:
+def control_hold(data):
     """A hold of our version is read the same after it was written again."""
     read = wire.decode_hold(data)
     if read is not None and read.version == wire.VERSION:
         assert wire.decode_hold(wire.encode_hold(read)) == read
 
 
-def report(data: bytes) -> None:
+def report(data):
     """A report never raises."""
     read = reports.decode_report(data)
     if read is not None:
@@ -74,7 +72,7 @@ def report(data: bytes) -> None:
             assert reports.count_of(ranges) >= 0
 
 
-def handed_over(data: bytes) -> None:
+def handed_over(data):
     """What is taken off the tail leaves the inner assignor's bytes."""
     assert data.startswith(handover.unwrap(data)[0])
     # The same behind a valid checksum: no fuzzer guesses one.
@@ -84,7 +82,7 @@ def handed_over(data: bytes) -> None:
         assert handover.unwrap(b"inner" + payload + trailer)[0] == b"inner"
 
 
-def control_records(data: bytes) -> None:
+def control_records(data):
     """Whatever stands on the control topics, the ledger goes on, and obeys what it knows."""
     lab = ControlLab()
     lab.hear(written("orders", 0))
@@ -97,7 +95,7 @@ def control_records(data: bytes) -> None:
     assert ("audit", "operator:alice") in lab.held()
 
 
-def journals(data: bytes) -> None:
+def journals(data):
     """A journal is refused with a reason, or judged, told of and laid out."""
     _drawn(data)
     # The same with a head and numbers that are right, so that entries are reached.
@@ -107,7 +105,7 @@ def journals(data: bytes) -> None:
     _drawn(b"".join(line + b"\n" for line in lines))
 
 
-def _drawn(data: bytes) -> None:
+def _drawn(data):
     with suppress(JournalError):
         collector = Collector(Settings())
         collector.read(Read("fuzzed", data))
@@ -116,7 +114,7 @@ def _drawn(data: bytes) -> None:
         assert legal(verdict_of(story, "")).encode()
 
 
-def connection(data: bytes) -> None:
+def connection(data):
     """A properties file is carried over or refused, and no error repeats a secret."""
     secret = "Tr0ub4dor"  # noqa: S105 - to be found if it leaks
     text = _text(data).replace("SECRET", secret)
@@ -130,7 +128,7 @@ def connection(data: bytes) -> None:
         assert not leaks or others or secret not in str(error)
 
 
-def spark_options(data: bytes) -> None:
+def spark_options(data):
     """Options are strings with names; what is wrong is named."""
     pairs = (line.partition("=") for line in _text(data).split("\n"))
     with suppress(SparkSettingError):
@@ -138,7 +136,7 @@ def spark_options(data: bytes) -> None:
         assert read.control_timeout >= 0
 
 
-_KINDS: Mapping[str, tuple[Any, type[Exception]]] = {
+_KINDS = {
     "limits": (Limits, WorkerSettingError),
     "retry": (Retry, WorkerSettingError),
     "commit": (Commit, WorkerSettingError),
@@ -147,7 +145,7 @@ _KINDS: Mapping[str, tuple[Any, type[Exception]]] = {
 }
 
 
-def settings(data: bytes) -> None:
+def settings(data):
     """Settings of any JSON values are made, or refused by their own error."""
     try:
         document = json.loads(_text(data))
@@ -163,7 +161,7 @@ def settings(data: bytes) -> None:
                 make(**{key: given[key] for key in given if key in known})
 
 
-def duration(data: bytes) -> None:
+def duration(data):
     """A duration is a finite time, or refused by ValueError; it can be said again."""
     with suppress(ValueError):
         seconds = durations.seconds_of(_text(data))

@@ -20,7 +20,7 @@ class Target:
     seeds: tuple[bytes, ...]
 
 
-def _journal_seeds() -> tuple[bytes, ...]:
+def _journal_seeds():
     fleets = [make() for make in (*bad.BAD, *bad.GOOD)]
     whole = [told.text().encode() for fleet in fleets for told in fleet]
     more = (

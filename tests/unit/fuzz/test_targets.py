@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.fuzz.found import FOUND
-from tests.unit.fuzz.targets import BY_NAME, TARGETS, Target
+from tests.unit.fuzz.targets import BY_NAME, TARGETS
 from tests.unit.group.patience import patient
 
 _BYTES = st.binary(max_size=40)
 
 
-def damaged(target: Target) -> st.SearchStrategy[bytes]:
+def damaged(target):
     """Return seeds of a target with a piece replaced, and bytes of any kind."""
 
-    def replaced(seed: bytes, at: int, length: int, piece: bytes) -> bytes:
+    def replaced(seed, at, length, piece):
         at %= len(seed) + 1
         return seed[:at] + piece + seed[at + length :]
 
@@ -27,14 +27,18 @@ def damaged(target: Target) -> st.SearchStrategy[bytes]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_seeds_are_good(target: Target) -> None:
+def test_seeds_are_good(target):
     """What inputs are made of."""
     for seed in target.seeds:
         target.feed(seed)
 
 
-@each(("name", "data"), [(name, data) for name, own in FOUND.items() for data in own])
-def test_what_was_found_once(name: str, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [(name, data) for name, own in FOUND.items() for data in own],
+    ids=short,
+)
+def test_what_was_found_once(name, data):
     """It stays repaired."""
     BY_NAME[name].feed(data)
 
@@ -43,7 +47,7 @@ def test_what_was_found_once(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @settings(patient, max_examples=150)
 @given(drawn=st.data())
-def test_hostile_bytes_break_no_promise(target: Target, drawn: st.DataObject) -> None:
+def test_hostile_bytes_break_no_promise(target, drawn):
     """Only documented errors, and what is read is what was written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what re says of odd patterns

@@ -1,12 +1,10 @@
 """Gate first, then ask, open when read up to there; never early, whatever comes between."""
 
-from collections.abc import Callable
-
 import pytest
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
-from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.barrier import Barrier
 from tests.harness.group.lab import OPS, ControlLab, written
 from tests.harness.holds.lab import A, B, C
 
@@ -16,21 +14,21 @@ TP = (OPS, 0)
 class BarrierLab(ControlLab):
     """A lab whose control topic answers when the test says so."""
 
-    def __init__(self, run_after: float | None = None) -> None:
+    def __init__(self, run_after=None):
         super().__init__()
         self.barrier = Barrier(self.ledger, run_after)
-        self.asked: list[Callable[[Offsets | None], object]] = []
+        self.asked = []
         self.ledger.watch(self.barrier.close)
 
-    def connect(self, applied: int = 0) -> None:
+    def connect(self, applied=0):
         self.barrier.connect(self.asked.append, {TP: applied})
 
-    def answer(self, end: int | None) -> None:
+    def answer(self, end):
         self.asked.pop(0)(None if end is None else {TP: end})
 
 
 @pytest.mark.contract("G2")
-def test_what_is_gained_waits_for_the_end_asked_after_it() -> None:
+def test_what_is_gained_waits_for_the_end_asked_after_it():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, B)
@@ -43,7 +41,7 @@ def test_what_is_gained_waits_for_the_end_asked_after_it() -> None:
     assert lab.quiet() == set()
 
 
-def test_a_hold_read_meanwhile_takes_over_from_the_gate() -> None:
+def test_a_hold_read_meanwhile_takes_over_from_the_gate():
     """There is no instant between."""
     lab = BarrierLab()
     lab.connect()
@@ -54,7 +52,7 @@ def test_a_hold_read_meanwhile_takes_over_from_the_gate() -> None:
     assert lab.quiet() == {A}
 
 
-def test_an_answer_of_a_lost_connection_opens_nothing() -> None:
+def test_an_answer_of_a_lost_connection_opens_nothing():
     """The topic may be another one by now; it is asked anew."""
     lab = BarrierLab()
     lab.connect(applied=9)
@@ -68,7 +66,7 @@ def test_an_answer_of_a_lost_connection_opens_nothing() -> None:
     assert lab.quiet() == set()
 
 
-def test_what_was_read_of_a_lost_connection_opens_nothing() -> None:
+def test_what_was_read_of_a_lost_connection_opens_nothing():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -78,7 +76,7 @@ def test_what_was_read_of_a_lost_connection_opens_nothing() -> None:
     assert lab.quiet() == {A}
 
 
-def test_no_answer_is_asked_again() -> None:
+def test_no_answer_is_asked_again():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -91,7 +89,7 @@ def test_no_answer_is_asked_again() -> None:
     assert lab.quiet() == set()
 
 
-def test_an_end_below_what_was_read_is_another_topics() -> None:
+def test_an_end_below_what_was_read_is_another_topics():
     """It was made again, with holds that the reader has not seen; it will find out."""
     lab = BarrierLab()
     lab.connect(applied=9)
@@ -107,7 +105,7 @@ def test_an_end_below_what_was_read_is_another_topics() -> None:
     assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
 
 
-def test_an_end_may_be_older_than_what_was_read_since() -> None:
+def test_an_end_may_be_older_than_what_was_read_since():
     lab = BarrierLab()
     lab.connect(applied=5)
     lab.assign(A)
@@ -116,7 +114,7 @@ def test_an_end_may_be_older_than_what_was_read_since() -> None:
     assert lab.quiet() == set()
 
 
-def test_a_partition_lost_and_regained_waits_for_its_own_answer() -> None:
+def test_a_partition_lost_and_regained_waits_for_its_own_answer():
     """The first answer is older than the second ownership."""
     lab = BarrierLab()
     lab.connect(applied=5)
@@ -131,7 +129,7 @@ def test_a_partition_lost_and_regained_waits_for_its_own_answer() -> None:
     assert lab.quiet() == set()
 
 
-def test_what_is_kept_is_not_gated() -> None:
+def test_what_is_kept_is_not_gated():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -141,7 +139,7 @@ def test_what_is_kept_is_not_gated() -> None:
 
 
 @pytest.mark.contract("G5")
-def test_hold_never_opens_unread() -> None:
+def test_hold_never_opens_unread():
     lab = BarrierLab()
     lab.assign(A)
     lab.clock.now += 1e6
@@ -150,7 +148,7 @@ def test_hold_never_opens_unread() -> None:
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_after_its_time_and_alarms() -> None:
+def test_run_opens_after_its_time_and_alarms():
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
     lab.clock.now += 29
@@ -164,7 +162,7 @@ def test_run_opens_after_its_time_and_alarms() -> None:
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_only_gates_not_holds() -> None:
+def test_run_opens_only_gates_not_holds():
     lab = BarrierLab(run_after=0.0)
     lab.hear(written("orders", 0))
     lab.assign(A, C)
@@ -172,7 +170,7 @@ def test_run_opens_only_gates_not_holds() -> None:
     assert lab.quiet() == {A}
 
 
-def test_a_resume_from_outside_is_none_of_the_applications() -> None:
+def test_a_resume_from_outside_is_none_of_the_applications():
     """All that was assigned was paused; membership is lost and comes back with more."""
     lab = BarrierLab()
     lab.connect()

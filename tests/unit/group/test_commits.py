@@ -1,15 +1,15 @@
 """Committed offsets from look to look: what moves though its owner does not report."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import pytest
 from kafka import TopicPartition
 
 from safeconsumer.group.commits import CommitWatch, Move, held_by_silent
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
 from tests.harness.console.synthetic import standing
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 TP = TopicPartition("t", 0)
 
@@ -23,7 +23,7 @@ class Look(NamedTuple):
     is_answered: bool = True
 
 
-def looked(watch: CommitWatch, clock: list[float], look: Look) -> Mapping[Any, Move]:
+def looked(watch, clock, look):
     clock[0] += look.after
     committed = {} if look.offset is None else {TP: look.offset}
     facts = GroupFacts(
@@ -35,7 +35,7 @@ def looked(watch: CommitWatch, clock: list[float], look: Look) -> Mapping[Any, M
     return watch.note("g", facts, {} if look.silent is None else {TP: look.silent})
 
 
-@each(
+@pytest.mark.parametrize(
     ("looks", "moved"),
     [
         ([Look(5), Look(9)], Move(5, 9)),
@@ -55,21 +55,20 @@ def looked(watch: CommitWatch, clock: list[float], look: Look) -> Mapping[Any, M
         ([Look(5), Look(5, is_answered=False)], None),
         ([Look(5), Look(5, is_answered=False), Look(9)], None),
     ],
+    ids=short,
 )
-def test_what_a_silent_member_commits_while_it_is_held(
-    looks: list[Look], moved: Move | None
-) -> None:
+def test_what_a_silent_member_commits_while_it_is_held(looks, moved):
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     found = [looked(watch, clock, one) for one in looks]
     assert found[-1] == ({} if moved is None else {TP: moved})
 
 
-def report(**said: Any) -> Report:  # noqa: ANN401 - of Report
+def report(**said):
     return Report(group="g", member="x", applied={}, assigned={}, quiet={}, **said)
 
 
-def test_whose_partitions_are_watched() -> None:
+def test_whose_partitions_are_watched():
     """What is held, of members that do not report."""
     tps = [TopicPartition("t", number) for number in range(3)]
     names = ("silent", "reports", "free")
@@ -85,7 +84,7 @@ def test_whose_partitions_are_watched() -> None:
     assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
 
 
-def test_groups_that_are_gone_are_forgotten() -> None:
+def test_groups_that_are_gone_are_forgotten():
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     looked(watch, clock, Look(5))

@@ -9,8 +9,7 @@ from safeconsumer.group.extending import longer
 from safeconsumer.group.history import entries
 from safeconsumer.group.known import history_of
 from safeconsumer.group.overview import row_of
-from safeconsumer.group.picture import Picture
-from safeconsumer.group.preview import Placing, placing, wish_of
+from safeconsumer.group.preview import placing, wish_of
 from tests.unit.group.test_known import Topics
 
 HOUR = 3600.0
@@ -20,7 +19,7 @@ LASTING = st.floats(60, 4 * HOUR)
 PART = st.floats(0.01, 0.99)
 
 
-def held(ahead: float, seconds: float, after: float, *, is_reported: bool) -> Topics:
+def held(ahead, seconds, after, *, is_reported):
     """Hold a group, and look at it so many seconds later with a clock that is wrong."""
     topics = Topics(ahead)
     topics.report("a", state="stopped")
@@ -34,16 +33,14 @@ def held(ahead: float, seconds: float, after: float, *, is_reported: bool) -> To
     return topics
 
 
-def placed_again(seen: Picture, for_: str, reason: str = "x") -> Placing:
+def placed_again(seen, for_, reason="x"):
     wish = wish_of(group="g", owner="alice", texts=["t"], reason=reason, for_=for_)
     return placing(seen, wish, skew=0.0)
 
 
 @pytest.mark.contract("G8")
 @given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
-def test_no_clock_hides_a_hold_that_members_obey(
-    ahead: float, lasting: float, part: float, *, is_reported: bool
-) -> None:
+def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_reported):
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.picture()
     assert [one.key.scope for one in seen.standing] == ["t"]
@@ -63,8 +60,8 @@ def test_no_clock_hides_a_hold_that_members_obey(
     is_reported=st.booleans(),
 )
 def test_no_clock_shortens_a_hold_that_members_obey(
-    ahead: float, lasting: float, part: float, asked: float, *, is_reported: bool
-) -> None:
+    ahead, lasting, part, asked, *, is_reported
+):
     """An extension counts from when the broker has it."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.picture()
@@ -86,8 +83,8 @@ def test_no_clock_shortens_a_hold_that_members_obey(
 @pytest.mark.contract("G8")
 @given(ahead=OFFSETS, lasting=LASTING, part=PART, is_reported=st.booleans())
 def test_no_clock_replaces_a_hold_that_members_obey(
-    ahead: float, lasting: float, part: float, *, is_reported: bool
-) -> None:
+    ahead, lasting, part, *, is_reported
+):
     """Another one needs the owner's consent."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.picture()
@@ -105,9 +102,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
         (-HOUR, "no members"),
     ],
 )
-def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(
-    ahead: float, words: str
-) -> None:
+def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(ahead, words):
     topics = held(ahead, 1800, 60, is_reported=False)
     verdict = row_of(topics.picture()).verdict
     assert verdict.words == words
@@ -124,8 +119,8 @@ def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(
     ],
 )
 def test_extend_renews_no_hold_that_has_ended_or_may_have(
-    ahead: float, after: float, said: str, *, is_reported: bool
-) -> None:
+    ahead, after, said, *, is_reported
+):
     """Members that still obey it lift it soon, unless it is placed again."""
     seen = held(ahead, 1800, after, is_reported=is_reported).picture(skew=30.0)
     assert len(seen.standing) == 1
@@ -140,7 +135,7 @@ def test_extend_renews_no_hold_that_has_ended_or_may_have(
         assert "pause places it again" in refused
 
 
-def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended() -> None:
+def test_the_same_hold_again_is_unchanged_while_neither_clock_has_it_ended():
     """Nobody reports; a reconcile loop does not prolong it for ever."""
     seen = held(0.0, 1800, 60, is_reported=False).picture()
     again = placed_again(seen, "30m")

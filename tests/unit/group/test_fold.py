@@ -2,21 +2,19 @@
 
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import wire
-from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlKey
 from tests.harness.group.lab import GROUP_TOPIC, OPS, written
 from tests.unit.group.patience import patient
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 
 
-def stands(fold: Fold) -> dict[tuple[str, str], int]:
+def stands(fold):
     return {(one.key.owner, one.key.scope): one.offset for one in fold.standing()}
 
 
@@ -25,7 +23,7 @@ records = st.lists(
 )
 
 
-def as_log(drawn: list[tuple[str, bool, int]]) -> list[Written]:
+def as_log(drawn):
     return [
         written("orders", offset, held=held, owner=owner, at=float(at))
         for offset, (owner, held, at) in enumerate(drawn)
@@ -44,9 +42,7 @@ hearings = st.lists(
 
 @patient
 @given(records, hearings)
-def test_forgetting_changes_nothing(
-    drawn: list[tuple[str, bool, int]], heard: list[tuple[int, list[int], bool]]
-) -> None:
+def test_forgetting_changes_nothing(drawn, heard):
     """Its own records are heard at any time after they are written, also twice."""
     log = as_log(drawn)
     fold, plain = Fold(SOURCES), Fold(SOURCES)
@@ -66,7 +62,7 @@ def test_forgetting_changes_nothing(
     assert len(fold.standing()) == sum(one.value is not None for one in last.values())
 
 
-def test_an_old_hold_of_its_own_is_not_held_again() -> None:
+def test_an_old_hold_of_its_own_is_not_held_again():
     """Written, read, lifted by an operator and forgotten; then acknowledged."""
     fold = Fold(SOURCES)
     fold.take(GROUP_TOPIC, [written("orders", 0), written("orders", 1, held=False)])
@@ -75,7 +71,7 @@ def test_an_old_hold_of_its_own_is_not_held_again() -> None:
     assert stands(fold) == {}
 
 
-def test_a_topic_made_anew_twice_begins_at_zero_twice() -> None:
+def test_a_topic_made_anew_twice_begins_at_zero_twice():
     """Each time its records count as later than all before."""
     fold = Fold(SOURCES)
     for _ in range(3):
@@ -87,7 +83,7 @@ def test_a_topic_made_anew_twice_begins_at_zero_twice() -> None:
     assert stands(fold) == {("alice", "orders"): 0}
 
 
-def test_the_other_topic_is_not_made_anew_with_it() -> None:
+def test_the_other_topic_is_not_made_anew_with_it():
     fold = Fold(SOURCES)
     before, beside = written("orders", 4), written("audit", 4)
     (one,) = fold.take(OPS, [before]).fresh
@@ -100,7 +96,7 @@ def test_the_other_topic_is_not_made_anew_with_it() -> None:
     assert not fold.is_outlived(again)
 
 
-def test_the_last_entry_of_a_hold() -> None:
+def test_the_last_entry_of_a_hold():
     """What is restored after a try that failed: held, lifted, or never written."""
     fold = Fold(SOURCES)
     key = ControlKey("g", "alice", "orders")
@@ -117,7 +113,7 @@ def test_the_last_entry_of_a_hold() -> None:
     assert (lifted.hold, lifted.register.stamp) == (None, (0, 5))
 
 
-def test_what_stands_for_operators() -> None:
+def test_what_stands_for_operators():
     """The topic's kind, the time, and the hold itself; of one group or of all."""
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
@@ -134,19 +130,19 @@ def test_what_stands_for_operators() -> None:
     assert reason == "r"
 
 
-def past(topic: str, *times: float) -> list[Standing]:
+def past(topic, *times):
     """Return records of one topic, each of another hold."""
     fold = Fold(SOURCES)
     log = [written(f"orders:{n}", n, at=time) for n, time in enumerate(times)]
     return [as_standing(SOURCES[topic], one) for one in fold.take(topic, log).fresh]
 
 
-def test_records_of_the_same_time_keep_the_order_of_the_topics() -> None:
+def test_records_of_the_same_time_keep_the_order_of_the_topics():
     several = [*past(OPS, 7.0, 7.0), *past(GROUP_TOPIC, 7.0, 7.0)]
     assert side_by_side(several) == tuple(several)
 
 
-def test_two_topics_are_merged_by_time_each_in_its_own_order() -> None:
+def test_two_topics_are_merged_by_time_each_in_its_own_order():
     """A clock that went back, or a record without a time, moves nothing before it."""
     operator = past(OPS, 10.0, 5.0, -1.0, 30.0)
     group = past(GROUP_TOPIC, -1.0, 7.0, 20.0, 40.0)
@@ -165,7 +161,7 @@ def test_two_topics_are_merged_by_time_each_in_its_own_order() -> None:
     assert side_by_side([]) == ()
 
 
-def test_what_is_not_read_yet_is_not_forgotten() -> None:
+def test_what_is_not_read_yet_is_not_forgotten():
     """An own tombstone is heard before the hold that it lifts is read."""
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 5, held=False)])
@@ -175,14 +171,12 @@ def test_what_is_not_read_yet_is_not_forgotten() -> None:
     assert stands(fold) == {}
 
 
-def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
     """Each was, with its JSON: a start with 240,000 of them took 16 s and more."""
-    decoded: list[object] = []
+    decoded = []
     decode = wire.decode_hold
 
-    def counted(data: object) -> ControlHold | None:
+    def counted(data):
         decoded.append(data)
         return decode(data)
 
@@ -195,11 +189,11 @@ def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(
     assert stands(fold) == {("alice", "t:1"): 996, ("alice", "t:3"): 998}
 
 
-def test_ten_thousand_owners_that_came_and_went_leave_nothing() -> None:
+def test_ten_thousand_owners_that_came_and_went_leave_nothing():
     """A deploy's owner is new each time."""
     fold = Fold(SOURCES)
 
-    def come_and_go(start: int) -> None:
+    def come_and_go(start):
         for n in range(start, start + 10_000, 100):
             owners = [f"deploy-{k}" for k in range(n, n + 100)]
             held = [written("o", 2 * n + i, owner=o) for i, o in enumerate(owners)]

@@ -12,14 +12,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 SKEW = 30.0
 
 
-def at(
-    seconds: float | None,
-    hold_id: str | None,
-    *,
-    ttl: float | None = None,
-    owner: str = "alice",
-    source: str = "operator",
-) -> Standing:
+def at(seconds, hold_id, *, ttl=None, owner="alice", source="operator"):
     """Return a record; one without an id is a tombstone."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     hold = None if hold_id is None else ControlHold(hold_id, "x", ttl_ms)
@@ -27,23 +20,23 @@ def at(
     return Standing(source=source, key=key, hold=hold, at=seconds, offset=0)
 
 
-def told(*records: Standing) -> list[str]:
+def told(*records):
     return [one.what for one in entries(records, SKEW)]
 
 
-def test_what_was_done_to_one_hold() -> None:
+def test_what_was_done_to_one_hold():
     several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
     assert told(*several) == ["held", "extended", "held again", "lifted", "held"]
 
 
-def test_lifts_of_nothing_are_no_lifts() -> None:
+def test_lifts_of_nothing_are_no_lifts():
     """Of nothing, of what was lifted, and of another owner's or the group's own hold."""
     others = [at(1, None, owner="bob"), at(2, None, source="group")]
     assert told(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert told(at(0, None)) == []
 
 
-def test_what_had_expired_is_neither_lifted_nor_extended() -> None:
+def test_what_had_expired_is_neither_lifted_nor_extended():
     """Members lift what has expired a little later, and obey it until then."""
     first = at(0, "1", ttl=60)
     assert told(first, at(91, None)) == ["held"]
@@ -52,17 +45,17 @@ def test_what_had_expired_is_neither_lifted_nor_extended() -> None:
     assert told(first, at(89, "1")) == ["held", "extended"]
 
 
-def test_records_without_a_time() -> None:
+def test_records_without_a_time():
     """How long they last is not known: they are lifted."""
     assert told(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
     assert told(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 
 
-def test_until_when_it_was_held_and_what_expired() -> None:
+def test_until_when_it_was_held_and_what_expired():
     """What was lifted or extended before its end did not expire."""
     first = at(0, "1", ttl=60)
 
-    def ends(*records: Standing, now: float | None = None) -> list[str]:
+    def ends(*records, now=None):
         return [one.ending for one in entries(records, SKEW, now)]
 
     end, expired = "until 1970-01-01 00:01:00Z", "expired 1970-01-01 00:01:00Z"
@@ -82,9 +75,7 @@ def test_until_when_it_was_held_and_what_expired() -> None:
         pytest.param(61, 61, "expired", id="a record proves it"),
     ],
 )
-def test_history_and_doctor_judge_ends_as_status_does(
-    proven: float, here: float, words: str
-) -> None:
+def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
     """Members that lift it late by the allowed skew change nothing of that."""
     hold = at(0, "1", ttl=60)
     (entry,) = entries([hold], SKEW, proven, here)

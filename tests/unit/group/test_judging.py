@@ -1,7 +1,5 @@
 """What is said of members and partitions, from one picture: unknown is never quiet."""
 
-from typing import Any
-
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
@@ -9,25 +7,25 @@ from kafka import TopicPartition
 from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
 from safeconsumer.group.findings import member_findings
-from safeconsumer.group.judging import Answer, Judge, Quietness
+from safeconsumer.group.judging import Answer, Judge
 from safeconsumer.group.overview import view_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 ENDS = {"ops": 3, "own": 0}
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def facts(name: str, *assigned: TopicPartition) -> MemberFacts:
+def facts(name, *assigned):
     return MemberFacts(
         member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
     )
 
 
-def report(name: str, number: int | None = None, **changed: Any) -> Report:  # noqa: ANN401 - its fields
+def report(name, number=None, **changed):
     owned = {} if number is None else {"t": ((number, number),)}
     made = Report(
         group="g",
@@ -42,7 +40,7 @@ def report(name: str, number: int | None = None, **changed: Any) -> Report:  # n
     return evolve(made, **changed)
 
 
-def picture(*seen: MemberFacts | Report, state: str = "Stable") -> Picture:
+def picture(*seen, state="Stable"):
     members = tuple(one for one in seen if isinstance(one, MemberFacts))
     return Picture(
         group="g",
@@ -56,15 +54,15 @@ def picture(*seen: MemberFacts | Report, state: str = "Stable") -> Picture:
     )
 
 
-def quietness(*seen: MemberFacts | Report, state: str = "Stable") -> Quietness:
+def quietness(*seen, state="Stable"):
     return Judge(picture(*seen, state=state)).quietness([Everything()])
 
 
 A, B = facts("a", ZERO), facts("b", ONE)
-BOTH: dict[str, Any] = {name: {"t": ((0, 1),)} for name in ("assigned", "quiet")}
+BOTH = {name: {"t": ((0, 1),)} for name in ("assigned", "quiet")}
 
 
-def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read() -> None:
+def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
     """Unknown is not good, and not bad either."""
     seen = evolve(picture(A, B), is_heard=False, unread=("no topic s",))
     found = Judge(seen).quietness([Everything()])
@@ -79,7 +77,7 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read() -> None:
     assert "plain" not in said
 
 
-def test_a_plain_member_reads_what_a_killed_one_had() -> None:
+def test_a_plain_member_reads_what_a_killed_one_had():
     """As many reports as members, and not of the same ones."""
     plain = facts("plain", ONE)
     found = quietness(A, plain, report("a", 0), report("b", 1))
@@ -92,7 +90,7 @@ def test_a_plain_member_reads_what_a_killed_one_had() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_who_was_killed_is_no_plain_client() -> None:
+def test_who_was_killed_is_no_plain_client():
     """Kafka lists it until its session ends; its own last report says what it was."""
     last = report("b", 1, at_ms=82_000)
     seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
@@ -105,9 +103,9 @@ def test_who_was_killed_is_no_plain_client() -> None:
 
 
 @pytest.mark.contract("G8")
-@each("member_id", ["", "b-1"])
-@each("state", ["Stable", "PreparingRebalance"])
-def test_who_is_frozen_may_go_on(member_id: str, state: str) -> None:
+@pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
+def test_who_is_frozen_may_go_on(member_id, state):
     """It assigned partitions itself, or its session is over: Kafka does not list it."""
     why = "b has not reported for 18 s: it died, hangs, or cannot write its reports"
     last = report("b", 1, at_ms=82_000, member_id=member_id)
@@ -131,7 +129,7 @@ def test_who_is_frozen_may_go_on(member_id: str, state: str) -> None:
     assert Judge(stopped).others == ()
 
 
-def test_a_hold_that_just_expired_is_not_lost() -> None:
+def test_a_hold_that_just_expired_is_not_lost():
     """A report from before that counts it still; one from after that does not."""
     hold = Standing(
         source="operator",
@@ -141,7 +139,7 @@ def test_a_hold_that_just_expired_is_not_lost() -> None:
         offset=0,
     )
 
-    def problems(at_ms: int, *over: Standing) -> list[str]:
+    def problems(at_ms, *over):
         told = report("a", 0, holds=1, at_ms=at_ms)
         seen = evolve(picture(A, told), just_over=over, now=95.0, skew=30.0)
         return [one.what for one in member_findings(seen) if one.rank == "PROBLEM"]
@@ -152,7 +150,7 @@ def test_a_hold_that_just_expired_is_not_lost() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_who_was_closed_is_neither_dead_nor_a_plain_client() -> None:
+def test_who_was_closed_is_neither_dead_nor_a_plain_client():
     """A static member leaves no group: Kafka lists it, and it has said that it stops."""
     last = report("b", None, at_ms=82_000, state="stopped")
     seen = evolve(picture(A, B, report("a", 0)), late=(last,), now=100.0)
@@ -163,7 +161,7 @@ def test_who_was_closed_is_neither_dead_nor_a_plain_client() -> None:
     assert told.rank == "note"
 
 
-def test_a_successor_under_the_same_client_id() -> None:
+def test_a_successor_under_the_same_client_id():
     """A killed member's last word is not its successor's."""
     successor = evolve(B, member_id="b-2")
     found = quietness(A, successor, report("a", 0), report("b", 1))
@@ -171,7 +169,7 @@ def test_a_successor_under_the_same_client_id() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_a_report_of_an_earlier_generation_does_not_count() -> None:
+def test_a_report_of_an_earlier_generation_does_not_count():
     """What it owns since is not told by it."""
     old = report("b", 1, generation=6)
     found = quietness(A, B, report("a", 0), old)
@@ -179,7 +177,7 @@ def test_a_report_of_an_earlier_generation_does_not_count() -> None:
     assert "b has reported for generation 6" in found.sentence()
 
 
-def test_what_a_member_does_not_know_yet_is_not_said_to_flow() -> None:
+def test_what_a_member_does_not_know_yet_is_not_said_to_flow():
     """Kafka's word and a member's are of two moments: a rebalance comes in between."""
     found = quietness(A, B, report("a", 0), report("b"))
     assert not found.is_reached
@@ -190,21 +188,21 @@ def test_what_a_member_does_not_know_yet_is_not_said_to_flow() -> None:
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_in_a_rebalance_nobody_knows(state: str) -> None:
+def test_in_a_rebalance_nobody_knows(state):
     nobody = evolve(A, assigned=frozenset())
     found = quietness(nobody, report("a", 0), state=state)
     assert not found.is_reached
     assert "quiet" not in found.sentence()
 
 
-def test_what_flows_in_a_rebalance_is_named() -> None:
+def test_what_flows_in_a_rebalance_is_named():
     nobody = evolve(A, assigned=frozenset())
     found = quietness(nobody, report("a", 0, quiet={}), state="PreparingRebalance")
     assert found.sentence().endswith("flowing: t:0")
 
 
 @pytest.mark.contract("G8")
-def test_a_handler_still_works_on_what_was_taken_away() -> None:
+def test_a_handler_still_works_on_what_was_taken_away():
     """Its new owner is quiet, and a record of it is in hand all the same."""
     busy = {"t": ((1, 1),)}
     found = quietness(A, B, report("a", 0, busy=busy), report("b", 1))
@@ -216,7 +214,7 @@ def test_a_handler_still_works_on_what_was_taken_away() -> None:
     assert (found.answer, found.owner) == (Answer.FLOWING, "a")
 
 
-def test_who_assigns_itself_counts_by_its_own_word() -> None:
+def test_who_assigns_itself_counts_by_its_own_word():
     """It is no member for Kafka: "1 of 0" is not said."""
     alone = report("m", 0, member_id="", generation=-1)
     assert quietness(alone, state="Empty").sentence() == "1 of 1 members quiet"
@@ -225,7 +223,7 @@ def test_who_assigns_itself_counts_by_its_own_word() -> None:
     assert found.sentence() == "1 of 2 members quiet; flowing: t:0"
 
 
-def test_who_was_thrown_out_may_still_deliver() -> None:
+def test_who_was_thrown_out_may_still_deliver():
     """Until it is silent: no member, but what it says to own is looked at."""
     gone = report("z", 0, quiet={}, member_id="z-1", generation=6)
     found = quietness(A, report("a", 0), gone)
@@ -233,12 +231,12 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
     assert Judge(picture(A, report("a", 0), gone)).delivery(ZERO).owner == "z"
 
 
-def moved_by_silent(*seen: MemberFacts | Report) -> Picture:
+def moved_by_silent(*seen):
     moved = {ONE: Move(5, 9)}
     return evolve(picture(A, B, report("a", 0), *seen), moved_by_silent=moved)
 
 
-def test_a_plain_client_commits_what_is_held() -> None:
+def test_a_plain_client_commits_what_is_held():
     """It delivers it all the same, and that is known."""
     seen = moved_by_silent()
     delivery = Judge(seen).delivery(ONE)
@@ -257,19 +255,19 @@ def test_a_plain_client_commits_what_is_held() -> None:
     )
 
 
-def test_who_has_reported_since_is_believed() -> None:
+def test_who_has_reported_since_is_believed():
     """What was committed may have been in its hands before."""
     judge = Judge(moved_by_silent(report("b", 1)))
     assert judge.delivery(ONE).answer is Answer.QUIET
 
 
-def test_who_cannot_be_heard_may_obey() -> None:
+def test_who_cannot_be_heard_may_obey():
     """Its handlers may have ended just now: nobody can tell."""
     deaf = evolve(moved_by_silent(), is_heard=False)
     assert Judge(deaf).delivery(ONE).answer is Answer.UNKNOWN
 
 
-def test_what_is_committed_cannot_be_read() -> None:
+def test_what_is_committed_cannot_be_read():
     """Then nobody can tell of a group without members whether somebody reads it."""
     seen = picture(state="Empty")
     blind = evolve(seen, facts=evolve(seen.facts, has_committed=False))
@@ -278,26 +276,26 @@ def test_what_is_committed_cannot_be_read() -> None:
     assert "cannot be read" in found.sentence()
 
 
-def test_who_assigned_itself_and_cannot_list_what() -> None:
+def test_who_assigned_itself_and_cannot_list_what():
     """Any partition that nobody else owns may be one of its own."""
     long = report("m", None, member_id="", generation=-1, is_partial=True)
     delivery = Judge(picture(long, state="Empty")).delivery(ZERO)
     assert (delivery.answer, delivery.owner) == (Answer.UNKNOWN, "m")
 
 
-def test_a_member_goes_on_with_what_kafka_has_given_to_nobody() -> None:
+def test_a_member_goes_on_with_what_kafka_has_given_to_nobody():
     """Between a cooperative member's join and its revoking."""
     keeps = report("a", None, assigned={"t": ((0, 1),)}, quiet={"t": ((0, 0),)})
     delivery = Judge(picture(A, keeps)).delivery(ONE)
     assert (delivery.answer, delivery.owner) == (Answer.FLOWING, "a")
 
 
-def stream(**changed: Any) -> Report:  # noqa: ANN401 - its fields
+def stream(**changed):
     made = report("stream nightly", 0, member_id="", generation=-1, kind="stream")
     return evolve(made, **changed)
 
 
-def test_a_stream_is_counted_beside_members() -> None:
+def test_a_stream_is_counted_beside_members():
     """It is no member for Kafka, and reads what it has planned."""
     found = quietness(A, report("a", 0), stream(), state="Stable")
     assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
@@ -305,14 +303,14 @@ def test_a_stream_is_counted_beside_members() -> None:
     assert (alone.is_reached, alone.sentence()) == (True, "1 of 1 members quiet")
 
 
-def test_a_batch_that_was_planned_before_is_not_quiet() -> None:
+def test_a_batch_that_was_planned_before_is_not_quiet():
     busy = stream(quiet={}, busy={"t": ((0, 0),)})
     found = quietness(busy, state="Dead")
     assert (found.is_reached, found.loud[ZERO].answer) == (False, Answer.FLOWING)
     assert "still reads it in a batch that was planned before" in found.sentence()
 
 
-@each(
+@pytest.mark.parametrize(
     ("state", "said"),
     [
         ("starting", "has not planned a batch yet"),
@@ -320,13 +318,13 @@ def test_a_batch_that_was_planned_before_is_not_quiet() -> None:
         ("unavailable", "cannot read what is held"),
     ],
 )
-def test_a_stream_that_does_not_know_is_not_quiet(state: str, said: str) -> None:
+def test_a_stream_that_does_not_know_is_not_quiet(state, said):
     found = quietness(stream(state=state), state="Dead")
     assert not found.is_reached
     assert said in found.sentence()
 
 
-def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted() -> None:
+def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
     """Nothing reads now; whoever starts its query again must know what that brings."""
     one = evolve(stream(host="h1", busy={"orders": ((0, 0),)}), state="stopped")
     found = Judge(evolve(picture(state="Dead"), gone=(one,))).quietness([Everything()])
@@ -336,7 +334,7 @@ def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted() -> None
     )
 
 
-def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted() -> None:
+def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
     """It must not block for ever, and nobody may think that it was asked."""
     seen = evolve(picture(state="Dead"), gone=(stream(host="h1"),))
     found = Judge(seen).quietness([Everything()])
@@ -360,7 +358,7 @@ HELD = Standing(
 )
 
 
-def after_a_kill(last: Report, *seen: MemberFacts | Report, **known: Any) -> Judge:  # noqa: ANN401 - of a picture
+def after_a_kill(last, *seen, **known):
     """Judge a group of which B reports no more."""
     given = {"late": (last,), "now": 100.0, "standing": (HELD,), **known}
     return Judge(evolve(picture(*seen), **given))
@@ -378,9 +376,7 @@ DIED_QUIET = report("b", 1, at_ms=82_000)
     ],
     ids=["Kafka lists it", "its partition has moved", "a successor has it"],
 )
-def test_a_member_that_died_quiet_changes_no_verdict(
-    seen: tuple[MemberFacts | Report, ...],
-) -> None:
+def test_a_member_that_died_quiet_changes_no_verdict(seen):
     """Neither while Kafka lists it, nor once its next owner reports."""
     judge = after_a_kill(DIED_QUIET, *seen)
     assert judge.quietness([HELD]).is_reached
@@ -391,7 +387,7 @@ def test_a_member_that_died_quiet_changes_no_verdict(
     assert (row.verdict.words, row.owner) == ("quiet", owner)
 
 
-def test_a_later_hold_of_something_else_leaves_it_quiet() -> None:
+def test_a_later_hold_of_something_else_leaves_it_quiet():
     """It had applied the hold that covers its partition."""
     ends = {"ops": 9, "own": 0}
     heard = report("a", 0, applied=ends)
@@ -412,9 +408,7 @@ def test_a_later_hold_of_something_else_leaves_it_quiet() -> None:
     ids=["flowing", "busy", "before the hold", "cannot read", "partial", "stopped"],
 )
 @pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
-def test_a_member_that_died_otherwise_is_unknown(
-    last: Report, *, is_listed: bool
-) -> None:
+def test_a_member_that_died_otherwise_is_unknown(last, *, is_listed):
     """A process that is frozen may go on with what it had."""
     seen = (A, B) if is_listed else (evolve(A, assigned=frozenset({ZERO, ONE})),)
     judge = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
@@ -422,7 +416,7 @@ def test_a_member_that_died_otherwise_is_unknown(
     assert judge.quietness([HELD]).is_reached is is_over
 
 
-def test_the_owner_shown_is_kafkas() -> None:
+def test_the_owner_shown_is_kafkas():
     """Though a dead one, which had it flowing, makes it unknown."""
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
     last = evolve(DIED_QUIET, quiet={})
@@ -443,8 +437,8 @@ def test_the_owner_shown_is_kafkas() -> None:
     ids=["obeys", "behind", "unavailable", "lost"],
 )
 def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
-    seen: tuple[Report, ...], late: tuple[Report, ...], words: str
-) -> None:
+    seen, late, words
+):
     """Kafka answers with no list, as of a KIP-848 group or without a right."""
     unlisted = evolve(picture(*seen, state="Unknown"), late=late)
     judge, view = Judge(unlisted), view_of(unlisted)
@@ -458,7 +452,7 @@ def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
     assert Judge(listed).present == ()
 
 
-def test_without_a_list_and_without_reports_nothing_is_known() -> None:
+def test_without_a_list_and_without_reports_nothing_is_known():
     """That nobody reports is not that nobody is there."""
     unlisted = picture(state="Unknown")
     judge = Judge(unlisted)
@@ -471,7 +465,7 @@ def test_without_a_list_and_without_reports_nothing_is_known() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_a_member_that_closed_while_its_threads_work_is_not_quiet() -> None:
+def test_a_member_that_closed_while_its_threads_work_is_not_quiet():
     """Its last report names the partitions."""
     stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
@@ -488,9 +482,7 @@ def test_a_member_that_closed_while_its_threads_work_is_not_quiet() -> None:
     ],
     ids=["by this machine's clock", "by its own, smaller skew"],
 )
-def test_a_silent_member_whose_hold_may_have_ended_is_unknown(
-    skew: float, given: dict[str, Any]
-) -> None:
+def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, given):
     """It lifts the hold at 90 s and its skew, and delivers."""
     hold = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     judge = after_a_kill(evolve(DIED_QUIET, skew=skew), B, standing=(hold,), **given)
@@ -499,13 +491,13 @@ def test_a_silent_member_whose_hold_may_have_ended_is_unknown(
 
 
 @pytest.mark.contract("G8")
-def test_a_silent_member_that_commits_on_is_not_quiet() -> None:
+def test_a_silent_member_that_commits_on_is_not_quiet():
     judge = after_a_kill(DIED_QUIET, B, moved_by_silent={ONE: Move(3, 9)})
     assert judge.delivery(ONE).answer is Answer.FLOWING
 
 
 @pytest.mark.contract("G8")
-def test_what_is_worked_on_and_nobody_owns_any_more_is_not_quiet() -> None:
+def test_what_is_worked_on_and_nobody_owns_any_more_is_not_quiet():
     """Members left a topic, and nothing of it is committed: a thread works on it."""
     judge = Judge(
         evolve(picture(A, report("a", 0, busy={"u": ((0, 0),)})), standing=(HELD,))

@@ -1,8 +1,5 @@
 """What the topics say, step by step: who reports, who ended, what is held, and when."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 from attrs import frozen
 from kafka import TopicPartition
@@ -10,17 +7,16 @@ from kafka import TopicPartition
 from safeconsumer.group import follower as module
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.commits import CommitWatch, Move
-from safeconsumer.group.facts import GroupFacts, MemberFacts
+from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.known import NAMED_FOR, SILENT_AFTER, Known, Seen, Told
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import STREAM, Kept, Report
+from safeconsumer.group.report_wire import STREAM, Kept
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
 from safeconsumer.group.topic_reader import Remade
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.group.test_judging import facts, report
 
 SETTINGS = Control(operator_topic="ops", group_topic="own", status_topic="status")
@@ -42,17 +38,15 @@ class Record:
 class Topics:
     """Topics whose records are written and read at once, and clocks that are set."""
 
-    def __init__(self, ahead: float = 0.0) -> None:
+    def __init__(self, ahead=0.0):
         self.at = START  # the broker's time
         self.ahead = ahead  # of our own clock
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
         self.known = Known(SETTINGS, self.clock)
         self.offsets = dict.fromkeys(SETTINGS.all_topics, 0)
-        self.written: list[tuple[str, Record]] = []
+        self.written = []
 
-    def write(
-        self, name: str, key: bytes, value: bytes | None, at: float | None = None
-    ) -> None:
+    def write(self, name, key, value, at=None):
         when = self.at if at is None else at
         one = Record(key, value, self.offsets[name], int(when * 1000))
         self.offsets[name] += 1
@@ -60,37 +54,33 @@ class Topics:
         self.known.take({name: [one]}, self.positions)
 
     @property
-    def positions(self) -> dict[TopicPartition, int]:
+    def positions(self):
         return {TopicPartition(name, 0): at for name, at in self.offsets.items()}
 
-    def report(self, name: str, at: float | None = None, **said: Any) -> Report:  # noqa: ANN401 - of Report
+    def report(self, name, at=None, **said):
         made = report(name, 0, at_ms=int(self.at * 1000), **said)
         self.write("status", name.encode(), report_wire.encode_report(made), at)
         return made
 
-    def hold(
-        self, scope: str = "@all", ttl_ms: int | None = None, *, lifts: bool = False
-    ) -> None:
+    def hold(self, scope="@all", ttl_ms=None, *, lifts=False):
         hold = ControlHold("id", "x", ttl_ms)
         value = None if lifts else wire.encode_hold(hold)
         self.write("ops", wire.encode_key(ControlKey("g", "alice", scope)), value)
 
-    def picture(
-        self, *members: MemberFacts, told: Told | None = None, skew: float = 0.0
-    ) -> Picture:
+    def picture(self, *members, told=None, skew=0.0):
         asked = GroupFacts(state="Stable", members=members, committed={})
         told = told or self.known.told()
         return told.pictures(["g"], Survey(facts={"g": asked}), skew, ALL)["g"]
 
 
-def names(reports: tuple[Report, ...]) -> list[str]:
+def names(reports):
     return [one.client_id for one in reports]
 
 
 # ---------------------------------------------------------------- who reports
 
 
-def test_who_reports_no_more_is_named() -> None:
+def test_who_reports_no_more_is_named():
     """And for as long if it does not list it: it may be frozen, and go on."""
     topics = Topics()
     for name in ("a", "b"):
@@ -106,8 +96,8 @@ def test_who_reports_no_more_is_named() -> None:
     assert names(topics.picture(facts("a"), facts("b")).late) == []
 
 
-@each("ahead", [0.0, -3600.0])
-def test_the_last_that_reported_is_named_as_long(ahead: float) -> None:
+@pytest.mark.parametrize("ahead", [0.0, -3600.0])
+def test_the_last_that_reported_is_named_as_long(ahead):
     """Nobody tells the broker's time then: our clocks count, with the allowed skew."""
     topics = Topics(ahead)
     topics.report("a")
@@ -120,7 +110,7 @@ def test_the_last_that_reported_is_named_as_long(ahead: float) -> None:
     assert (told.groups, topics.picture(told=told).late) == (set(), ())
 
 
-def test_members_of_long_ago_are_forgotten_though_nobody_asks() -> None:
+def test_members_of_long_ago_are_forgotten_though_nobody_asks():
     """A console that only writes reads reports, too, and each start is another member."""
     topics = Topics()
     for number in range(2_000):
@@ -129,7 +119,7 @@ def test_members_of_long_ago_are_forgotten_though_nobody_asks() -> None:
     assert len(topics.known._heard) < 700
 
 
-def test_a_member_that_stopped_is_named_while_kafka_lists_it() -> None:
+def test_a_member_that_stopped_is_named_while_kafka_lists_it():
     """A static member leaves no group when it is closed."""
     topics = Topics()
     topics.report("a")
@@ -140,15 +130,16 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it() -> None:
     assert (seen.late, topics.known.told().groups) == ((), set())
 
 
-@each(
+@pytest.mark.parametrize(
     ("state", "busy", "is_named"),
     [
         ("ready", {}, True),
         ("stopped", {}, False),
         ("stopped", {"t": ((0, 0),)}, True),
     ],
+    ids=short,
 )
-def test_a_stream_that_ended(state: str, busy: Any, *, is_named: bool) -> None:  # noqa: ANN401 - ranges
+def test_a_stream_that_ended(state, busy, *, is_named):
     """Killed, or stopped in a batch, which runs again."""
     topics = Topics()
     topics.report("s", state=state, busy=busy, kind=STREAM)
@@ -159,9 +150,7 @@ def test_a_stream_that_ended(state: str, busy: Any, *, is_named: bool) -> None: 
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
-def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(
-    back: float,
-) -> None:
+def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(back):
     """Its member would count as alive for as long as the clock went back."""
     topics = Topics()
     topics.report("dead", START + back)
@@ -169,7 +158,7 @@ def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(
     assert names(topics.picture().reports) == ["live"]
 
 
-def test_a_record_without_a_time_tells_none() -> None:
+def test_a_record_without_a_time_tells_none():
     """Taken for a time it would put everybody's last report into the future."""
     topics = Topics()
     topics.report("a")
@@ -177,7 +166,7 @@ def test_a_record_without_a_time_tells_none() -> None:
     assert topics.known.reported_at == START
 
 
-def test_a_garbled_report_is_nobody_s() -> None:
+def test_a_garbled_report_is_nobody_s():
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
@@ -187,7 +176,7 @@ def test_a_garbled_report_is_nobody_s() -> None:
 # ---------------------------------------------------------------- what is held
 
 
-def test_a_hold_that_is_over_is_gone() -> None:
+def test_a_hold_that_is_over_is_gone():
     """By the broker's clock, which reports tell."""
     topics = Topics()
     topics.hold(ttl_ms=10_000)
@@ -203,7 +192,7 @@ def test_a_hold_that_is_over_is_gone() -> None:
     assert len(topics.known.records) == 1
 
 
-def test_if_nobody_tells_the_time_records_prove_it() -> None:
+def test_if_nobody_tells_the_time_records_prove_it():
     """A record's time is not later than now."""
     topics = Topics(ahead=-3600)
     topics.hold("t:0", ttl_ms=10_000)
@@ -214,7 +203,7 @@ def test_if_nobody_tells_the_time_records_prove_it() -> None:
     assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
 
 
-def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended() -> None:
+def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
     """It is shown for as long as no record proves that it has."""
     topics = Topics()
     topics.report("a", state="stopped")
@@ -230,16 +219,16 @@ def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended() -> N
     assert [one.key.scope for one in topics.picture().standing] == ["t:1"]
 
 
-@each("ahead", [-3600.0, 3600.0])
-def test_a_wrong_clock_waits_for_one_report(ahead: float) -> None:
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_a_wrong_clock_waits_for_one_report(ahead):
     """Judged by the broker's clock, as members do: what is over is left out."""
     topics = Topics(ahead)
     topics.hold("t:0", ttl_ms=600_000)
     topics.hold("t:1", ttl_ms=1)
     topics.report("a")
-    listened: list[float] = []
+    listened = []
 
-    def listen() -> float:
+    def listen():
         topics.at += 3
         topics.report("a")
         listened.append(topics.at)
@@ -253,7 +242,7 @@ def test_a_wrong_clock_waits_for_one_report(ahead: float) -> None:
     assert len(listened) == 1
 
 
-def test_where_nobody_reports_nobody_is_waited_for() -> None:
+def test_where_nobody_reports_nobody_is_waited_for():
     topics = Topics(ahead=3600)
     topics.hold()
     topics.report("a", state="stopped")
@@ -261,7 +250,7 @@ def test_where_nobody_reports_nobody_is_waited_for() -> None:
     assert (told.now, len(told.standing)) == (None, 1)
 
 
-def test_a_topic_that_is_made_again() -> None:
+def test_a_topic_that_is_made_again():
     """Members keep what they had, so it is shown, and a banner; new holds are seen."""
     topics = Topics()
     topics.report("a")
@@ -277,13 +266,13 @@ def test_a_topic_that_is_made_again() -> None:
     assert topics.known.remade(topics.known.told()) == ("ops",)
 
 
-def test_what_a_silent_member_commits_is_watched() -> None:
+def test_what_a_silent_member_commits_is_watched():
     """Not while reports cannot be read."""
     topics, watch = Topics(), CommitWatch()
     topics.hold()
     members = (facts("silent", TP),)
 
-    def moves(offset: int, *, is_heard: bool = True) -> Mapping[str, Any]:
+    def moves(offset, *, is_heard=True):
         asked = GroupFacts(state="Stable", members=members, committed={TP: offset})
         told = topics.known.told()
         return told.moves(watch, {"g": asked}, is_heard=is_heard)
@@ -301,28 +290,28 @@ class Fed(Topics):
 
     is_complete = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.polled: dict[str, list[Record]] = {}
+        self.polled = {}
 
-    def turn(self, _: float) -> dict[str, list[Record]]:
+    def turn(self, _):
         polled, self.polled = self.polled, {}
         return polled
 
-    def silence(self) -> float:
+    def silence(self):
         return 0.0
 
 
 class Following:
     """A follower whose threads are not begun, and what is written for it to read."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.fed = Fed()
         self.follower = Follower({}, SETTINGS)
         patch.setattr(self.follower, "_reader", self.fed)
         patch.setattr(self.follower, "_known", Known(SETTINGS, self.fed.clock))
 
-    def turn(self) -> int:
+    def turn(self):
         """Let it read what was written last; return the snapshot's version."""
         name, one = self.fed.written[-1]
         self.fed.polled = {name: [one]}
@@ -331,12 +320,12 @@ class Following:
 
 
 @pytest.fixture
-def following(monkeypatch: pytest.MonkeyPatch) -> Following:
+def following(monkeypatch):
     monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
     return Following(monkeypatch)
 
 
-def test_reports_are_published_together_and_holds_at_once(following: Following) -> None:
+def test_reports_are_published_together_and_holds_at_once(following):
     """A thousand members would have made a snapshot for each of their reports."""
     for name in ("a", "b", "c"):
         following.fed.report(name)
@@ -347,7 +336,7 @@ def test_reports_are_published_together_and_holds_at_once(following: Following) 
     assert (names(told.reports), len(told.standing)) == (["a", "b", "c"], 1)
 
 
-def test_who_was_not_listened_to_is_not_silent(following: Following) -> None:
+def test_who_was_not_listened_to_is_not_silent(following):
     """The reader is in trouble, the survey goes on: reports stay as they were."""
     one = following.follower
     following.fed.report("a")
@@ -362,8 +351,8 @@ def test_who_was_not_listened_to_is_not_silent(following: Following) -> None:
     assert (names(one._told.reports), one.snapshot().trouble) == ([], None)
 
 
-@each(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
+@pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
+def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
     """One question that took 25 s made two minutes in which nothing was asked."""
     assert module._rest_after(took) == rest
 
@@ -373,8 +362,6 @@ def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) 
     [(100.0, 104.0, 104.0), (100.0, 200.0, 100.0), (None, 200.0, 200.0)],
     ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
 )
-def test_the_topics_are_read_until_now(
-    now: float | None, wall: float, until: float
-) -> None:
+def test_the_topics_are_read_until_now(now, wall, until):
     """By this machine's clock, unless reports show that it is wrong."""
     assert Told(now=now, newest=100.0, wall=wall).read_until == until

@@ -1,8 +1,5 @@
 """Judging a group costs work in proportion to its holds."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 from attrs import evolve
 
@@ -10,7 +7,6 @@ from safeconsumer.cli import group_text
 from safeconsumer.group.documents import status_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.overview import view_of
-from safeconsumer.group.picture import Picture
 from tests.unit.group.test_judging import A, picture, report
 from tests.unit.group.test_overviews import hold
 
@@ -20,12 +16,12 @@ class Walked(tuple[Standing, ...]):  # noqa: SLOT001 - it counts
 
     walks = 0
 
-    def __iter__(self) -> Iterator[Standing]:
+    def __iter__(self):
         self.walks += 1
         return super().__iter__()
 
 
-def held_often(count: int, **settings: Any) -> Picture:  # noqa: ANN401 - as evolve
+def held_often(count, **settings):
     several = (
         evolve(hold(ttl_ms=3_600_000), key=evolve(hold().key, owner=f"owner-{n}"))
         for n in range(count)
@@ -48,9 +44,7 @@ def held_often(count: int, **settings: Any) -> Picture:  # noqa: ANN401 - as evo
         pytest.param({"now": None, "newest": 100.0, "wall": 9e9}, id="own clock"),
     ],
 )
-def test_holds_are_walked_equally_often_however_many_they_are(
-    show: Callable[[Picture], object], clock: dict[str, Any]
-) -> None:
+def test_holds_are_walked_equally_often_however_many_they_are(show, clock):
     walks = []
     for count in (5, 40):
         seen = held_often(count, **clock)

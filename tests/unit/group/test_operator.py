@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from safeconsumer.cli import waiting
 from safeconsumer.group import operator as module
 from safeconsumer.group import report_wire
@@ -24,30 +22,28 @@ class Silent(Operator):
 
     passed = 0.0
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_):
         wall = LogClock(lambda: 1000.0 + self.passed, lambda: self.passed)
         super().__init__({}, SETTINGS, wall)
-        self._reader = SimpleNamespace(turn=self._turn, positions={}, close=int)  # type: ignore[assignment]
+        self._reader = SimpleNamespace(turn=self._turn, positions={}, close=int)
 
-    def group(self, group: str) -> GroupFacts:
+    def group(self, group):
         assert group == "g"
         return GroupFacts(state="Empty", members=(), committed={})
 
-    def _read(self, _: Control, *, is_strict: bool) -> Seen:
+    def _read(self, _, *, is_strict):
         assert not is_strict
         value = report_wire.encode_report(report("a", 0))
         last = Record(b"a", value, 0, 900_000)
         self._known.take({"reports": [last]}, {})
         return Seen(ends={}, is_heard=True)
 
-    def _turn(self, wait_ms: float) -> dict[str, list[object]]:
+    def _turn(self, wait_ms):
         Silent.passed += wait_ms / 1000
         return {}
 
 
-def test_that_nobody_reports_is_not_the_brokers_fault(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
     """A short wait ended as an outage while the last reporter was gone for a minute."""
     monkeypatch.setattr(Silent, "passed", 0.0)
     clock = SimpleNamespace(monotonic=lambda: Silent.passed)

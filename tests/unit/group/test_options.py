@@ -1,10 +1,9 @@
 """Options of the commands that need no broker."""
 
 import socket
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
@@ -12,7 +11,7 @@ from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -70,12 +69,12 @@ config.providers
 """
 
 
-def run(*arguments: str, **environment: str) -> Result:
+def run(*arguments, **environment):
     """Run a command, with these variables."""
     return CliRunner().invoke(safeconsumer, arguments, env=environment)
 
 
-def test_java_properties() -> None:
+def test_java_properties():
     text = (
         "# a comment\n! another\n\nbootstrap.servers = a:1,\\\n    b:2\n"
         "security.protocol: SASL_SSL\nsasl.mechanism=PLAIN\n"
@@ -99,7 +98,7 @@ def test_java_properties() -> None:
     assert client_configs(read_properties(text)) == expected
 
 
-@each(
+@pytest.mark.parametrize(
     ("properties", "said"),
     [
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
@@ -107,15 +106,14 @@ def test_java_properties() -> None:
         ({"retry.backoff.ms": "soon"}, "must be a number"),
         ({"ssl.keystore.key": "-----BEGIN"}, "^ssl.keystore.key cannot be converted"),
     ],
+    ids=short,
 )
-def test_what_cannot_be_carried_over_is_told(
-    properties: dict[str, str], said: str
-) -> None:
+def test_what_cannot_be_carried_over_is_told(properties, said):
     with pytest.raises(ClientPropertyError, match=said):
         client_configs(properties)
 
 
-@each(
+@pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("security.protocols", "security.protocol"),
@@ -127,16 +125,16 @@ def test_what_cannot_be_carried_over_is_told(
         ("ssl.trustore.location", "ssl.truststore.location"),
     ],
 )
-def test_a_misspelt_property_is_named(typed: str, meant: str) -> None:
+def test_a_misspelt_property_is_named(typed, meant):
     """It was passed over: the login was then tried without it, or none was."""
     with pytest.raises(ClientPropertyError, match=f"{typed}; did you mean {meant}"):
         client_configs({typed: "x"})
 
 
-def test_no_property_of_a_java_client_is_taken_for_a_typing_error() -> None:
+def test_no_property_of_a_java_client_is_taken_for_a_typing_error():
     """Of consumer, producer and admin client; one file is for all of Kafka's tools."""
 
-    def refusal(name: str) -> str:
+    def refusal(name):
         try:
             client_configs({name: "1"})
         except ClientPropertyError as error:
@@ -146,7 +144,7 @@ def test_no_property_of_a_java_client_is_taken_for_a_typing_error() -> None:
     assert [name for name in JAVA.split() if "did you mean" in refusal(name)] == []
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("90s", 90),
@@ -159,26 +157,28 @@ def test_no_property_of_a_java_client_is_taken_for_a_typing_error() -> None:
         ("0.5s", 0.5),
     ],
 )
-def test_durations(text: str, expected: float) -> None:
+def test_durations(text, expected):
     assert seconds_of(text) == expected
 
 
-@each(
-    "text", ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"]
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"],
+    ids=short,
 )
-def test_bad_durations(text: str) -> None:
+def test_bad_durations(text):
     with pytest.raises(ValueError, match=r"write|leave"):
         seconds_of(text)
 
 
-def test_words_of_durations() -> None:
+def test_words_of_durations():
     assert [words_of(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 
 
-@each("said", ["alice", "User:", ":alice", "User:ali*"])
-def test_a_principal_that_kafka_would_not_know(said: str) -> None:
+@pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
+def test_a_principal_that_kafka_would_not_know(said):
     """An ACL for it would let nobody in, and nothing would tell."""
     for option in ("--operators", "--members"):
         ended = run("control", "acls", option, said)
@@ -186,7 +186,7 @@ def test_a_principal_that_kafka_would_not_know(said: str) -> None:
         assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
 
 
-def test_who_replays_dead_letters_may_note_what_is_sent() -> None:
+def test_who_replays_dead_letters_may_note_what_is_sent():
     """Its group is named after the topic: a run on a cluster with ACLs was refused."""
     ended = run("control", "acls", "--operators=User:alice")
     assert (
@@ -195,14 +195,14 @@ def test_who_replays_dead_letters_may_note_what_is_sent() -> None:
     ) in ended.stdout
 
 
-def test_everybody_is_a_principal() -> None:
+def test_everybody_is_a_principal():
     """Kafka has this one wildcard of principals."""
     ended = run("control", "acls", "--members=User:*")
     assert ended.exit_code == Status.DONE, ended.output
     assert "--allow-principal 'User:*'" in ended.stdout
 
 
-@each(
+@pytest.mark.parametrize(
     ("command", "more"),
     [
         ("status", ()),
@@ -213,10 +213,9 @@ def test_everybody_is_a_principal() -> None:
         ("pause", ("orders", "--reason", "x")),
         ("extend", ("orders", "--for", "1h")),
     ],
+    ids=short,
 )
-def test_what_no_group_can_be_called_is_one_line(
-    command: str, more: tuple[str, ...]
-) -> None:
+def test_what_no_group_can_be_called_is_one_line(command, more):
     """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
@@ -226,22 +225,23 @@ def test_what_no_group_can_be_called_is_one_line(
         assert len(ended.stderr) < 200
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("orders",), "give what to wait for: wait quiet, or wait flowing"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
     ],
+    ids=short,
 )
-def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
+def test_what_is_waited_for(words, said):
     """0s looks once."""
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert said in ended.stderr
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers():
     """One line, status 3."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
@@ -252,7 +252,7 @@ def test_nobody_answers() -> None:
     assert "check --bootstrap" in ended.stderr
 
 
-@each(
+@pytest.mark.parametrize(
     ("servers", "said"),
     [
         ("here:abc", "is not HOST:PORT"),
@@ -265,7 +265,7 @@ def test_nobody_answers() -> None:
         (" , ", "--bootstrap HOST:PORT"),
     ],
 )
-def test_a_bad_address_is_one_line(servers: str, said: str) -> None:
+def test_a_bad_address_is_one_line(servers, said):
     ended = run("status", "--group", "g", "--bootstrap", servers)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
     assert said in ended.stderr
@@ -274,7 +274,7 @@ def test_a_bad_address_is_one_line(servers: str, said: str) -> None:
 NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
 
 
-@each(
+@pytest.mark.parametrize(
     ("properties", "said"),
     [
         (
@@ -290,10 +290,9 @@ NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
             "the file /no/ca.pem does not exist or cannot be read",
         ),
     ],
+    ids=short,
 )
-def test_a_file_is_looked_at_before_a_broker(
-    tmp_path: Path, properties: bytes, said: str
-) -> None:
+def test_a_file_is_looked_at_before_a_broker(tmp_path, properties, said):
     """kafka-python asserts some, and for a missing file it tries again for 5 s."""
     file = tmp_path / "client.properties"
     file.write_bytes(properties)
@@ -302,7 +301,7 @@ def test_a_file_is_looked_at_before_a_broker(
     assert said.replace("FILE", str(file)) in ended.stderr
 
 
-@each(
+@pytest.mark.parametrize(
     ("typed", "exported", "address"),
     [
         ("", "BOOTSTRAP=own:x", "own:x"),
@@ -317,10 +316,9 @@ def test_a_file_is_looked_at_before_a_broker(
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
         ("--config HERE/no-address.properties", "BOOTSTRAP=own:x", "own:x"),
     ],
+    ids=short,
 )
-def test_where_the_cluster_is(
-    tmp_path: Path, typed: str, exported: str, address: str
-) -> None:
+def test_where_the_cluster_is(tmp_path, typed, exported, address):
     """What is typed, else the environment."""
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     (tmp_path / "no-address.properties").write_text("client.id=x\n")
@@ -334,7 +332,7 @@ def test_where_the_cluster_is(
     assert f"'{address}' is not HOST:PORT" in ended.stderr
 
 
-def test_a_prefix_names_the_control_topics() -> None:
+def test_a_prefix_names_the_control_topics():
     """One team's operators, and members, have their own."""
     settings = Control.prefixed("payments_", clock_skew=5)
     assert settings.topics == ("payments_holds_ops", "payments_holds_group")
@@ -342,8 +340,8 @@ def test_a_prefix_names_the_control_topics() -> None:
     assert Control.prefixed(PREFIX) == Control()
 
 
-@each("prefix", [None, 5, b"payments_"])
-def test_a_prefix_is_text(prefix: object) -> None:
+@pytest.mark.parametrize("prefix", [None, 5, b"payments_"], ids=short)
+def test_a_prefix_is_text(prefix):
     """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
-        Control.prefixed(prefix)  # type: ignore[arg-type]  # that is the mistake
+        Control.prefixed(prefix)

@@ -1,7 +1,5 @@
 """What ``status``, ``doctor`` and pages say of members, from one picture."""
 
-from typing import Any
-
 import pytest
 from attrs import evolve
 from kafka import TopicPartition
@@ -14,21 +12,21 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.known import Told
 from safeconsumer.group.overview import row_of, view_of
-from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.picture import skew_of
 from safeconsumer.group.report_wire import Kept, decode_report, encode_report
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE, Level
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
 from tests.harness.group.lab import ControlLab
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
 
 
-def hold(scope: str = "@all", ttl_ms: int | None = None) -> Standing:
+def hold(scope="@all", ttl_ms=None):
     return Standing(
         source="operator",
         key=ControlKey("g", "alice", scope),
@@ -38,19 +36,19 @@ def hold(scope: str = "@all", ttl_ms: int | None = None) -> Standing:
     )
 
 
-def held(*seen: Any, scope: str = "@all", state: str = "Stable") -> Picture:  # noqa: ANN401 - as picture
+def held(*seen, scope="@all", state="Stable"):
     return evolve(picture(*seen, state=state), standing=(hold(scope),))
 
 
-def commits(seen: Picture, *several: TopicPartition) -> Picture:
+def commits(seen, *several):
     return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
 
 
-def found(seen: Picture) -> list[tuple[str, str]]:
+def found(seen):
     return [(one.rank, one.what) for one in findings.member_findings(seen)]
 
 
-def status(seen: Picture) -> list[str]:
+def status(seen):
     return group_text.status_lines(view_of(seen))
 
 
@@ -66,7 +64,7 @@ LOST = Kept(owner="operator:alice", scope="t", line=KEPT)
 KEEPS = report("a", 0, kept=(LOST,), holds=1)
 
 
-@each(
+@pytest.mark.parametrize(
     ("seen", "level", "said"),
     [
         (picture(A), Level.FLOWS, "nothing held"),
@@ -88,8 +86,9 @@ KEEPS = report("a", 0, kept=(LOST,), holds=1)
         (commits(held(state="Empty"), ZERO), Level.QUIET, "is not seen"),
         (evolve(held(A, report("a", 0)), ends=None), Level.UNKNOWN, "what is held is"),
     ],
+    ids=short,
 )
-def test_what_is_said_of_a_group(seen: Picture, level: Level, said: str) -> None:
+def test_what_is_said_of_a_group(seen, level, said):
     """Nothing that is unknown is quiet; all faces show these words."""
     verdict = row_of(seen).verdict
     assert (verdict.level, said in group_text.said(verdict)) == (level, True)
@@ -101,11 +100,11 @@ FLOWING = evolve(commits(picture(A, report("a", 0, quiet={})), ZERO), lags={ZERO
 QUIET = {"t": ((0, 0),)}
 
 
-def of_a(**changed: Any) -> Picture:  # noqa: ANN401 - of a report
+def of_a(**changed):
     return evolve(FLOWING, reports=(report("a", 0, **{"quiet": {}, **changed}),))
 
 
-def covered(seen: Picture, *, state: str = "Stable") -> Picture:
+def covered(seen, *, state="Stable"):
     return evolve(seen, standing=(hold(),), facts=evolve(seen.facts, state=state))
 
 
@@ -113,7 +112,7 @@ SILENT = evolve(FLOWING, reports=())
 NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
 
 
-@each(
+@pytest.mark.parametrize(
     ("seen", "level", "words"),
     [
         (NOBODY, Level.UNKNOWN, "no owner"),
@@ -144,14 +143,15 @@ NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
         (evolve(FLOWING, lags={}), Level.FLOWS, "flows"),
         (evolve(FLOWING, lags={ZERO: 0}), Level.FLOWS, "nothing to read"),
     ],
+    ids=short,
 )
-def test_what_is_said_of_a_partition(seen: Picture, level: Level, words: str) -> None:
+def test_what_is_said_of_a_partition(seen, level, words):
     """Nothing that is unknown is quiet."""
     (found,) = view_of(seen).partitions
     assert (found.verdict.level, found.verdict.words) == (level, words)
 
 
-def test_the_longest_hold_is_named() -> None:
+def test_the_longest_hold_is_named():
     """Lifting another one changes nothing."""
     several = (hold(ttl_ms=1000), hold("t"))
     (found,) = view_of(evolve(of_a(quiet=QUIET), standing=several)).partitions
@@ -160,7 +160,7 @@ def test_the_longest_hold_is_named() -> None:
     )
 
 
-def test_reports_are_counted_as_members_have_them() -> None:
+def test_reports_are_counted_as_members_have_them():
     """A killed member's last one stood in for its plain successor's."""
     seen = held(PLAIN, KILLED)
     assert group_document(view_of(seen))["reporting"] == 0
@@ -169,7 +169,7 @@ def test_reports_are_counted_as_members_have_them() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_members_that_nobody_lists_are_no_number() -> None:
+def test_members_that_nobody_lists_are_no_number():
     """KIP-848: that there are none is not known."""
     seen = held(state="Unknown")
     (heading, *_) = status(seen)
@@ -178,7 +178,7 @@ def test_members_that_nobody_lists_are_no_number() -> None:
     assert status_document(view_of(seen))["members"] is None
 
 
-def test_names_forge_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_forge_no_lines(capsys):
     """A client id and a group's name may have line ends; a table's lines are ours."""
     forged = "m\nbilling-9  vm  obeys all"
     seen = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
@@ -188,14 +188,14 @@ def test_names_forge_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(r"m\nbilling-9" in one for one in lines)
 
 
-def test_status_names_who_has_gone_and_whose_report_is_old() -> None:
+def test_status_names_who_has_gone_and_whose_report_is_old():
     stale, new = report("a", 0), report("b", 1, generation=8)
     lines = status(held(A, B, stale, new))
     assert any("has reported for generation 7" in one for one in lines)
     assert any("left the group" in one for one in status(held(PLAIN, KILLED)))
 
 
-def test_pages_and_commands_agree_on_what_covers_nothing() -> None:
+def test_pages_and_commands_agree_on_what_covers_nothing():
     """``wait`` ended with 0, and called members quiet that deliver all they have."""
     loud = report("a", 0, quiet={})
     seen = held(A, loud, scope="ordres")
@@ -206,7 +206,7 @@ def test_pages_and_commands_agree_on_what_covers_nothing() -> None:
 
 
 @pytest.mark.contract("G8")
-def test_of_a_member_that_is_not_known_nothing_is_counted() -> None:
+def test_of_a_member_that_is_not_known_nothing_is_counted():
     """What it reported of an earlier generation was shown as a number."""
     seen = held(A, B, report("a", 0), report("b", 1, generation=6))
     rows = {one.name: one for one in view_of(seen).members}
@@ -215,7 +215,7 @@ def test_of_a_member_that_is_not_known_nothing_is_counted() -> None:
     assert "unknown of 1 quiet" in line
 
 
-def test_metrics_have_the_words_for_members() -> None:
+def test_metrics_have_the_words_for_members():
     """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
@@ -225,7 +225,7 @@ def test_metrics_have_the_words_for_members() -> None:
     assert {one.words for one in rows} == {*table.MEMBER_STATES}
 
 
-def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted() -> None:
+def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
     """One without a leader has a committed offset, and no lag."""
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
@@ -244,7 +244,7 @@ READS = commits(picture(A, LOUD), ZERO, OLD)
 UNOWNED = "nobody of the group owns it"
 
 
-@each(
+@pytest.mark.parametrize(
     ("seen", "scopes", "still", "why"),
     [
         # A topic that nobody reads is named; asked for by its name, it is waited for.
@@ -271,15 +271,14 @@ UNOWNED = "nobody of the group owns it"
             "a paused it by itself; no hold covers it",
         ),
     ],
+    ids=short,
 )
-def test_what_does_not_flow_yet(
-    seen: Picture, scopes: list[str], still: str, why: str
-) -> None:
+def test_what_does_not_flow_yet(seen, scopes, still, why):
     found = waiting.is_flowing(seen, scopes_of(scopes, "g"))
     assert found == (False, f"not flowing: {still}; {why}")
 
 
-def test_what_flows() -> None:
+def test_what_flows():
     """A topic that the group no longer reads is named, and a hold on it counts."""
     one = commits(picture(A, LOUD), ZERO)
     assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
@@ -295,7 +294,7 @@ def test_what_flows() -> None:
 EMPTY = commits(picture(state="Empty"), ZERO, ONE)
 
 
-@each(
+@pytest.mark.parametrize(
     ("seen", "is_reached"),
     [
         (EMPTY, False),
@@ -303,10 +302,11 @@ EMPTY = commits(picture(state="Empty"), ZERO, ONE)
         (evolve(EMPTY, standing=(hold("t"),)), True),
         (commits(picture(A, B, report("a", 0), report("b", 1)), ZERO), True),
     ],
+    ids=short,
 )
 def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
-    seen: Picture, *, is_reached: bool
-) -> None:
+    seen, *, is_reached
+):
     """A member that starts would deliver what nothing holds."""
     reached, said = watching._is_quiet(seen, scopes_of(["t"], "g"))
     assert reached is is_reached
@@ -316,7 +316,7 @@ def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
 # ---------------------------------------------------------------- doctor
 
 
-@each(
+@pytest.mark.parametrize(
     ("seen", "told"),
     [
         # It said nothing at all, and its page was green.
@@ -344,10 +344,9 @@ def test_a_group_without_members_is_quiet_only_where_a_hold_waits_for_them(
         (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
         (held(A, report("a", 0, holds=2)), [(BAD, "obeys 2 holds, the topics have 1")]),
     ],
+    ids=short,
 )
-def test_what_doctor_says_of_members(
-    seen: Picture, told: list[tuple[str, str]]
-) -> None:
+def test_what_doctor_says_of_members(seen, told):
     for (rank, what), (expected, said) in zip(found(seen), told, strict=True):
         assert (rank, said in what) == (expected, True), what
 
@@ -355,7 +354,7 @@ def test_what_doctor_says_of_members(
 # ---------------------------------------------------------------- versions to come
 
 
-of_versions = each(
+of_versions = pytest.mark.parametrize(
     "key",
     [
         ControlKey("g", "alice", "t:0", ("x",), 2),
@@ -363,10 +362,11 @@ of_versions = each(
         ControlKey("g", "alice", "t:0", (), 2),
         ControlKey("g", "alice", "t:0"),
     ],
+    ids=short,
 )
 
 
-def heard(key: ControlKey) -> tuple[Standing, str]:
+def heard(key):
     """Return what stands for an operator, and the scope that members obey."""
     written = Written(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab = ControlLab()
@@ -379,7 +379,7 @@ def heard(key: ControlKey) -> tuple[Standing, str]:
 
 
 @of_versions
-def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
+def test_an_operator_is_told_of_what_members_obey(key):
     """Members obeyed a key of a later version as @all; status and doctor did not say."""
     standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
@@ -392,14 +392,14 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
 # ---------------------------------------------------------------- just over
 
 
-def over(*seen: Any) -> Picture:  # noqa: ANN401 - as picture
+def over(*seen):
     """Return a picture of a hold that was over five seconds ago; members allow for 30."""
     made = commits(held(*seen), ZERO)
     return evolve(made, standing=(hold(ttl_ms=10_000),), now=115.0, skew=30.0)
 
 
 @pytest.mark.parametrize("quiet", [{}, {"t": ((0, 0),)}])
-def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN401 - ranges
+def test_a_hold_whose_time_is_over_is_no_alarm(quiet):
     """Members lift it some time within the skew, each by what it knows of the clock."""
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
     shown = view_of(seen)
@@ -418,9 +418,7 @@ def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN
 @pytest.mark.parametrize(
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
-def test_that_holds_may_have_ended_is_explained_once(
-    besides: tuple[Standing, ...],
-) -> None:
+def test_that_holds_may_have_ended_is_explained_once(besides):
     """Each of them is marked; a list of groups has the words alone."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
     seen = evolve(over(A, report("a", 0)), now=None, newest=105.0, wall=111.0)
@@ -432,7 +430,7 @@ def test_that_holds_may_have_ended_is_explained_once(
         assert watching._group_row(view_of(seen))[-1] == "may have ended"
 
 
-def test_the_largest_skew_counts() -> None:
+def test_the_largest_skew_counts():
     """By what members report: most commands have no option for it."""
     several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
     assert skew_of(0.5, several) == 30.0
@@ -440,7 +438,7 @@ def test_the_largest_skew_counts() -> None:
     assert skew_of(5.0, []) == 5.0
 
 
-def test_a_report_tells_the_skew() -> None:
+def test_a_report_tells_the_skew():
     for skew in (None, 0.0, 30.0):
         made = report("a", 0, skew=skew)
         assert decode_report(encode_report(made)) == made
@@ -453,7 +451,7 @@ def test_a_report_tells_the_skew() -> None:
 # ---------------------------------------------------------------- what waits
 
 
-def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
+def test_a_sum_without_one_of_its_parts_is_unknown():
     """The broker of one partition is down."""
     seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
     assert status(seen)[-1] == "lag unknown: t:1 cannot be asked"
@@ -466,7 +464,7 @@ def test_a_sum_without_one_of_its_parts_is_unknown() -> None:
 # ---------------------------------------------------------------- placing
 
 
-def test_a_preview_of_a_group_whose_members_nobody_knows() -> None:
+def test_a_preview_of_a_group_whose_members_nobody_knows():
     """A dry run said nothing of who would not obey."""
     seen = commits(picture(state="Unknown"), ZERO)
     (said,) = preview._disobeying(seen, [ZERO])

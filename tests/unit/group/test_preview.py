@@ -1,7 +1,6 @@
 """What placing and lifting would do, from one picture: unknown is said."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 from attrs import evolve, frozen
@@ -10,11 +9,8 @@ from kafka import TopicPartition
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group.facts import NO_GROUP, GroupFacts, Standing
 from safeconsumer.group.operator import OPERATOR
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
     Consent,
-    Placing,
-    Preview,
     lifting,
     objections,
     placing,
@@ -24,7 +20,7 @@ from safeconsumer.group.preview import (
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.wire import ControlKey
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.group.test_judging import facts, report
 from tests.unit.group.test_judging import picture as picture_of
 
@@ -38,13 +34,13 @@ class Asked:
 
     kept: Mapping[str, float | None] = {}
 
-    def groups(self) -> Sequence[str]:
+    def groups(self):
         return ("billing", "shipping")
 
-    def topics(self) -> Sequence[str]:
+    def topics(self):
         return ("orders", "orders-eu", "payments")
 
-    def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
+    def retention(self, names):
         return {name: self.kept[name] for name in names if name in self.kept}
 
 
@@ -57,31 +53,31 @@ PICTURE = evolve(
 )
 
 
-def standing(scope: str, owner: str = "alice", for_: float | None = None) -> Standing:
+def standing(scope, owner="alice", for_=None):
     key, hold = ControlKey("billing", owner, scope), new_hold("x", for_)
     return Standing(source=OPERATOR, key=key, hold=hold, at=NOW, offset=0)
 
 
-def placed(*texts: str, picture: Picture = PICTURE, **changed: Any) -> Placing:  # noqa: ANN401 - as typed
+def placed(*texts, picture=PICTURE, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     wish = wish_of(texts=texts, **{"group": picture.group, **given})
     return placing(picture, wish, skew=30.0)
 
 
-def seen(one: Placing, asked: Asked | None = None) -> Preview:
+def seen(one, asked=None):
     asked = asked or Asked()
     return preview(asked, one, objections(asked, one))
 
 
-def said(one: Placing, asked: Asked | None = None) -> list[str]:
+def said(one, asked=None):
     return [text for _, text in seen(one, asked).points]
 
 
-def against(one: Placing) -> list[tuple[Consent, str]]:
+def against(one):
     return [(each.consent, each.what) for each in objections(Asked(), one)]
 
 
-def test_what_nobody_has_anything_against() -> None:
+def test_what_nobody_has_anything_against():
     asked = Asked({"orders": None})
     waiting = evolve(PICTURE, lags={ZERO: 2, ONE: 3})
     assert said(placed("orders", for_="2h", picture=waiting), asked) == [
@@ -92,7 +88,7 @@ def test_what_nobody_has_anything_against() -> None:
     assert seen(placed("orders"), asked).to_agree is None
 
 
-def test_unknown_is_said() -> None:
+def test_unknown_is_said():
     """Lags of one partition, a topic's retention, and what the picture lacks."""
     picture = evolve(PICTURE, lags={ZERO: 2}, unread=("no status topic",))
     told = seen(placed("orders", picture=picture))
@@ -104,11 +100,11 @@ def test_unknown_is_said() -> None:
     assert told.document()["waiting"] is None
 
 
-@each(
+@pytest.mark.parametrize(
     ("for_", "is_loss"),
     [(None, True), ("1h", True), ("3571s", True), ("3569s", False)],
 )
-def test_retention_that_ends_first(for_: str | None, *, is_loss: bool) -> None:
+def test_retention_that_ends_first(for_, *, is_loss):
     """Members may lift it later by the skew, and records are deleted meanwhile."""
     read = evolve(PICTURE, lags={ZERO: 0, ONE: 0})
     one = placed("orders", for_=for_, picture=read)
@@ -117,7 +113,7 @@ def test_retention_that_ends_first(for_: str | None, *, is_loss: bool) -> None:
     assert told.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
 
 
-def test_several_scopes_in_one_word_are_taken_apart() -> None:
+def test_several_scopes_in_one_word_are_taken_apart():
     """Commas stand between numbers of partitions alone."""
     for typed, meant in (
         ("orders,payments", "orders payments"),
@@ -127,7 +123,7 @@ def test_several_scopes_in_one_word_are_taken_apart() -> None:
             placed(typed)
 
 
-def test_who_would_not_obey_and_what_may_flow() -> None:
+def test_who_would_not_obey_and_what_may_flow():
     """Who owns nothing of it now may own it tomorrow."""
     members = (*PICTURE.facts.members, facts("old", TWO), facts("idle"))
     picture = evolve(PICTURE, facts=evolve(PICTURE.facts, members=members))
@@ -142,13 +138,13 @@ def test_who_would_not_obey_and_what_may_flow() -> None:
     ]
 
 
-def test_in_a_rebalance_the_members_tell_what_they_own() -> None:
+def test_in_a_rebalance_the_members_tell_what_they_own():
     nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
     one = placed("orders:0", picture=evolve(PICTURE, facts=nobody))
     assert (one.covers, against(one)) == ((ZERO,), [])
 
 
-def test_what_covers_nothing_and_a_group_that_is_none() -> None:
+def test_what_covers_nothing_and_a_group_that_is_none():
     """Each with what was perhaps meant."""
     assert against(placed("orders", "oders")) == [
         (
@@ -168,12 +164,12 @@ def test_what_covers_nothing_and_a_group_that_is_none() -> None:
     ]
 
 
-def test_everything_is_agreed_to() -> None:
+def test_everything_is_agreed_to():
     told = seen(placed("@all"))
     assert told.to_agree == "Hold all 2 partitions of billing"
 
 
-def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
+def test_an_own_hold_is_replaced_only_if_that_is_said():
     """An equal one is left as it is; others' are no obstacle."""
     picture = evolve(
         PICTURE,
@@ -196,7 +192,7 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
     assert one.todo(is_replacing=True) == one.changes
 
 
-@each(
+@pytest.mark.parametrize(
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
@@ -206,10 +202,9 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
         (NOW - 10, None, NOW + 49, "unchanged"),
         (NOW - 10, None, NOW + 60, "renewed"),
     ],
+    ids=short,
 )
-def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(
-    at: float, now: float | None, wall: float, becomes: str
-) -> None:
+def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, becomes):
     """Else it is placed again, which is harmless; to agree to is nothing."""
     own = evolve(standing("orders:0", for_=60), at=at)
     picture = evolve(PICTURE, standing=(own,), now=now, wall=wall)
@@ -219,7 +214,7 @@ def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(
     assert against(one) == []
 
 
-def test_another_hold_that_is_over_is_no_obstacle() -> None:
+def test_another_hold_that_is_over_is_no_obstacle():
     """If that is known; where nobody reports the time it may still stand."""
     own = evolve(standing("orders:0", for_=60), at=NOW - 61)
     over = placed("orders:0", picture=evolve(PICTURE, standing=(own,)))
@@ -229,7 +224,7 @@ def test_another_hold_that_is_over_is_no_obstacle() -> None:
     assert unknown.todo(is_replacing=False) == ()
 
 
-def test_lifting_one_of_two() -> None:
+def test_lifting_one_of_two():
     """What others hold stays; what waits in the rest comes."""
     all_, one = standing("@all"), standing("orders:1", "bob")
     picture = evolve(PICTURE, standing=(all_, one), lags={ZERO: 7, ONE: 9})
@@ -246,7 +241,7 @@ def test_lifting_one_of_two() -> None:
     )
 
 
-def test_a_group_that_only_streams_obey_is_known() -> None:
+def test_a_group_that_only_streams_obey_is_known():
     """A stream is no member for Kafka, but reports."""
     stream = Report(
         group="billing",

@@ -1,8 +1,5 @@
 """What a member says of itself, and the client that it says it with."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
@@ -15,14 +12,14 @@ from safeconsumer.holds.scope import ALL
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def reports(ledger: PauseLedger, client_id: str = "c") -> MemberReports:
+def reports(ledger, client_id="c"):
     seen = Seen(state="ready", skipped=0, applied={})
     return MemberReports(
         group="g", client_id=client_id, look=lambda: seen, ledger=ledger, skew=0.0
     )
 
 
-def test_what_a_handler_works_on_is_not_reported_quiet() -> None:
+def test_what_a_handler_works_on_is_not_reported_quiet():
     """Who waits until a partition is quiet waits for the records that are in hand."""
     ledger, busy = PauseLedger(), {ZERO}
     ledger.busy = lambda: busy
@@ -37,7 +34,7 @@ def test_what_a_handler_works_on_is_not_reported_quiet() -> None:
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
-def busy_elsewhere(answer: Callable[[], Any]) -> MemberReports:
+def busy_elsewhere(answer):
     ledger = PauseLedger()
     ledger.busy_elsewhere = answer
     ledger.assign([ZERO, ONE])
@@ -45,7 +42,7 @@ def busy_elsewhere(answer: Callable[[], Any]) -> MemberReports:
     return reports(ledger)
 
 
-def test_what_threads_of_the_program_work_on_is_not_reported_quiet() -> None:
+def test_what_threads_of_the_program_work_on_is_not_reported_quiet():
     """Also of a partition that was taken away meanwhile."""
     gone = TopicPartition("orders", 7)
     report = busy_elsewhere(lambda: [ZERO, gone]).report()
@@ -53,7 +50,7 @@ def test_what_threads_of_the_program_work_on_is_not_reported_quiet() -> None:
     assert report.busy == {"orders": ((0, 0), (7, 7))}
 
 
-def failing() -> None:
+def failing():
     raise SystemExit(1)
 
 
@@ -62,9 +59,7 @@ def failing() -> None:
     [failing, lambda: 1 / 0, lambda: None, lambda: [[]], lambda: ["orders:0"]],
     ids=["exits", "raises", "no partitions", "an empty list", "a string"],
 )
-def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(
-    answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(answer, caplog):
     """The report is made all the same, and the log has it once."""
     made = busy_elsewhere(answer)
     for _ in range(3):
@@ -75,7 +70,7 @@ def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
-def test_a_member_of_any_name_is_heard(name: str) -> None:
+def test_a_member_of_any_name_is_heard(name):
     """Its reports are named after its client; readers bound that, and print it."""
     made = reports(PauseLedger(), name)
     read = decode_report(encode_report(made.report()))
@@ -88,18 +83,18 @@ def test_a_member_of_any_name_is_heard(name: str) -> None:
 class Client:
     """Stands in for a producer: it can be closed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_closed = False
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout):
         del timeout
         self.is_closed = True
 
 
-def lazily(make: Callable[[], Any]) -> tuple[LazyProducer, list[Client]]:
-    made: list[Client] = []
+def lazily(make):
+    made = []
 
-    def made_now() -> Any:  # noqa: ANN401 - a client
+    def made_now():
         made.append(Client())
         make()
         return made[-1]
@@ -107,7 +102,7 @@ def lazily(make: Callable[[], Any]) -> tuple[LazyProducer, list[Client]]:
     return LazyProducer(made_now), made
 
 
-def test_a_control_client_is_made_once_and_when_it_is_needed() -> None:
+def test_a_control_client_is_made_once_and_when_it_is_needed():
     """Most members write nothing."""
     producer, made = lazily(lambda: None)
     assert made == []
@@ -116,7 +111,7 @@ def test_a_control_client_is_made_once_and_when_it_is_needed() -> None:
     assert [one.is_closed for one in made] == [True]
 
 
-def test_no_control_client_is_made_after_the_end() -> None:
+def test_no_control_client_is_made_after_the_end():
     """A call that comes late is refused, and leaves no thread behind."""
     producer, made = lazily(lambda: None)
     producer.close()
@@ -125,7 +120,7 @@ def test_no_control_client_is_made_after_the_end() -> None:
     assert made == []
 
 
-def test_a_control_client_that_is_made_at_the_end_is_closed() -> None:
+def test_a_control_client_that_is_made_at_the_end_is_closed():
     """The end does not wait until it is made: who makes it closes it."""
     producer, made = lazily(lambda: producer.close(0.0))
     with pytest.raises(KafkaError, match="closed"):

@@ -2,7 +2,6 @@
 
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
@@ -16,11 +15,10 @@ from safeconsumer.errors import (
     TargetTypeError,
 )
 from safeconsumer.group import patterns, report_wire, topics
-from tests.harness.kafka.fixtures import Maker
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
-@each(
+@pytest.mark.parametrize(
     "setting",
     [
         {"operator_topic": "no topic"},
@@ -36,18 +34,19 @@ from tests.harness.listing import each
         {"run_after": True},
         {"trust_topic": 1},
     ],
+    ids=short,
 )
-def test_a_bad_setting_is_refused(setting: dict[str, Any]) -> None:
+def test_a_bad_setting_is_refused(setting):
     with pytest.raises(ControlSettingError):
         Control(**setting)
 
 
-def test_a_password_is_not_printed() -> None:
+def test_a_password_is_not_printed():
     secret = Control(client_configs={"sasl_plain_password": "hunter2"})
     assert "hunter2" not in repr(secret)
 
 
-@each(
+@pytest.mark.parametrize(
     ("key", "said"),
     [
         ("sasl_plain_usrname", "did you mean sasl_plain_username?"),
@@ -59,7 +58,7 @@ def test_a_password_is_not_printed() -> None:
         ("retries", "retries cannot be set"),
     ],
 )
-def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
+def test_a_mistyped_client_setting_is_named(key, said):
     """At once, and without its value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
         Control(client_configs={key: "hunter2"})
@@ -67,14 +66,14 @@ def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("configs", [[("sasl_plain_password", "hunter2")], None])
-def test_client_settings_are_a_dict(configs: Any) -> None:  # noqa: ANN401 - the mistake
+def test_client_settings_are_a_dict(configs):
     """And what was given instead is not printed: it may have a password."""
     with pytest.raises(ControlSettingError, match="a dict of kafka-python's") as raised:
         Control(client_configs=configs)
     assert "hunter2" not in str(raised.value)
 
 
-def test_settings_are_those_that_were_checked() -> None:
+def test_settings_are_those_that_were_checked():
     """Whoever changes the dict later changes nothing."""
     given = {"sasl_plain_username": "alice"}
     control = Control(client_configs=given)
@@ -82,7 +81,7 @@ def test_settings_are_those_that_were_checked() -> None:
     assert control.client_configs == {"sasl_plain_username": "alice"}
 
 
-def test_a_consumer_without_control_refuses_group_calls(safe: Maker) -> None:
+def test_a_consumer_without_control_refuses_group_calls(safe):
     consumer = safe("orders", group_id="g")
     with pytest.raises(ControlSettingError, match=re.escape("control=Control()")):
         consumer.pause_group("orders")
@@ -90,14 +89,14 @@ def test_a_consumer_without_control_refuses_group_calls(safe: Maker) -> None:
         consumer.resume_group("orders")
 
 
-def test_a_consumer_without_a_group_cannot_be_controlled(safe: Maker) -> None:
+def test_a_consumer_without_a_group_cannot_be_controlled(safe):
     with pytest.raises(ControlSettingError, match="group_id"):
         safe(group_id=None, control=Control(trust_topic=True))
 
 
 @pytest.mark.contract("P2", "G3")
 @pytest.mark.parametrize("owner", ["operator:alice", "group:app"])
-def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
+def test_local_calls_cannot_use_remote_owners(safe, owner):
     """Nobody lifts an operator's hold by its name."""
     consumer = safe("orders")
     for call in (consumer.pause, consumer.resume):
@@ -105,7 +104,7 @@ def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
             call("orders", owner=owner)
 
 
-@each(
+@pytest.mark.parametrize(
     ("target", "expected"),
     [
         (TopicPartition("orders", 3), "orders:3"),
@@ -115,12 +114,13 @@ def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
         ("re:ord.*", "re:ord.*"),
         (re.compile("ord.*"), "re:ord.*"),
     ],
+    ids=short,
 )
-def test_targets_of_a_group(target: object, expected: str) -> None:
+def test_targets_of_a_group(target, expected):
     assert str(patterns.target(target)) == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "target",
     [
         "no scope",
@@ -130,18 +130,19 @@ def test_targets_of_a_group(target: object, expected: str) -> None:
         re.compile("a", re.IGNORECASE),
         TopicPartition("orders", -1),
     ],
+    ids=short,
 )
-def test_bad_targets_of_a_group(target: object) -> None:
+def test_bad_targets_of_a_group(target):
     with pytest.raises(ScopeSyntaxError):
         patterns.target(target)
 
 
-def test_a_target_of_another_type() -> None:
+def test_a_target_of_another_type():
     with pytest.raises(TargetTypeError):
         patterns.target(3)
 
 
-@each(
+@pytest.mark.parametrize(
     ("facts", "word"),
     [
         # Not that it is gone: a new cluster has none of them.
@@ -150,22 +151,23 @@ def test_a_target_of_another_type() -> None:
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
         (topics.Facts("t", 1, {"cleanup.policy": "compact,delete"}), "compact,delete"),
     ],
+    ids=short,
 )
-def test_a_topic_that_would_lose_holds_is_unfit(facts: topics.Facts, word: str) -> None:
+def test_a_topic_that_would_lose_holds_is_unfit(facts, word):
     (fault,) = topics.faults(facts)
     assert word in fault
 
 
-def test_a_topic_that_may_not_be_described_is_not_called_missing() -> None:
+def test_a_topic_that_may_not_be_described_is_not_called_missing():
     """Kafka says the same of one that exists and of one that does not."""
 
-    def described(names: list[str]) -> list[dict[str, Any]]:
+    def described(names):
         refused = kafka_errors.TopicAuthorizationFailedError.errno
         return [
             {"name": name, "partitions": [], "error_code": refused} for name in names
         ]
 
-    admin: Any = SimpleNamespace(describe_topics=described)
+    admin = SimpleNamespace(describe_topics=described)
     (facts,) = topics.ask(admin, ["t"])
     for told in (topics.faults(facts), topics.status_faults(facts)):
         (fault,) = told
@@ -175,19 +177,19 @@ def test_a_topic_that_may_not_be_described_is_not_called_missing() -> None:
         )
 
 
-def test_a_fit_topic() -> None:
+def test_a_fit_topic():
     facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
-def test_settings_that_cannot_be_known_are_no_fault() -> None:
+def test_settings_that_cannot_be_known_are_no_fault():
     """A member without the right to describe them warns instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()
     assert "DescribeConfigs" in topics.advice(facts)[0]
 
 
-def test_a_status_topic_has_room_for_the_longest_report() -> None:
+def test_a_status_topic_has_room_for_the_longest_report():
     """It was judged by the longest hold, which is an eighth of that."""
     most = report_wire.MAX_REPORT_BYTES
     facts = topics.Facts("t", 1, {"max.message.bytes": str(most)})

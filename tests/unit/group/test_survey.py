@@ -1,8 +1,6 @@
 """What the cluster says of groups, where it does not say everything."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -11,13 +9,13 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 from safeconsumer.group import survey
 
 
-def test_one_group_that_cannot_be_asked_about_leaves_the_others() -> None:
+def test_one_group_that_cannot_be_asked_about_leaves_the_others():
     """It ended the survey of all groups, each time."""
     names = [f"g{number}" for number in range(8)]
     refusal = GroupAuthorizationFailedError("g5")
-    asked: list[Sequence[str]] = []
+    asked = []
 
-    def ask(several: list[str]) -> dict[str, str]:
+    def ask(several):
         asked.append(several)
         if "g5" in several:
             raise refusal
@@ -29,12 +27,12 @@ def test_one_group_that_cannot_be_asked_about_leaves_the_others() -> None:
     assert len(asked) == 7
 
 
-def test_the_ends_of_control_topics_are_needed() -> None:
+def test_the_ends_of_control_topics_are_needed():
     """Of those that are there, and have a leader."""
     leaders = {"there": 1, "gone": 1, "leaderless": -1}
     there, *others = (TopicPartition(name, 0) for name in leaders)
 
-    def describe_topics(names: Sequence[str]) -> list[dict[str, Any]]:
+    def describe_topics(names):
         return [
             {
                 "name": one,
@@ -44,14 +42,14 @@ def test_the_ends_of_control_topics_are_needed() -> None:
             for one in names
         ]
 
-    def end_offsets(tps: list[TopicPartition], **_: int) -> dict[TopicPartition, int]:
+    def end_offsets(tps, **_):
         if answers:
             return dict.fromkeys(tps, 9)
         raise KafkaTimeoutError
 
     answers = True
-    admin: Any = SimpleNamespace(describe_topics=describe_topics)
-    asker: Any = SimpleNamespace(end_offsets=end_offsets)
+    admin = SimpleNamespace(describe_topics=describe_topics)
+    asker = SimpleNamespace(end_offsets=end_offsets)
     assert survey.ends_of([there, *others], admin, asker) == {there: 9}
     answers = False
     with pytest.raises(KafkaTimeoutError):

@@ -9,7 +9,7 @@ from tests.harness.signals import Interrupts
 from tests.harness.waiting import LIMIT
 
 
-def test_at_every_place_of_the_wait_the_answer_still_comes() -> None:
+def test_at_every_place_of_the_wait_the_answer_still_comes():
     """Else its thread would wait for a lock for ever, and so would the next wait."""
     interrupts = Interrupts((timed_call.__file__, threading.__file__))
     for at in itertools.count():

@@ -2,13 +2,14 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)
@@ -58,23 +59,23 @@ reports = st.builds(
 
 @patient
 @given(keys)
-def test_a_key_is_read_as_written(key: ControlKey) -> None:
+def test_a_key_is_read_as_written(key):
     assert wire.decode_key(wire.encode_key(key)) == key
 
 
 @patient
 @given(holds)
-def test_a_hold_is_read_as_written(hold: ControlHold) -> None:
+def test_a_hold_is_read_as_written(hold):
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
 
 @patient
 @given(reports)
-def test_a_report_is_read_as_written(report: Report) -> None:
+def test_a_report_is_read_as_written(report):
     assert report_wire.decode_report(report_wire.encode_report(report)) == report
 
 
-@each(
+@pytest.mark.parametrize(
     "data",
     [
         b"[" * 60_000,
@@ -89,25 +90,26 @@ def test_a_report_is_read_as_written(report: Report) -> None:
         b" " * (wire.MAX_VALUE_BYTES + 1),
         b'"v"',
     ],
+    ids=short,
 )
-def test_hostile_values_are_none(data: bytes) -> None:
+def test_hostile_values_are_none(data):
     """Deep, huge, of the wrong type, out of bounds."""
     assert wire.decode_hold(data) is None
 
 
-def test_a_value_of_a_later_version_holds_for_good() -> None:
+def test_a_value_of_a_later_version_holds_for_good():
     """What we do not understand keeps quiet; a limit of it is not for us to read."""
     data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
     assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
 
 
-def test_a_key_of_a_later_version_names_its_scope() -> None:
+def test_a_key_of_a_later_version_names_its_scope():
     """It may have more fields, after those that we know."""
     expected = ControlKey("g", "o", "orders", ("x", "y"), 3)
     assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
 
 
-@each(
+@pytest.mark.parametrize(
     "data",
     [
         b"",
@@ -123,13 +125,16 @@ def test_a_key_of_a_later_version_names_its_scope() -> None:
         b"1\0g\n\0o\0s",
         b"1\0g\0o\0" + b"s" * wire.MAX_KEY_BYTES,
     ],
+    ids=short,
 )
-def test_bad_keys_are_none(data: bytes) -> None:
+def test_bad_keys_are_none(data):
     assert wire.decode_key(data) is None
 
 
-@each("told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]])
-def test_what_is_no_line_about_an_outage_is_left_out(told: object) -> None:
+@pytest.mark.parametrize(
+    "told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]], ids=short
+)
+def test_what_is_no_line_about_an_outage_is_left_out(told):
     """A report says it to a terminal; one of an earlier version says nothing."""
     document = json.loads(
         report_wire.encode_report(
@@ -141,7 +146,7 @@ def test_what_is_no_line_about_an_outage_is_left_out(told: object) -> None:
     assert read.outages == ()
 
 
-def test_few_lines_about_outages_are_reported_and_short_ones() -> None:
+def test_few_lines_about_outages_are_reported_and_short_ones():
     """However many there are."""
     report = Report(
         group="g",
@@ -156,8 +161,8 @@ def test_few_lines_about_outages_are_reported_and_short_ones() -> None:
     assert [len(one) for one in read.outages] == [400] * 4
 
 
-@each("topics", [2_000, 10_000])
-def test_a_report_that_is_too_big_leaves_partitions_out(topics: int) -> None:
+@pytest.mark.parametrize("topics", [2_000, 10_000])
+def test_a_report_that_is_too_big_leaves_partitions_out(topics):
     """And says so; the counts stay."""
     many = {f"team.orders.{one:05}.v1": ((0, 5), (7, 9)) for one in range(topics)}
     report = Report(
@@ -170,8 +175,10 @@ def test_a_report_that_is_too_big_leaves_partitions_out(topics: int) -> None:
     assert dict(read.assigned) == ({} if is_partial else many)
 
 
-@each("name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"])
-def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"], ids=short
+)
+def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name):
     """Who is not heard is not waited for; earlier versions write such names as is."""
     made = Report(
         group="g",
@@ -193,7 +200,7 @@ def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name: str) -> N
         assert read.member.isprintable()
 
 
-def test_more_partitions_than_there_can_be_are_none() -> None:
+def test_more_partitions_than_there_can_be_are_none():
     """Or whoever counts them one by one would be busy for an hour."""
     report = Report(
         group="g",
@@ -205,14 +212,14 @@ def test_more_partitions_than_there_can_be_are_none() -> None:
     assert report_wire.decode_report(report_wire.encode_report(report)) is None
 
 
-@each("host", [1, None, "bell\x07", "x" * 256, ["a"]])
-def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host: object) -> None:
+@pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]], ids=short)
+def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host):
     """Where and as whom a hold was placed is told to people, and decides nothing."""
     data = json.dumps({"v": 1, "id": "a", "reason": None, "host": host, "principal": 2})
     assert wire.decode_hold(data.encode()) == ControlHold("a")
 
 
-def test_members_of_before_read_what_they_know() -> None:
+def test_members_of_before_read_what_they_know():
     """A field that they do not know is passed over: the rest is where it was."""
     hold = ControlHold("a", "why", 5, host="build7", principal="User:alice")
     known = json.loads(wire.encode_hold(ControlHold("a", "why", 5)))

@@ -5,19 +5,17 @@ It shares names and scopes with the ledger it judges, and no rule.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.holds.hold import APP, WHOLE, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE, Lifetime
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
     Pattern,
-    Scope,
     Topic,
     TopicPartition,
 )
@@ -26,7 +24,7 @@ NEVER = float("inf")
 PLAIN = Lifetime.PLAIN
 
 
-def covers(scope: Scope, tp: TopicPartition) -> bool:
+def covers(scope, tp):
     """Tell whether a scope covers a partition, from the definition."""
     match scope:
         case Partition(topic, number):
@@ -60,33 +58,33 @@ class Named:
 class NaiveLedger:
     """Holds, assignment and gates of one consumer; every question looks at all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
-        self.holds: dict[HoldKey, Wish] = {}
-        self.assigned: set[TopicPartition] = set()
-        self.named: list[Named] = []
+        self.holds = {}
+        self.assigned = set()
+        self.named = []
         # Away since the membership was lost: the next join decides.
-        self.undecided: set[TopicPartition] = set()
+        self.undecided = set()
         self.in_call = False
         # The holds that a poll found everything quiet by, less what was lifted since.
-        self.stood: set[HoldKey] | None = None
-        self.gated: set[TopicPartition] = set()
+        self.stood = None
+        self.gated = set()
         self.is_watched = False
-        self.unread: set[TopicPartition] = set()
+        self.unread = set()
 
     # ------------------------------------------------------------ questions
 
-    def covering(self, tp: TopicPartition) -> set[HoldKey]:
+    def covering(self, tp):
         return {key for key in self.holds if covers(key[0], tp)}
 
-    def quiet(self) -> set[TopicPartition]:
+    def quiet(self):
         held = {tp for tp in self.assigned if self.covering(tp)}
         return held | self.gated | self.unread
 
-    def wholes(self) -> set[str]:
+    def wholes(self):
         return {str(scope) for scope, owner in self.holds if owner == WHOLE}
 
-    def _away(self) -> set[HoldKey]:
+    def _away(self):
         # Plain pauses of what is not assigned.
         return {
             (scope, owner)
@@ -98,13 +96,7 @@ class NaiveLedger:
 
     # ------------------------------------------------------------ holds
 
-    def place(
-        self,
-        scopes: Iterable[Scope],
-        owner: str,
-        wish: Wish,
-        handed: Edition | None = None,
-    ) -> None:
+    def place(self, scopes, owner, wish, handed=None):
         scopes = list(scopes)
         for scope in scopes:
             is_single = isinstance(scope, Partition)
@@ -135,7 +127,7 @@ class NaiveLedger:
                     self._put(key, first)
                 break
 
-    def _put(self, key: HoldKey, wish: Wish) -> None:
+    def _put(self, key, wish):
         known = self.holds.get(key)
         if known is not None and wish.lifetime is PLAIN and known.lifetime is not PLAIN:
             # A plain pause never weakens a strict one, and it is obeyed itself.
@@ -150,13 +142,13 @@ class NaiveLedger:
             wish = evolve(wish, beneath=known.beneath)
         self.holds[key] = wish
 
-    def _over(self, key: HoldKey) -> None:
+    def _over(self, key):
         # A hold has ended by itself: a strict one that it was placed over is in force.
         strict = self.holds.pop(key).beneath
         if strict is not None and strict.until > self.now:
             self.holds[key] = strict
 
-    def remove(self, keys: Iterable[HoldKey], *, by_application: bool) -> None:
+    def remove(self, keys, *, by_application):
         named = ending = set(keys)
         by_application = by_application or any(key[1] == WHOLE for key in ending)
         if by_application:
@@ -176,11 +168,11 @@ class NaiveLedger:
             self._over(key)
         self._lifted(ending)
 
-    def remove_owner(self, owner: str) -> None:
+    def remove_owner(self, owner):
         keys = {key for key in self.holds if key[1] == owner}
         self.remove(keys, by_application=owner == APP)
 
-    def expire(self, now: float) -> None:
+    def expire(self, now):
         self.now = now
         due = {key for key, wish in self.holds.items() if wish.until <= now}
         over = {str(scope) for scope, owner in due if owner == WHOLE}
@@ -197,7 +189,7 @@ class NaiveLedger:
 
     # ------------------------------------------------------------ the assignment
 
-    def assign(self, new: set[TopicPartition], cause: Cause) -> None:
+    def assign(self, new, cause):
         gone, gained = self.assigned - new, new - self.assigned
         if cause is Cause.CLOSED:  # operators' holds are not among these
             self.holds = {}
@@ -213,13 +205,7 @@ class NaiveLedger:
         if self.is_watched:
             self.unread |= gained
 
-    def _ends(
-        self,
-        key: HoldKey,
-        gone: set[TopicPartition],
-        new: set[TopicPartition],
-        cause: Cause,
-    ) -> bool:
+    def _ends(self, key, gone, new, cause):
         scope, owner = key
         by_hand = cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}
         lifetime = self.holds[key].lifetime
@@ -240,20 +226,20 @@ class NaiveLedger:
 
     # ------------------------------------------------------------ polls and gates
 
-    def begin(self) -> None:
+    def begin(self):
         self.in_call, self.named = True, []
         if self.assigned:
             by = [self.covering(tp) for tp in self.assigned]
             self.stood = set().union(*by) if all(by) else None
 
-    def end(self) -> None:
+    def end(self):
         self.in_call, self.gated = False, set()
 
-    def choose_anew(self) -> None:
+    def choose_anew(self):
         if not self.assigned and not self.in_call:
             self.stood = None
 
-    def _lifted(self, keys: set[HoldKey]) -> None:
+    def _lifted(self, keys):
         # Gates stand in for holds; when all of these are lifted they open. If only one
         # owner's are left, this owner opens what it names.
         if self.stood is None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Lifetime
-from safeconsumer.holds.scope import Scope
 
 # The whole folder is to run in a few seconds.
 quick = settings(max_examples=30, deadline=None)
@@ -35,12 +34,12 @@ reasons = st.none() | st.sampled_from(("full", "deploy"))
 limits = st.none() | st.integers(min_value=1, max_value=6).map(float)
 
 
-def _pattern(text: str) -> Scope:
+def _pattern(text):
     return scopes.pattern(re.compile(text))
 
 
 single_scopes = partitions.map(lambda tp: scopes.partition(*tp))
-known_scopes: st.SearchStrategy[Scope] = st.one_of(
+known_scopes = st.one_of(
     single_scopes,
     st.sampled_from(TOPICS).map(scopes.topic),
     st.sampled_from(PATTERNS).map(_pattern),
@@ -57,7 +56,7 @@ pattern_texts = st.sampled_from((*PATTERNS, *ODD_NAMES, "re:", "re:x")) | st.tex
     min_size=1, max_size=40
 ).map(re.escape)
 
-any_scopes: st.SearchStrategy[Scope] = st.one_of(
+any_scopes = st.one_of(
     st.builds(scopes.partition, topic_names, partition_numbers),
     topic_names.map(scopes.topic),
     pattern_texts.map(_pattern),

@@ -1,7 +1,7 @@
 import json
 import pickle
 import textwrap
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from attrs.exceptions import FrozenInstanceError
@@ -11,12 +11,12 @@ from safeconsumer import events
 from safeconsumer.group.events import ControlReady
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 HOLD = Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy")
 TPS = (("orders", 0), TopicPartition("orders", 1))
 
-VALUES: dict[str, object] = {
+VALUES = {
     "at": 1.5,
     "client_id": "c",
     "group_id": "g",
@@ -46,12 +46,12 @@ EVERY = [
 ]
 
 
-def _sample(kind: type[events.Event]) -> events.Event:
+def _sample(kind):
     return kind(**{name: VALUES.get(name, TPS) for name in kind._fields})
 
 
-@each("kind", EVERY)
-def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
+@pytest.mark.parametrize("kind", EVERY, ids=short)
+def test_an_event_is_ready_for_json(kind):
     """With a key per field, and partitions as ``orders:3``."""
     plain = _sample(kind).as_dict()
     assert plain == json.loads(json.dumps(plain))
@@ -60,25 +60,27 @@ def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
 
-def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
+def test_every_event_has_a_name_and_a_level_of_its_own():
     """Log lines and metrics are told apart by it."""
     names = [kind.name for kind in EVERY]
     assert len(set(names)) == len(names)
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
 
 
-@each("kind", [one for one in EVERY if one is not events.Event])
-def test_the_positions_of_a_pattern_are_named_fields(kind: type[events.Event]) -> None:
+@pytest.mark.parametrize(
+    "kind", [one for one in EVERY if one is not events.Event], ids=short
+)
+def test_the_positions_of_a_pattern_are_named_fields(kind):
     """``case HoldsPlaced(holds, quiet):`` says what it binds."""
     event = _sample(kind)
     assert all(hasattr(event, name) for name in kind.__match_args__)
     assert kind.__match_args__
 
 
-def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_package_runs(capsys):
     """As it stands in the docstring."""
     text = (events.__doc__ or "").split("::\n\n", 1)[1].split("\n\nEvery hook")[0]
-    names: dict[str, object] = {}
+    names = {}
     exec(textwrap.dedent(text), names)  # noqa: S102 - our own docstring
     hook = names["hook"]
     assert callable(hook)
@@ -90,7 +92,7 @@ def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.splitlines() == expected
 
 
-@each(
+@pytest.mark.parametrize(
     ("owner", "expected"),
     [
         ("app", "lift with resume('orders:3')"),
@@ -105,10 +107,9 @@ def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> 
         ("group:app", "lift with resume_group('orders:3')"),
         ("group:ops", "lift with resume_group('orders:3', owner='ops')"),
     ],
+    ids=short,
 )
-def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
-    owner: str, expected: str
-) -> None:
+def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(owner, expected):
     """By the call, or the command, that does it."""
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
@@ -119,7 +120,7 @@ def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
     assert _sample(events.HoldsPlaced).advice is None
 
 
-def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same() -> None:
+def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same():
     """Compared, hashed, shown and copied by one method for all of them."""
     told = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
     same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
@@ -134,28 +135,31 @@ def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same() -> None:
     )
     assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
     with pytest.raises(FrozenInstanceError):
-        told.holds = 3  # type: ignore[misc]
+        told.holds = 3
     with pytest.raises(FrozenInstanceError):
         del told.holds
 
 
-@each(
+@pytest.mark.parametrize(
     "values",
     [
         {},
         {"holds": 1, "seconds": 0.5},
         {"topics": (), "holds": 1, "seconds": 0, "x": 1},
     ],
+    ids=short,
 )
-def test_an_event_takes_its_own_fields_by_name(values: dict[str, Any]) -> None:
+def test_an_event_takes_its_own_fields_by_name(values):
     """Those without a default must be there; the error names all of them."""
     takes = "takes at, client_id, group_id, topics, holds, seconds; it was given "
     with pytest.raises(TypeError, match=takes + (", ".join(values) or "nothing")):
         events.ControlReady(**values)
 
 
-@each("kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar])
-def test_an_applications_own_event(kind: object) -> None:
+@pytest.mark.parametrize(
+    "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
+)
+def test_an_applications_own_event(kind):
     """What belongs to its class is no field, also where annotations are texts."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)
@@ -166,7 +170,7 @@ def test_an_applications_own_event(kind: object) -> None:
     }
 
 
-def test_what_a_resume_leaves_held_says_how_to_lift_it() -> None:
+def test_what_a_resume_leaves_held_says_how_to_lift_it():
     """In both events that tell it."""
     expected = "lift with resume('orders', owner='ops')"
     mine = Hold(scope=scopes.topic("orders"))
@@ -176,21 +180,21 @@ def test_what_a_resume_leaves_held_says_how_to_lift_it() -> None:
     assert events.HoldsRemoved(holds=(mine,)).advice is None
 
 
-def test_a_whole_pause_is_lifted_as_it_was_placed() -> None:
+def test_a_whole_pause_is_lifted_as_it_was_placed():
     """A bare ``resume()`` looks as if it did nothing, as in kafka-python."""
     whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
     bit = events.HoldsBit(holds=(whole,), partitions=TPS)
     assert bit.advice == "lift with resume(*assignment())"
 
 
-def test_an_event_that_counts_holds_has_a_level() -> None:
+def test_an_event_that_counts_holds_has_a_level():
     """Its line was lost: the number was taken for the holds themselves."""
     ready = ControlReady(topics=("ops",), holds=2, seconds=0.1)
     assert ready.severity == "info"
 
 
-@each(("size", "level"), [(0, "debug"), (1, "info")])
-def test_a_purge_of_nothing_is_no_news(size: int, level: str) -> None:
+@pytest.mark.parametrize(("size", "level"), [(0, "debug"), (1, "info")])
+def test_a_purge_of_nothing_is_no_news(size, level):
     """An answer without records is thrown away at nearly every rebalance."""
     purged = events.FetchesPurged(
         partitions=TPS, bytes=size, fetches=1, records=bool(size)
@@ -198,13 +202,11 @@ def test_a_purge_of_nothing_is_no_news(size: int, level: str) -> None:
     assert purged.severity == level
 
 
-@each(
+@pytest.mark.parametrize(
     ("position", "offset", "skipped", "advice"),
     [(10, 100, 90, "seek_to_beginning"), (500, 100, 0, "read before")],
 )
-def test_a_position_out_of_range_says_what_to_do(
-    position: int, offset: int, skipped: int, advice: str
-) -> None:
+def test_a_position_out_of_range_says_what_to_do(position, offset, skipped, advice):
     """Below the start offsets are passed over; beyond the end the log was cut off."""
     told = events.PositionOutOfRange(
         partition=("orders", 0), position=position, offset=offset, skipped=skipped

@@ -1,7 +1,6 @@
 import gc
 import re
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,7 @@ ORD = scopes.pattern(re.compile("ord.*"))
 
 
 @pytest.mark.contract("P14")
-def test_placing_several_holds_is_one_event() -> None:
+def test_placing_several_holds_is_one_event():
     """One per call, naming what became quiet by it."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
@@ -26,7 +25,7 @@ def test_placing_several_holds_is_one_event() -> None:
     assert (placed.client_id, placed.group_id, placed.at) == ("c", "g", 1.0)
 
 
-def test_an_unchanged_hold_emits_nothing() -> None:
+def test_an_unchanged_hold_emits_nothing():
     """A loop that pauses again and again is not heard."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, reason="full")
@@ -37,7 +36,7 @@ def test_an_unchanged_hold_emits_nothing() -> None:
     assert lab.ledger.view() is view
 
 
-def test_lifting_several_holds_is_one_event() -> None:
+def test_lifting_several_holds_is_one_event():
     """It names what flows by it and what still holds."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
@@ -51,7 +50,7 @@ def test_lifting_several_holds_is_one_event() -> None:
     assert [hold.owner for hold in removed.remaining] == ["ops"]
 
 
-def test_lifting_what_is_not_held_changes_nothing() -> None:
+def test_lifting_what_is_not_held_changes_nothing():
     """It is silent; but where another's hold keeps it quiet, that is told."""
     lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
@@ -69,7 +68,7 @@ def test_lifting_what_is_not_held_changes_nothing() -> None:
     )
 
 
-def test_partitions_are_told_in_the_order_people_expect() -> None:
+def test_partitions_are_told_in_the_order_people_expect():
     """By topic and number, in every event."""
     many = [("orders", number) for number in (11, 3, 7, 0)]
     lab = LedgerLab(owns=[*many, C])
@@ -89,7 +88,7 @@ def test_partitions_are_told_in_the_order_people_expect() -> None:
         assert told == expected
 
 
-def test_what_a_gate_lets_flow_is_told_in_order() -> None:
+def test_what_a_gate_lets_flow_is_told_in_order():
     lab = LedgerLab(owns=[C])
     lab.hold(AUDIT)
     lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
@@ -97,7 +96,7 @@ def test_what_a_gate_lets_flow_is_told_in_order() -> None:
     assert opened.flowing == tuple(sorted(opened.flowing))
 
 
-def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
+def test_a_surviving_hold_is_told_when_its_partition_returns():
     """A warning, so that nobody wonders why nothing arrives."""
     lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
@@ -110,7 +109,7 @@ def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
     assert [hold.reason for hold in bit.holds] == ["full"]
 
 
-def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
+def test_a_hold_that_bites_for_the_first_time_is_no_warning():
     """Paused before it was assigned: that is what was asked for."""
     lab = LedgerLab()
     lab.hold(ORDERS)
@@ -118,7 +117,7 @@ def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
     assert lab.told.of(events.HoldsBit) == []
 
 
-def test_a_hold_placed_while_away_is_no_warning() -> None:
+def test_a_hold_placed_while_away_is_no_warning():
     """Only what was quiet when it left, and still is, surprises anybody."""
     lab = LedgerLab(owns=[A, C])
     lab.assign(C)
@@ -127,7 +126,7 @@ def test_a_hold_placed_while_away_is_no_warning() -> None:
     assert lab.told.of(events.HoldsBit) == []
 
 
-def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
+def test_whoever_places_a_pattern_is_told_what_it_covers():
     """Among the assigned and the known topics; none is a warning."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
@@ -139,11 +138,11 @@ def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
     assert nothing.level == "warning"
 
 
-def test_nothing_is_delivered_under_the_lock() -> None:
+def test_nothing_is_delivered_under_the_lock():
     """A hook may ask, place and lift."""
     lab = LedgerLab()
 
-    def hook(event: events.Event) -> None:
+    def hook(event):
         if isinstance(event, events.HoldsPlaced) and event.holds[0].scope == ORDERS:
             lab.hold(AUDIT, owner="hook")
             lab.lift(ORDERS)
@@ -154,7 +153,7 @@ def test_nothing_is_delivered_under_the_lock() -> None:
     assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
 
 
-def test_a_call_makes_no_view() -> None:
+def test_a_call_makes_no_view():
     """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS, AUDIT)
@@ -166,11 +165,11 @@ def test_a_call_makes_no_view() -> None:
     assert lab.quiet() == set()
 
 
-def _steps(call: Callable[[], object]) -> int:
+def _steps(call):
     """Count the functions that a call calls, and the turns of its loops over holds."""
     count = 0
 
-    def step(_frame: object, event: str, _arg: object) -> None:
+    def step(_frame, event, _arg):
         nonlocal count
         count += event == "call"
 
@@ -184,20 +183,20 @@ def _steps(call: Callable[[], object]) -> int:
     return count
 
 
-def _loop(held: int) -> list[int]:
+def _loop(held):
     tps = [("orders", number) for number in range(held)]
     lab = LedgerLab(owns=tps)
     edition = lab.assignment()
     singles = [scopes.partition(*tp) for tp in tps]
     lab.pause(*singles, edition=edition)
     lab.poll()  # so that a gate stands for the holds
-    steps = [_steps(lambda one=one: lab.resume(one)) for one in singles[:10]]  # type: ignore[misc]  # of this turn
+    steps = [_steps(lambda one=one: lab.resume(one)) for one in singles[:10]]
     lab.poll()
-    steps += [_steps(lambda one=one: lab.pause(one)) for one in singles[:10]]  # type: ignore[misc]  # likewise
+    steps += [_steps(lambda one=one: lab.pause(one)) for one in singles[:10]]
     assert len(lab.quiet()) == held
     return steps[1:]  # the first resume ends the whole pause
 
 
-def test_what_a_call_costs_does_not_grow_with_what_is_held() -> None:
+def test_what_a_call_costs_does_not_grow_with_what_is_held():
     """A loop that resumes or pauses five thousand partitions one by one is linear."""
     assert _loop(held=20) == _loop(held=400)

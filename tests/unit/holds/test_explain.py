@@ -1,17 +1,19 @@
 import re
 
+import pytest
+
 from safeconsumer import Hold, Lifetime
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines, hold_line
 from safeconsumer.holds.hold import WHOLE
 from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 # 2024-05-06 07:08:09 UTC
 AT = 1714979289.0
 
 
-@each(
+@pytest.mark.parametrize(
     ("hold", "line"),
     [
         (
@@ -55,19 +57,20 @@ AT = 1714979289.0
             ),
         ),
     ],
+    ids=short,
 )
-def test_one_line_about_one_hold(hold: Hold, line: str) -> None:
+def test_one_line_about_one_hold(hold, line):
     """Who, why, since when, until when."""
     assert hold_line(hold) == line
 
 
-def test_a_time_that_no_calendar_knows() -> None:
+def test_a_time_that_no_calendar_knows():
     """``for_`` may be any number of seconds; asking about it must not raise."""
     hold = Hold(scope=ORDERS, placed_at=AT, expires_at=AT + 1e300)
     assert hold_line(hold).startswith("orders held by app")
 
 
-def test_a_closed_gate_has_a_line() -> None:
+def test_a_closed_gate_has_a_line():
     """It is no hold, but it keeps the partition quiet."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS)
@@ -77,7 +80,7 @@ def test_a_closed_gate_has_a_line() -> None:
     assert line.startswith("gate: ")
 
 
-def test_what_is_not_assigned_has_a_line() -> None:
+def test_what_is_not_assigned_has_a_line():
     """It does not flow; a hold of it is the better answer."""
     lab = LedgerLab(owns=[A])
     (line,) = explain_lines(lab.ledger.view(), C)

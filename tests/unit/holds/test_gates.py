@@ -1,6 +1,6 @@
 """The loop of KAFKA-13463: what is gained during a poll that began all paused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -20,43 +20,43 @@ Act = Callable[[LedgerLab], object]
 Quiet = set[TopicPartition]
 
 
-def begin(lab: LedgerLab) -> None:
+def begin(lab):
     lab.ledger.begin_call()
 
 
-def end(lab: LedgerLab) -> None:
+def end(lab):
     lab.ledger.end_call()
 
 
-def late(lab: LedgerLab) -> None:
+def late(lab):
     lab.clock.now += 5
 
 
-def again(lab: LedgerLab) -> None:
+def again(lab):
     lab.ledger.choose_anew()
 
 
-def resume_nothing(lab: LedgerLab) -> None:
+def resume_nothing(lab):
     lab.ledger.remove([], by_application=True)
 
 
-def place_remote(lab: LedgerLab) -> None:
+def place_remote(lab):
     lab.ledger.follow([OPERATORS], ())
 
 
-def lift_remote(lab: LedgerLab) -> None:
+def lift_remote(lab):
     lab.ledger.follow((), [OPERATORS.key])
 
 
-def assign(*partitions: TopicPartition) -> Act:
+def assign(*partitions):
     return lambda lab: lab.assign(*partitions)
 
 
-def hold(*several: scopes.Scope, owner: str = "app", **more: object) -> Act:
+def hold(*several, owner="app", **more):
     return lambda lab: lab.hold(*several, owner=owner, **more)
 
 
-def lift(*several: scopes.Scope, owner: str = "app") -> Act:
+def lift(*several, owner="app"):
     return lambda lab: lab.lift(*several, owner=owner)
 
 
@@ -68,7 +68,7 @@ OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
 POLL = (begin, end)
 
 # What happens one after another, and what is quiet after it.
-HISTORIES: dict[str, Sequence[Sequence[Act | Quiet]]] = {
+HISTORIES = {
     "gated until the poll returns": [
         [*HELD, begin, assign(A, B), {A, B}, end, {A}],
     ],
@@ -129,9 +129,7 @@ HISTORIES: dict[str, Sequence[Sequence[Act | Quiet]]] = {
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
-def test_what_is_quiet_in_and_after_a_poll(
-    histories: Sequence[Sequence[Act | Quiet]],
-) -> None:
+def test_what_is_quiet_in_and_after_a_poll(histories):
     """Whoever held everything before it had no chance yet to hold what it gained."""
     for history in histories:
         lab = LedgerLab()
@@ -142,7 +140,7 @@ def test_what_is_quiet_in_and_after_a_poll(
                 one(lab)
 
 
-def test_a_gate_is_told_and_explained() -> None:
+def test_a_gate_is_told_and_explained():
     """It is no hold, but somebody will ask; it leaves with its partition."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
@@ -156,11 +154,11 @@ def test_a_gate_is_told_and_explained() -> None:
     assert line == "gate: gained during a poll() that began all paused"
 
 
-def test_a_poll_of_which_nothing_changes_is_no_change() -> None:
+def test_a_poll_of_which_nothing_changes_is_no_change():
     """Ten thousand polls a second wake nobody, and make no new view."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
-    looks: list[int] = []
+    looks = []
     lab.ledger.lookers.append(lambda: looks.append(1))
     view = lab.ledger.view()
     lab.poll([A])
@@ -168,10 +166,10 @@ def test_a_poll_of_which_nothing_changes_is_no_change() -> None:
     assert not looks
 
 
-def test_what_waits_for_the_control_topics_is_not_held() -> None:
+def test_what_waits_for_the_control_topics_is_not_held():
     """It is quiet; but a poll that begins with nothing else was paused by nobody."""
     lab = LedgerLab()
-    waiting: dict[TopicPartition, int] = {}
+    waiting = {}
     lab.ledger.watch(waiting.update)
     lab.assign(A)
     assert lab.ledger.control_gates() == {A}

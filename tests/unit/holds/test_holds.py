@@ -11,12 +11,12 @@ from safeconsumer.holds.hold import (
     checked_placer,
     checked_reason,
 )
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 ORDERS = scopes.topic("orders")
 
 
-@each(
+@pytest.mark.parametrize(
     ("change", "same"),
     [
         ({}, True),
@@ -25,17 +25,16 @@ ORDERS = scopes.topic("orders")
         ({"lifetime": Lifetime.WHILE_ASSIGNED}, False),
         ({"deadline": 5.0}, False),
     ],
+    ids=short,
 )
-def test_whether_placing_again_asks_for_something_else(
-    change: dict[str, object], *, same: bool
-) -> None:
+def test_whether_placing_again_asks_for_something_else(change, *, same):
     """Only reason, lifetime and time limit do; a time limit always starts anew."""
     before = Hold(scope=ORDERS, reason="full")
     again = Hold(**{"scope": ORDERS, "reason": "full", **change})
     assert same is again.asks_the_same_as(before)
 
 
-def test_a_hold_as_plain_values() -> None:
+def test_a_hold_as_plain_values():
     """Ready for JSON; the monotonic deadline, of no use elsewhere, is left out."""
     hold = Hold(
         scope=scopes.partition("orders", 3),
@@ -56,8 +55,8 @@ def test_a_hold_as_plain_values() -> None:
     }
 
 
-@each("owner", ["worker:", "worker:drain", "worker:mine"])
-def test_a_workers_owners_are_its_own(owner: str) -> None:
+@pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
+def test_a_workers_owners_are_its_own(owner):
     """An application lifts such holds, and places none; the worker says so of its own."""
     assert checked_owner(owner) == owner
     with pytest.raises(HoldSettingError, match="Worker"):
@@ -66,14 +65,14 @@ def test_a_workers_owners_are_its_own(owner: str) -> None:
     assert checked_placer("workers") == "workers"
 
 
-def test_nobody_places_whole_pauses_by_their_owner() -> None:
+def test_nobody_places_whole_pauses_by_their_owner():
     """An application lifts them, as any hold that ``holds()`` lists."""
     assert checked_owner(WHOLE) == WHOLE
     with pytest.raises(HoldSettingError, match="reserved"):
         checked_placer(WHOLE)
 
 
-@each(
+@pytest.mark.parametrize(
     ("reason", "shown"),
     [
         ("two\nlines", "two lines"),
@@ -83,8 +82,9 @@ def test_nobody_places_whole_pauses_by_their_owner() -> None:
         ("two  spaces stay", "two  spaces stay"),
         ("\n", ""),
     ],
+    ids=short,
 )
-def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> None:
+def test_a_reason_of_several_lines_is_shown_on_one(reason, shown):
     """Text out of a ticket or a commit; each break becomes a space."""
     assert checked_reason(reason) == shown
 
@@ -96,7 +96,7 @@ def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> N
         ("-x", "safeconsumer resume --group g --owner jo --bootstrap HOST:PORT -- -x"),
     ],
 )
-def test_the_command_that_lifts_it_names_any_topic(scope: str, expected: str) -> None:
+def test_the_command_that_lifts_it_names_any_topic(scope, expected):
     """Also one whose name looks like a pattern, or like an option."""
     hold = Hold(scope=scopes.parse(scope), owner="operator:jo")
     assert hold.lifted_by("g").startswith(expected)

@@ -2,10 +2,8 @@ import logging
 
 import pytest
 
-from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher
 from tests.harness.holds.lab import ORDERS, A, LedgerLab, Told
-from tests.harness.listing import each
 
 
 class BrokenError(Exception):
@@ -15,15 +13,15 @@ class BrokenError(Exception):
 class Broken:
     """A hook that always raises."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event):
         raise BrokenError(event.name)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "Broken()"
 
 
 @pytest.mark.contract("P14")
-def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_raises_breaks_nothing(caplog):
     """The other hooks are called, it is counted each time and logged once."""
     after = Told()
     lab = LedgerLab(Broken(), after)
@@ -45,14 +43,14 @@ def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> 
 class _Repr:
     """A hook that raises, and cannot even be named."""
 
-    def __call__(self, _: Event) -> None:
+    def __call__(self, _):
         raise BrokenError
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise BrokenError
 
 
-def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
+def test_a_hook_that_cannot_be_named_breaks_nothing():
     """Also its ``repr`` is foreign code."""
     after = Told()
     lab = LedgerLab(_Repr(), after)
@@ -60,28 +58,28 @@ def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
     assert len(after.events) == 1
 
 
-@each("hook", [None, "hook", 3])
-def test_what_is_no_hook_is_refused_at_once(hook: object) -> None:
+@pytest.mark.parametrize("hook", [None, "hook", 3])
+def test_what_is_no_hook_is_refused_at_once(hook):
     """Not at the first event, hours later."""
     with pytest.raises(TypeError, match="hook"):
-        Dispatcher([hook])  # type: ignore[list-item]  # that is the test
+        Dispatcher([hook])
 
 
 class Counting:
     """A hook that raises, and whose name changes each time."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event):
         self.count += 1
         raise BrokenError(event.name)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"Counting({self.count})"
 
 
-def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_has_one_name(caplog):
     """Logged once, counted under it."""
     lab = LedgerLab(Counting())
     for _ in range(3):
@@ -94,11 +92,11 @@ def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
 class Full(logging.Handler):
     """A log whose disk is full."""
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         raise OSError(record.getMessage())
 
 
-def test_a_log_that_fails_breaks_nothing() -> None:
+def test_a_log_that_fails_breaks_nothing():
     """Neither as a hook nor when the hook's failure is to be logged."""
     after = Told()
     lab = LedgerLab(Broken(), after)
@@ -112,16 +110,15 @@ def test_a_log_that_fails_breaks_nothing() -> None:
     assert lab.ledger.hook_failures() == {"Broken()": 1}
 
 
-def test_who_makes_events_without_rest_tells_them_himself() -> None:
+def test_who_makes_events_without_rest_tells_them_himself():
     """
     Another thread that hands out, the network's for example, goes back to its work.
 
     A hook that holds and lifts at each event stands in for that thread.
     """
-    lab: LedgerLab
-    told: list[Event] = []
+    told = []
 
-    def restless(event: Event) -> None:
+    def restless(event):
         told.append(event)
         lab.ledger.emit(type(event), holds=())
 

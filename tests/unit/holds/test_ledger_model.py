@@ -8,18 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer import events
-from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, Hold, Lifetime
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
     Pattern,
-    Scope,
     Topic,
-    TopicPartition,
 )
-from safeconsumer.holds.view import Holds, View
+from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import LedgerLab, handed
 from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers
 from tests.unit.holds.strategies import (
@@ -40,29 +37,23 @@ _RANK = (Partition, Topic, Pattern, Everything)
 class Both:
     """A ledger and its naive twin, after the same steps, compared after each."""
 
-    def __init__(self, *, is_watched: bool) -> None:
+    def __init__(self, *, is_watched):
         self.lab, self.naive = LedgerLab(), NaiveLedger()
         self.naive.now = self.lab.clock.now
-        self.epochs: dict[TopicPartition, int] = {}
+        self.epochs = {}
         self.naive.is_watched = is_watched
         if is_watched:
             self.lab.ledger.watch(self.epochs.update)
         self.unseen = 0.0
-        self.editions: list[Edition] = [{}]
-        self.seen: list[tuple[View, dict[HoldKey, Wish], set[TopicPartition]]] = []
-        self.told: dict[HoldKey, Wish] = {}  # the holds, by what the events say
+        self.editions = [{}]
+        self.seen = []
+        self.told = {}  # the holds, by what the events say
 
     # ------------------------------------------------------------ steps
 
     def place(  # noqa: PLR0913, PLR0917 - what a call of pause() has
-        self,
-        scopes: list[Scope],
-        owner: str,
-        reason: str | None,
-        for_: float | None,
-        lifetime: Lifetime,
-        edition: Edition | None = None,
-    ) -> None:
+        self, scopes, owner, reason, for_, lifetime, edition=None
+    ):
         if lifetime is PLAIN and owner != APP:
             lifetime = Lifetime.UNTIL_RESUMED
         named = [] if edition is None else [(one, edition) for one in scopes]
@@ -79,39 +70,31 @@ class Both:
         if scopes:
             self.naive.place(scopes, owner, wish, edition)
 
-    def place_handed(
-        self, back: int, chosen: list[Scope], for_: float | None, *, topics_of: bool
-    ) -> None:
+    def place_handed(self, back, chosen, for_, *, topics_of):
         """Pause what ``assignment()`` returned now, or earlier; some of it, or topics."""
         edition = self.editions[-1 - back % len(self.editions)]
-        names = {one.topic for one in chosen if topics_of}  # type: ignore[union-attr]  # single ones
-        scopes: list[Scope] = [
-            one
-            for one in handed(edition)
-            if one in chosen or one.topic in names  # type: ignore[union-attr]  # a partition's
-        ]
+        names = {one.topic for one in chosen if topics_of}
+        scopes = [one for one in handed(edition) if one in chosen or one.topic in names]
         self.place(scopes, APP, None, for_, PLAIN, edition)
 
-    def remove(
-        self, scopes: list[Scope], owner: str, *, by_application: bool = True
-    ) -> None:
+    def remove(self, scopes, owner, *, by_application=True):
         named = [(one, owner) for one in scopes]
         by_application = by_application and owner == APP
         self.lab.ledger.remove(named, by_application=by_application)
         self.naive.remove(named, by_application=by_application)
 
-    def remove_owner(self, owner: str) -> None:
+    def remove_owner(self, owner):
         self.lab.ledger.remove_owner(owner)
         self.naive.remove_owner(owner)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds):
         self.lab.clock.now += seconds
         self.naive.expire(self.lab.clock.now)
 
-    def pass_time_before_the_next(self, seconds: float) -> None:
+    def pass_time_before_the_next(self, seconds):
         self.unseen = seconds
 
-    def assign(self, new: list[TopicPartition], cause: Cause) -> None:
+    def assign(self, new, cause):
         if cause.is_passing:
             new = [tp for tp in new if tp in self.naive.assigned]
         if cause is Cause.UNSUBSCRIBED or (cause is Cause.ASSIGNED and not new):
@@ -123,7 +106,7 @@ class Both:
         assigned = self.lab.ledger.view().assigned
         self.editions.append({name: frozenset(tps) for name, tps in assigned.items()})
 
-    def poll(self) -> None:
+    def poll(self):
         if self.naive.in_call:
             self.lab.ledger.end_call()
             self.naive.end()
@@ -132,17 +115,17 @@ class Both:
             is_gating = self.lab.ledger.begin_call()
             assert is_gating == (self.naive.stood is not None)
 
-    def choose_anew(self) -> None:
+    def choose_anew(self):
         self.lab.ledger.choose_anew()
         self.naive.choose_anew()
 
-    def read(self) -> None:
+    def read(self):
         self.lab.ledger.open_gates(self.epochs)
         self.naive.unread = set()
 
     # ------------------------------------------------------------ what must hold
 
-    def step(self, step: "Step") -> None:
+    def step(self, step):
         before, seen = self.naive.quiet(), len(self.lab.told.events)
         owned = self.lab.ledger.ownership().epochs
         self.lab.clock.now += self.unseen  # nobody looks before the step does
@@ -168,12 +151,7 @@ class Both:
         self.seen.append((view, naive.holds.copy(), naive.quiet()))
         self._check_told(self.lab.told.events[seen:], before, dict(owned))
 
-    def _check_told(
-        self,
-        told: list[events.Event],
-        before: set[TopicPartition],
-        owned: dict[TopicPartition, int],
-    ) -> None:
+    def _check_told(self, told, before, owned):
         # P14: what changed is told, in the order in which it did, and nothing else.
         now = self.lab.ledger.ownership().epochs
         kept = {tp for tp in owned if owned[tp] == now.get(tp)}
@@ -198,28 +176,24 @@ class Both:
 Step = Callable[[Both], None]
 
 
-def _wishes(several: object) -> dict[HoldKey, Wish]:
+def _wishes(several):
     return {
         one.key: Wish(
             one.lifetime, one.reason, NEVER if one.deadline is None else one.deadline
         )
-        for one in several  # type: ignore[attr-defined]  # holds
+        for one in several
     }
 
 
-def _step(name: str, *args: object, **more: object) -> Step:
-    def call(both: Both) -> None:
+def _step(name, *args, **more):
+    def call(both):
         getattr(both, name)(*args, **more)
 
     call.__qualname__ = f"{name}({args}, {more})"
     return call
 
 
-def _steps(
-    name: str,
-    *args: st.SearchStrategy[object],
-    **more: st.SearchStrategy[object],
-) -> st.SearchStrategy[Step]:
+def _steps(name, *args, **more):
     return st.builds(_step, st.just(name), *args, **more)
 
 
@@ -234,7 +208,7 @@ _handed = _steps(
 )
 _resumes = _steps("remove", _some, st.just(APP))
 
-steps: st.SearchStrategy[Step] = st.one_of(
+steps = st.one_of(
     _handed,
     _handed,
     _steps("place", _some, owners, reasons, limits, lifetimes),
@@ -257,9 +231,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
 @pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
 @settings(max_examples=1_500, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
-def test_every_history_ends_as_the_contract_says(
-    several: list[Step], *, is_watched: bool
-) -> None:
+def test_every_history_ends_as_the_contract_says(several, *, is_watched):
     """Holds, quiet partitions, gates and events, after each step; and views never change."""
     both = Both(is_watched=is_watched)
     for step in several:
@@ -271,7 +243,7 @@ def test_every_history_ends_as_the_contract_says(
 
 @quick
 @given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
-def test_what_overlaps_a_scope(placed: list[Scope], scope: Scope) -> None:
+def test_what_overlaps_a_scope(placed, scope):
     """Holds of the scope, of parts of it and of what is wider; patterns by their texts."""
     found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
     assert set(placed).intersection({scope, Everything()}) <= found
@@ -282,5 +254,5 @@ def test_what_overlaps_a_scope(placed: list[Scope], scope: Scope) -> None:
             assert not meets or one in found
 
 
-def _held(scope: Scope) -> Hold:
+def _held(scope):
     return Hold(scope=scope)

@@ -18,25 +18,25 @@ PATIENCE = 20
 class Slow:
     """A hook that takes its time over the first event, until it is released."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.entered, self.release = threading.Event(), threading.Event()
 
-    def __call__(self, _: events.Event) -> None:
+    def __call__(self, _):
         if not self.entered.is_set():
             self.entered.set()
             assert self.release.wait(PATIENCE)
 
 
-def _outbox(*hooks: Callable[[events.Event], object]) -> Outbox:
+def _outbox(*hooks):
     return Outbox(Dispatcher(hooks))
 
 
-def _ats(told: Told) -> list[float]:
+def _ats(told):
     return [event.at for event in told.events]
 
 
 @pytest.mark.contract("P14")
-def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
+def test_two_threads_tell_in_the_order_of_the_ledger():
     """
     The last word of every hook is "removed".
 
@@ -55,11 +55,11 @@ def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
     assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
 
 
-def test_a_hook_that_pauses_is_told_after_the_event_it_has() -> None:
+def test_a_hook_that_pauses_is_told_after_the_event_it_has():
     """Hooks behind it see what it did after the cause of it."""
     told = Told()
 
-    def keeper(event: events.Event) -> None:
+    def keeper(event):
         if isinstance(event, events.HoldsRemoved):
             lab.hold(ORDERS)
 
@@ -75,14 +75,14 @@ class _Turn(dict[str, list[int]]):
 
     before: Callable[[], object] | None = None
 
-    def __delitem__(self, key: str) -> None:
+    def __delitem__(self, key):
         if self.before is not None:
             act, self.before = self.before, None
             act()
         super().__delitem__(key)
 
 
-def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
+def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten():
     """
     Whoever finds the turn taken may go away.
 
@@ -91,13 +91,13 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
     """
     told = Told()
     outbox = _outbox(told)
-    answers: list[bool] = []
+    answers = []
 
-    def other() -> None:
+    def other():
         outbox.waiting.append(events.Event(at=2.0))
         answers.append(outbox.deliver())
 
-    def between() -> None:
+    def between():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(PATIENCE)
@@ -111,13 +111,11 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
-    stop: type[BaseException],
-) -> None:
+def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(stop):
     """The turn is given back, and the events behind it wait for the next call."""
     told = Told()
 
-    def hook(event: events.Event) -> None:
+    def hook(event):
         if event.at == 1.0:
             raise stop
 
@@ -130,12 +128,12 @@ def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
     assert _ats(told) == [1.0, 2.0]
 
 
-def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
+def test_a_handler_in_the_middle_of_a_hook_tells_nothing():
     """The hook may have the very lock that another hook would wait for."""
     told = Told()
-    seen: list[list[str]] = []
+    seen = []
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         lab.lift(ORDERS)
         seen.append(told.names())
 
@@ -148,7 +146,7 @@ def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
     assert lab.quiet() == {C}
 
 
-def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
+def test_a_hook_that_never_returns_stops_no_other_thread():
     """``pause`` does not wait for hooks that run elsewhere; nothing of it is lost."""
     slow = Slow()
     lab = LedgerLab(slow)

@@ -3,12 +3,10 @@
 import gc
 import re
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import Scope
 from tests.harness.holds.lab import AUDIT, A, C, LedgerLab, is_locked
 from tests.harness.signals import handled_by, send
 
@@ -24,12 +22,12 @@ class Asking:
 
     pattern = "ord.*"
 
-    def __init__(self, *raises_about: str) -> None:
+    def __init__(self, *raises_about):
         self.raises_about = raises_about
-        self.asked: list[str] = []
-        self.on_ask: Callable[[], None] | None = None
+        self.asked = []
+        self.on_ask = None
 
-    def fullmatch(self, string: str, /) -> object | None:
+    def fullmatch(self, string, /):
         self.asked.append(string)
         act, self.on_ask = self.on_ask, None
         if act is not None:
@@ -38,11 +36,11 @@ class Asking:
             raise PatternError(string)
         return re.fullmatch(self.pattern, string)
 
-    def scope(self) -> Scope:
+    def scope(self):
         return scopes.pattern(self)
 
 
-def test_an_expression_is_asked_once_about_a_name() -> None:
+def test_an_expression_is_asked_once_about_a_name():
     """Whatever is done: placing, assigning, asking, expiring, lifting."""
     lab = LedgerLab(owns=[A])
     one = Asking()
@@ -59,7 +57,7 @@ def test_an_expression_is_asked_once_about_a_name() -> None:
     assert sorted(one.asked) == ["audit", "known", "orders"]
 
 
-def test_topics_with_ever_new_names_do_not_fill_the_memory() -> None:
+def test_topics_with_ever_new_names_do_not_fill_the_memory():
     """Such as one topic for each day, or for each customer that came and went."""
     scope = scopes.pattern(re.compile("ord.*"))
     gc.collect()
@@ -74,7 +72,7 @@ def test_topics_with_ever_new_names_do_not_fill_the_memory() -> None:
 
 
 @pytest.mark.contract("P4")
-def test_one_that_raises_at_the_pause_places_nothing() -> None:
+def test_one_that_raises_at_the_pause_places_nothing():
     """Neither itself nor what was paused with it; the caller gets what it raised."""
     lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):
@@ -85,13 +83,13 @@ def test_one_that_raises_at_the_pause_places_nothing() -> None:
 
 
 @pytest.mark.contract("P12")
-def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
+def test_what_a_handler_raises_is_not_taken_for_the_expressions():
     """It comes out of the call, and the topic is asked about again."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         raise PatternError
 
     one.on_ask = send
@@ -101,10 +99,10 @@ def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
     assert set(lab.ledger.view().partitions()) == {A, C}
 
 
-def test_whoever_places_a_pattern_asks_it_under_no_lock() -> None:
+def test_whoever_places_a_pattern_asks_it_under_no_lock():
     """About all that is assigned and known; others need not wait for it."""
     lab = LedgerLab(owns=[A])
-    locked: list[bool] = []
+    locked = []
     one = Asking()
     one.on_ask = lambda: locked.append(is_locked(lab.ledger))
     lab.hold(one.scope())

@@ -6,7 +6,6 @@ from safeconsumer.holds.ownership import (
     Reassignment,
     reassign,
 )
-from safeconsumer.holds.scope import TopicPartition
 from tests.unit.holds.strategies import assignments, quick
 
 A, B = ("orders", 0), ("orders", 1)
@@ -14,7 +13,7 @@ A, B = ("orders", 0), ("orders", 1)
 
 @quick
 @given(st.lists(assignments, max_size=10))
-def test_an_epoch_is_never_used_twice(several: list[list[TopicPartition]]) -> None:
+def test_an_epoch_is_never_used_twice(several):
     """Each ownership that begins has an epoch that no earlier ownership had."""
     ownership, used = Ownership(), {0}
     for assignment in several:
@@ -26,7 +25,7 @@ def test_an_epoch_is_never_used_twice(several: list[list[TopicPartition]]) -> No
 
 @quick
 @given(st.lists(assignments, max_size=10))
-def test_what_stays_keeps_its_epoch(several: list[list[TopicPartition]]) -> None:
+def test_what_stays_keeps_its_epoch(several):
     """And kept, gained and departed are exactly the difference."""
     ownership = Ownership()
     for assignment in several:
@@ -39,7 +38,7 @@ def test_what_stays_keeps_its_epoch(several: list[list[TopicPartition]]) -> None
         assert all(before[tp] == ownership.epochs[tp] for tp in change.kept)
 
 
-def test_the_same_assignment_is_the_same_ownership() -> None:
+def test_the_same_assignment_is_the_same_ownership():
     """In whatever order it comes."""
     ownership, _ = reassign(Ownership(), [A, B])
     again, change = reassign(ownership, [B, A])
@@ -47,7 +46,7 @@ def test_the_same_assignment_is_the_same_ownership() -> None:
     assert change == Reassignment(kept=frozenset({A, B}))
 
 
-def test_a_partition_named_twice_departs_no_other() -> None:
+def test_a_partition_named_twice_departs_no_other():
     """``assign`` may be given duplicates; they count once."""
     ownership, _ = reassign(Ownership(), [A, B])
     ownership, change = reassign(ownership, [A, A])

@@ -7,26 +7,26 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import TargetTypeError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
-from tests.harness.listing import each
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
+from tests.harness.listing import short
 from tests.unit.holds.strategies import any_scopes, quick
 
 
 @quick
 @given(any_scopes)
-def test_a_scope_reads_back_as_it_was_written(scope: Scope) -> None:
+def test_a_scope_reads_back_as_it_was_written(scope):
     """``parse`` is the opposite of ``str``."""
     assert scopes.parse(str(scope)) == scope
 
 
 @quick
 @given(st.lists(any_scopes, max_size=8))
-def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
+def test_scopes_that_are_written_alike_are_equal(several):
     """The notation alone says what is meant."""
     assert len(set(several)) == len({str(one) for one in several})
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "scope"),
     [
         ("orders:3", Partition("orders", 3)),
@@ -42,12 +42,13 @@ def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
         ("re:re:[0-9]", Pattern("re:[0-9]", re.compile("re:[0-9]"))),
         ("re.re:3", Partition("re.re", 3)),
     ],
+    ids=short,
 )
-def test_the_notation(text: str, scope: Scope) -> None:
+def test_the_notation(text, scope):
     assert scopes.parse(text) == scope
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "covered", "uncovered"),
     [
         ("orders:3", [("orders", 3)], [("orders", 2), ("orders.eu", 3)]),
@@ -57,10 +58,9 @@ def test_the_notation(text: str, scope: Scope) -> None:
         ("re:(?i)ORDERS", [("orders", 0)], [("order", 0)]),
         ("@all", [("orders", 0), ("__consumer_offsets", 49)], []),
     ],
+    ids=short,
 )
-def test_what_a_scope_covers(
-    text: str, covered: list[tuple[str, int]], uncovered: list[tuple[str, int]]
-) -> None:
+def test_what_a_scope_covers(text, covered, uncovered):
     """A topic covers all its partitions, a pattern the whole name, ``@all`` all."""
     scope = scopes.parse(text)
     assert covered == [tp for tp in [*covered, *uncovered] if scope.covers(tp)]
@@ -71,15 +71,15 @@ class CountingPattern:
 
     pattern = "orders.*"
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    def __init__(self):
+        self.asked = []
 
-    def fullmatch(self, string: str, /) -> object | None:
+    def fullmatch(self, string, /):
         self.asked.append(string)
         return re.fullmatch(self.pattern, string)
 
 
-def test_a_pattern_of_another_library_is_accepted() -> None:
+def test_a_pattern_of_another_library_is_accepted():
     """Whatever offers ``pattern`` and ``fullmatch`` will do, and equals its ``re`` twin."""
     scope = scopes.pattern(CountingPattern())
     assert scope.covers(("orders.eu", 0))
@@ -89,11 +89,11 @@ def test_a_pattern_of_another_library_is_accepted() -> None:
 class Foreign:
     """An expression of another library, whose text is found under another name."""
 
-    def fullmatch(self, string: str, /) -> object | None:
+    def fullmatch(self, string, /):
         raise NotImplementedError(string)
 
 
-def test_what_a_target_stands_for() -> None:
+def test_what_a_target_stands_for():
     """A pair, text, an expression, or a scope, which stays the same object."""
     compiled = re.compile("ord.*")
     scope = Topic("orders")
@@ -109,7 +109,7 @@ def test_what_a_target_stands_for() -> None:
     [None, 3, ("orders",), ("orders", 3, 4), ["orders", 3], Foreign()],
     ids=["None", "a number", "a topic", "three", "a list", "another type"],
 )
-def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
+def test_what_stands_for_nothing_is_refused_by_name(target):
     """The message says what is taken, and what was given."""
     with pytest.raises(TargetTypeError) as refused:
         scopes.of(target)

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import count
-from types import FrameType
 
 import pytest
 
@@ -17,9 +16,7 @@ from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.holds import ledger
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP
-from safeconsumer.holds.ownership import Cause, Reassignment
-from safeconsumer.holds.plain import Edition
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.ownership import Cause
 from tests.harness.holds.lab import (
     ALL,
     AUDIT,
@@ -39,7 +36,7 @@ D = ("orders.eu", 0)
 
 Act = Callable[[LedgerLab], object]
 
-HANDLERS: dict[str, tuple[Act, set[tuple[str, int]]]] = {
+HANDLERS = {
     "pause": (lambda lab: lab.hold(ORDERS, owner="signal"), {A, B, C}),
     "resume": (lambda lab: lab.lift(ALL, owner="old"), {C}),
     "all of an owner's": (lambda lab: lab.ledger.remove_owner("old"), {C}),
@@ -53,15 +50,15 @@ HANDLERS: dict[str, tuple[Act, set[tuple[str, int]]]] = {
 }
 
 
-def _lab() -> LedgerLab:
+def _lab():
     lab = LedgerLab(owns=[A, B, C])
     lab.hold(ALL, owner="old")
     return lab
 
 
-def _interrupt_under_the_lock(lab: LedgerLab) -> None:
+def _interrupt_under_the_lock(lab):
     # The ledger looks at the clock while it holds its lock: there the signal comes.
-    def look() -> None:
+    def look():
         if is_locked(lab.ledger):
             lab.clock.on_look = None
             send()
@@ -71,11 +68,11 @@ def _interrupt_under_the_lock(lab: LedgerLab) -> None:
 
 @pytest.mark.parametrize(("act", "quiet"), HANDLERS.values(), ids=HANDLERS)
 def test_what_a_handler_changes_in_the_middle_of_a_change_is_applied_after_it(
-    act: Act, quiet: set[tuple[str, int]]
-) -> None:
+    act, quiet
+):
     """It returns at once, and the interrupted call applies it before it returns."""
     lab = _lab()
-    returned: list[object] = []
+    returned = []
     with handled_by(lambda *_: returned.append(act(lab))):
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
@@ -85,13 +82,13 @@ def test_what_a_handler_changes_in_the_middle_of_a_change_is_applied_after_it(
     assert not is_locked(lab.ledger)
 
 
-def test_inside_a_change_a_handler_sees_what_was_applied_last() -> None:
+def test_inside_a_change_a_handler_sees_what_was_applied_last():
     """Its own pause is not in it yet, and no hook is called under the lock."""
     lab = _lab()
     lab.ledger.emit(events.NothingConsumed, reason="waits")
-    seen: list[object] = []
+    seen = []
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         told = len(lab.told.events)
         lab.lift(ALL, owner="old")
         seen.append((lab.quiet(), lab.ledger.deliver(), len(lab.told.events) - told))
@@ -103,12 +100,12 @@ def test_inside_a_change_a_handler_sees_what_was_applied_last() -> None:
     assert lab.told.names()[-3:] == ["nothing_consumed", "hold_placed", "hold_removed"]
 
 
-def test_outside_a_change_a_handler_is_answered_and_told_as_anybody() -> None:
+def test_outside_a_change_a_handler_is_answered_and_told_as_anybody():
     """Before its call returns."""
     lab = LedgerLab(owns=[A, C])
-    seen: list[object] = []
+    seen = []
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         lab.hold(ORDERS)
         seen.append((lab.quiet(), lab.told.names()))
 
@@ -117,7 +114,7 @@ def test_outside_a_change_a_handler_is_answered_and_told_as_anybody() -> None:
     assert seen == [({A}, ["hold_placed"])]
 
 
-def test_a_handler_that_pauses_all_that_was_assigned_pauses_the_topics() -> None:
+def test_a_handler_that_pauses_all_that_was_assigned_pauses_the_topics():
     """It is judged at its call: what is gained by the interrupted change is held."""
     lab = LedgerLab(owns=[A])
     with handled_by(lambda *_: _whole(lab, {"orders": frozenset({A})})):
@@ -126,16 +123,14 @@ def test_a_handler_that_pauses_all_that_was_assigned_pauses_the_topics() -> None
     assert lab.quiet() == {A, B}
 
 
-def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted() -> (
-    None
-):
+def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted():
     """A journal and the control member hear of it, once."""
     lab = _lab()
-    heard: list[object] = []
+    heard = []
     lab.ledger.on_reassigned = lambda what: heard.append(what.departed)
     lab.ledger.watch(lambda gained: heard.append(set(gained)))
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         lab.ledger.assign([A, ("new", 0)])
 
     with handled_by(handler):
@@ -145,18 +140,18 @@ def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted
     assert heard == [{B, C}, {("new", 0)}]
 
 
-def test_a_handler_waits_for_another_threads_change() -> None:
+def test_a_handler_waits_for_another_threads_change():
     """That thread goes on meanwhile, so this is no deadlock."""
     lab = LedgerLab(owns=[A])
     inside, entered = threading.Event(), threading.Event()
 
-    def look() -> None:
+    def look():
         if threading.current_thread() is other and is_locked(lab.ledger):
             lab.clock.on_look = None
             inside.set()
             assert entered.wait(20)
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         entered.set()
         lab.hold(ORDERS, owner="signal")
         assert lab.quiet() == {A}
@@ -178,7 +173,7 @@ class InterruptError(Exception):
     """What a signal handler raises."""
 
 
-def _is_in_the_ledger(frame: FrameType | None) -> bool:
+def _is_in_the_ledger(frame):
     # What a hook raises is the hook's: it is counted, and ends nothing.
     codes = []
     while frame is not None:
@@ -188,7 +183,7 @@ def _is_in_the_ledger(frame: FrameType | None) -> bool:
     return not in_a_hook and any(one.co_filename == ledger.__file__ for one in codes)
 
 
-def _raise() -> None:
+def _raise():
     raise InterruptError
 
 
@@ -199,11 +194,11 @@ class Interrupt:
     A profiler is called in exactly these places, so each of them has its turn.
     """
 
-    def __init__(self, at: int, handler: Callable[[], object] = _raise) -> None:
+    def __init__(self, at, handler=_raise):
         self.left, self.has_come = at, False
         self.handler = handler
 
-    def __call__(self, frame: FrameType, event: str, _arg: object) -> None:
+    def __call__(self, frame, event, _arg):
         # Closing a generator calls the profiler, but no handler.
         is_generator = event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR
         if event not in {"call", "c_return"} or is_generator:
@@ -216,7 +211,7 @@ class Interrupt:
             self.has_come = True
             self.handler()
 
-    def during(self, call: Callable[[], object]) -> None:
+    def during(self, call):
         # The collector calls back whom it likes, and what those raise is nobody's.
         gc.disable()
         sys.setprofile(self)
@@ -229,21 +224,21 @@ class Interrupt:
             gc.enable()
 
 
-EDITION: Edition = {"orders": frozenset({A, B})}
+EDITION = {"orders": frozenset({A, B})}
 PATTERN = "re:ord.*"
 
 
-def _whole(lab: LedgerLab, edition: Edition = EDITION) -> None:
+def _whole(lab, edition=EDITION):
     lab.pause(*handed(edition), edition=edition)
 
 
-def _late(lab: LedgerLab) -> None:
+def _late(lab):
     lab.clock.now = 2000.0
     lab.quiet()
 
 
 # What comes before, and what is interrupted.
-CALLS: dict[str, tuple[Act, Act]] = {
+CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
     "pause all of a topic": (lambda _: 0, _whole),
@@ -262,13 +257,13 @@ CALLS: dict[str, tuple[Act, Act]] = {
 class World:
     """A ledger, and all who are called when it changes."""
 
-    def __init__(self, before: Act) -> None:
+    def __init__(self, before):
         self.lab = lab = LedgerLab()
         lab.assign(A, B, C)
         before(lab)
         self.looks = self.quiet = lab.quiet()
         self.owned = {A, B, C}
-        self.gated: set[TopicPartition] = set()
+        self.gated = set()
         self.woken = 0
         lab.told.events.clear()
         lab.ledger.lookers.append(self.look)
@@ -276,16 +271,16 @@ class World:
         lab.ledger.on_reassigned = self.reassigned
         lab.ledger.watch(self.gated.update)
 
-    def look(self) -> None:
+    def look(self):
         self.looks = self.lab.quiet()
 
-    def wake(self) -> None:
+    def wake(self):
         self.woken += 1
 
-    def reassigned(self, what: Reassignment) -> None:
+    def reassigned(self, what):
         self.owned = (self.owned - what.departed) | what.gained
 
-    def settled(self) -> tuple[object, ...]:
+    def settled(self):
         """Look, tell, and return all there is; what others saw must be the same."""
         lab = self.lab
         view = lab.ledger.view()
@@ -304,9 +299,7 @@ class World:
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
 @pytest.mark.contract("P4")
-def test_an_exception_at_any_moment_of_a_call_loses_nothing(
-    before: Act, call: Act
-) -> None:
+def test_an_exception_at_any_moment_of_a_call_loses_nothing(before, call):
     """
     The call takes effect whole, at the latest by the next look, or had not begun.
 
@@ -319,7 +312,7 @@ def test_an_exception_at_any_moment_of_a_call_loses_nothing(
     found = []
     for at in count():
         world, interrupt = World(before), Interrupt(at)
-        interrupt.during(lambda one=world: call(one.lab))  # type: ignore[misc]  # of this round
+        interrupt.during(lambda one=world: call(one.lab))
         found.append(world.settled())
         if not interrupt.has_come:
             break
@@ -332,15 +325,13 @@ def test_an_exception_at_any_moment_of_a_call_loses_nothing(
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
-def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
-    before: Act, call: Act
-) -> None:
+def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(before, call):
     """Nobody needs to look: all who are called at changes have been when it returns."""
     for at in count():
         world = World(before)
         hold = functools.partial(world.lab.hold, ALL, owner="signal")
         interrupt = Interrupt(at, hold)
-        interrupt.during(lambda one=world: call(one.lab))  # type: ignore[misc]  # of this round
+        interrupt.during(lambda one=world: call(one.lab))
         assert not world.lab.ledger.queue
         assert not interrupt.has_come or world.looks == world.owned
         world.settled()
@@ -349,7 +340,7 @@ def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
             return
 
 
-def test_a_step_is_interrupted_before_or_after_it() -> None:
+def test_a_step_is_interrupted_before_or_after_it():
     """Python looks for signals after calls and at jumps back; there is none in between."""
     steps = list(dis.get_instructions(ledger.PauseLedger._put_in_place))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
@@ -357,15 +348,15 @@ def test_a_step_is_interrupted_before_or_after_it() -> None:
     assert not [name for name in between if "CALL" in name or "BACKWARD" in name]
 
 
-def test_an_exception_that_comes_always_is_given_up() -> None:
+def test_an_exception_that_comes_always_is_given_up():
     """Of a change that cannot be applied, else every look would raise; P4 holds."""
     lab = LedgerLab(owns=[A, C])
-    asked: list[str] = []
+    asked = []
 
     class Ending:
         pattern = "ord.*|aud.*"
 
-        def fullmatch(self, topic: str, /) -> object:
+        def fullmatch(self, topic, /):
             asked.append(topic)
             if topic == "new":
                 raise KeyboardInterrupt

@@ -1,7 +1,6 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -22,15 +21,13 @@ BIT = events.HoldsBit(partitions=(("orders", 0),), holds=())
 
 
 @pytest.fixture(autouse=True)
-def _as_installed() -> Iterator[None]:
+def _as_installed():
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
 
 
-def test_an_unconfigured_structlog_means_standard_logging(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unconfigured_structlog_means_standard_logging(caplog, capsys):
     """Logger ``safeconsumer``, one line per event, nothing printed."""
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)
@@ -43,9 +40,7 @@ def test_an_unconfigured_structlog_means_standard_logging(
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_level_of_an_event_is_the_level_of_its_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_level_of_an_event_is_the_level_of_its_line(caplog):
     """And what the application filters away is not even rendered."""
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         log_event(PLACED)
@@ -54,9 +49,7 @@ def test_the_level_of_an_event_is_the_level_of_its_line(
     assert "hold_bit_on_assignment" in caplog.text
 
 
-def test_what_a_worker_holds_by_itself_is_no_news(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_a_worker_holds_by_itself_is_no_news(caplog):
     """It comes and goes with every full queue and every rebalance: for debugging only."""
     own = Hold(scope=scopes.Everything(), owner="worker:drain")
     both = (*PLACED.holds, own)
@@ -72,9 +65,7 @@ def test_what_a_worker_holds_by_itself_is_no_news(
     assert caplog.records[-1].levelno == logging.DEBUG
 
 
-def test_what_the_application_pauses_itself_is_no_news(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_the_application_pauses_itself_is_no_news(caplog):
     """It knows; what anybody else holds, and what keeps its records back, is."""
     own = Hold(scope=scopes.topic("orders"))
     (other,) = PLACED.holds
@@ -93,9 +84,7 @@ def test_what_the_application_pauses_itself_is_no_news(
     assert "lift with resume('orders')" in caplog.records[-1].getMessage()
 
 
-def test_a_line_names_the_first_few_and_how_many_more(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_line_names_the_first_few_and_how_many_more(caplog):
     """Ten pauses a second of 200 partitions must not write 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
@@ -107,9 +96,7 @@ def test_a_line_names_the_first_few_and_how_many_more(
         assert len(record.getMessage()) < 1500
 
 
-def test_a_configured_structlog_gets_the_fields(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_configured_structlog_gets_the_fields(caplog):
     """The application's processors decide what becomes of them."""
     capture = LogCapture()
     structlog.configure(processors=[capture])
@@ -140,7 +127,7 @@ assert not dispatcher.failures, dispatcher.failures
 """
 
 
-def test_a_program_that_configured_nothing_has_a_clean_stdout() -> None:
+def test_a_program_that_configured_nothing_has_a_clean_stdout():
     """A drop-in never prints what nobody asked for; structlog waits for a line to write."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _PROGRAM],

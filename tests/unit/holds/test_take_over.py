@@ -12,7 +12,7 @@ LEFT = "paused by its previous owner"
 
 
 @pytest.fixture
-def ledger() -> PauseLedger:
+def ledger():
     """Make a ledger whose pauses are handed over, with both partitions."""
     made = PauseLedger()
     made.is_carried = lambda _: True
@@ -20,19 +20,19 @@ def ledger() -> PauseLedger:
     return made
 
 
-def taken(ledger: PauseLedger) -> dict[str, str | None]:
+def taken(ledger):
     """Take pauses of all partitions over; return the reasons of the holds there are."""
     ledger.take_over(ledger.ownership().epochs, LEFT)
     return {str(hold.scope): hold.reason for hold in ledger.view().holds}
 
 
-def test_a_pause_of_the_applications_own_stays(ledger: PauseLedger) -> None:
+def test_a_pause_of_the_applications_own_stays(ledger):
     """With its reason: it is what the application has asked for here."""
     ledger.place([A_SCOPE], owner=APP, reason="own")
     assert taken(ledger) == {"orders:0": "own", "orders:1": LEFT}
 
 
-def test_an_ownership_that_has_ended_takes_nothing_over(ledger: PauseLedger) -> None:
+def test_an_ownership_that_has_ended_takes_nothing_over(ledger):
     """What was heard in it comes too late."""
     before = ledger.ownership().epochs
     ledger.assign([B])

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab
 
 
-def test_whoever_waits_is_woken_by_what_changes_here() -> None:
+def test_whoever_waits_is_woken_by_what_changes_here():
     """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
     lab = LedgerLab(owns=[A])
-    woken: list[str] = []
+    woken = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
     lab.hold(AUDIT)
     assert woken == []
@@ -22,14 +22,14 @@ class _Trap(deque[object]):
 
     then: Callable[[], object] | None = None
 
-    def append(self, change: object) -> None:
+    def append(self, change):
         super().append(change)
         act, self.then = self.then, None
         if act is not None:
             act()
 
 
-def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
+def test_who_queued_a_change_goes_on_when_all_have_seen_it():
     """
     A worker starts nothing after the pause (W10), whoever has applied it.
 
@@ -38,17 +38,17 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
     """
     lab = LedgerLab(owns=[A])
     inside, told = threading.Event(), threading.Event()
-    seen: list[str] = []
+    seen = []
     other = threading.Thread(target=lab.ledger.view, name="other")
 
-    def look() -> None:
+    def look():
         name = threading.current_thread().name
         if name == "other":
             inside.set()
             assert told.wait(20)
         seen.append(name)
 
-    trap = lab.ledger.queue = _Trap()  # type: ignore[assignment]  # of changes
+    trap = lab.ledger.queue = _Trap()
     trap.then = lambda: (other.start(), inside.wait(20))
     lab.ledger.lookers.append(look)
     lab.hold(ORDERS)

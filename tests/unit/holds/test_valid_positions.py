@@ -7,20 +7,20 @@ from safeconsumer.holds.ownership import Cause
 from tests.harness.holds.lab import ALL, ORDERS, A, B, C, LedgerLab
 
 
-def held(lab: LedgerLab) -> set[object]:
+def held(lab):
     """Return the partitions that were held since their last valid position."""
     return {tp for tp in (A, B, C) if lab.ledger.was_held(tp)}
 
 
 @pytest.fixture
-def lab() -> LedgerLab:
+def lab():
     """Return one that has A, B and C assigned."""
     lab = LedgerLab()
     lab.assign(A, B, C)
     return lab
 
 
-def test_a_hold_that_nobody_looked_at_counts(lab: LedgerLab) -> None:
+def test_a_hold_that_nobody_looked_at_counts(lab):
     """It was placed and lifted between two looks; others were never held."""
     assert held(lab) == set()
     lab.hold(ORDERS)
@@ -28,9 +28,7 @@ def test_a_hold_that_nobody_looked_at_counts(lab: LedgerLab) -> None:
     assert held(lab) == {A, B}
 
 
-def test_a_valid_position_ends_it_if_it_was_asked_for_afterwards(
-    lab: LedgerLab,
-) -> None:
+def test_a_valid_position_ends_it_if_it_was_asked_for_afterwards(lab):
     """What was asked before the resume says nothing of the time since."""
     asked = lab.ledger.moves
     lab.hold(ORDERS)
@@ -46,7 +44,7 @@ def test_a_valid_position_ends_it_if_it_was_asked_for_afterwards(
     assert held(lab) == {B}
 
 
-def test_what_is_held_again_meanwhile_stays_held(lab: LedgerLab) -> None:
+def test_what_is_held_again_meanwhile_stays_held(lab):
     """The answer is about the time before."""
     lab.hold(ORDERS)
     lab.lift(ORDERS)
@@ -59,14 +57,14 @@ def test_what_is_held_again_meanwhile_stays_held(lab: LedgerLab) -> None:
     assert held(lab) == {A, B}
 
 
-def test_one_that_expires(lab: LedgerLab) -> None:
+def test_one_that_expires(lab):
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5
     assert lab.quiet() == set()
     assert held(lab) == {A, B}
 
 
-def test_a_gate(lab: LedgerLab) -> None:
+def test_a_gate(lab):
     """Of a poll that began with everything held."""
     lab.assign(A)
     lab.hold(scopes.partition(*A))
@@ -76,7 +74,7 @@ def test_a_gate(lab: LedgerLab) -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.JOINED, Cause.PASSING, Cause.LOST])
-def test_what_leaves_while_it_is_held(lab: LedgerLab, cause: Cause) -> None:
+def test_what_leaves_while_it_is_held(lab, cause):
     """It comes back without a hold: its position has not been valid since."""
     lab.hold(ALL, owner="ops")
     lab.assign(A, cause=cause)
@@ -85,7 +83,7 @@ def test_what_leaves_while_it_is_held(lab: LedgerLab, cause: Cause) -> None:
     assert held(lab) == {A, B, C}
 
 
-def test_what_leaves_and_was_not_held(lab: LedgerLab) -> None:
+def test_what_leaves_and_was_not_held(lab):
     """Another ownership is no hold."""
     lab.assign(A)
     lab.assign(A, B, C)

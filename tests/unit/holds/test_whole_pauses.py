@@ -1,8 +1,5 @@
 """Plain and whole pauses, situation by situation (P3, P7), and what is told of them."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from safeconsumer import events
@@ -10,11 +7,10 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.bites import MOST_LEFT, Bites
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
 from safeconsumer.holds.ownership import Cause, Reassignment
-from safeconsumer.holds.plain import Edition
-from safeconsumer.holds.scope import Partition, TopicPartition
+from safeconsumer.holds.scope import Partition
 from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 pytestmark = pytest.mark.contract("P3", "P7")
 
@@ -23,21 +19,21 @@ LOST, PREPARED = ("lost",), ("prepared",)
 Step = tuple[object, ...]
 
 
-def pause(*names: TopicPartition) -> Step:
+def pause(*names):
     """Pause partitions that were named by their values."""
     return "pause", *names
 
 
-def some(*names: TopicPartition) -> Step:
+def some(*names):
     """Pause some of what ``assignment()`` returns."""
     return "some", *names
 
 
-def resume(*names: TopicPartition) -> Step:
+def resume(*names):
     return "resume", *names
 
 
-def join(*names: TopicPartition) -> Step:
+def join(*names):
     """Complete a join that assigns these."""
     return "join", *names
 
@@ -46,11 +42,11 @@ EVERYTHING = ("pause everything",)
 RESUME_IT = ("resume everything",)
 
 BOTH = join(A, B)
-ONE_IS_OVER: list[Step] = [BOTH, ("some for 1 s", A), ("2 s",), some(B)]
+ONE_IS_OVER = [BOTH, ("some for 1 s", A), ("2 s",), some(B)]
 
 # What happens, and what is quiet then. What programs do all the time is played with the
 # real client by tests/sim/test_idioms.py, and is not here again.
-SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
+SITUATIONS = {
     "nothing assigned at the resume": (
         [join(A), EVERYTHING, LOST, RESUME_IT, join(A)],
         set(),
@@ -239,8 +235,8 @@ SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
 }
 
 
-def play(lab: LedgerLab, steps: list[Step]) -> None:
-    asked: dict[str, frozenset[TopicPartition]] = {}
+def play(lab, steps):
+    asked = {}
     for what, *names in steps:
         if what == "ask":
             asked.update(lab.assignment())
@@ -248,9 +244,7 @@ def play(lab: LedgerLab, steps: list[Step]) -> None:
             _act(lab, names, asked)[str(what)]()
 
 
-def _act(
-    lab: LedgerLab, names: list[Any], asked: Edition
-) -> dict[str, Callable[[], object]]:
+def _act(lab, names, asked):
     single = [Partition(*tp) for tp in names]
     now = lab.assignment()
     return {
@@ -287,16 +281,14 @@ def _act(
 
 
 @pytest.mark.parametrize(("steps", "quiet"), SITUATIONS.values(), ids=SITUATIONS)
-def test_what_is_quiet_after_a_situation(
-    steps: list[Step], quiet: set[TopicPartition]
-) -> None:
+def test_what_is_quiet_after_a_situation(steps, quiet):
     lab = LedgerLab()
     play(lab, steps)
     assert lab.quiet() == quiet
 
 
-@each("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
-def test_only_single_partitions_are_paused_plainly(lifetime: Lifetime) -> None:
+@pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
+def test_only_single_partitions_are_paused_plainly(lifetime):
     """A topic is held until it is resumed, whatever the others are."""
     lab = LedgerLab()
     lab.pause(ORDERS, Partition(*C))
@@ -306,7 +298,7 @@ def test_only_single_partitions_are_paused_plainly(lifetime: Lifetime) -> None:
     assert found == {"orders": strict, "audit": lifetime, "audit:0": Lifetime.PLAIN}
 
 
-def test_a_whole_pause_is_a_hold_of_its_own() -> None:
+def test_a_whole_pause_is_a_hold_of_its_own():
     """It shows as one of the topic, and takes reason and limit of the call."""
     lab = LedgerLab(owns=[A, C])
     edition = lab.assignment()
@@ -317,7 +309,7 @@ def test_a_whole_pause_is_a_hold_of_its_own() -> None:
     assert wholes[0].lifted_by() == "resume(*assignment())"
 
 
-def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
+def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
     """Neither the whole pause nor the names under it travel (G7)."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda _: True
@@ -332,13 +324,13 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
 # ------------------------------------------------------------ what is told
 
 
-def _told(lab: LedgerLab, steps: list[Step]) -> list[events.Event]:
+def _told(lab, steps):
     lab.told.events.clear()
     play(lab, steps)
     return lab.told.events
 
 
-def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> None:
+def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice():
     """One who wanted more learns what to write; a strict hold needs no advice."""
     lab = LedgerLab()
     play(lab, [join(A, B), pause(A)])
@@ -351,12 +343,12 @@ def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> Non
     assert bound.advice is None
 
 
-@each("how", ["assign", "unsubscribe", "close"])
-def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
+@pytest.mark.parametrize("how", ["assign", "unsubscribe", "close"])
+def test_what_the_applications_own_call_ends_is_no_news(how):
     """But if it was another owner's: only the application knows of its call."""
     lab = LedgerLab()
     play(lab, [join(A), pause(A)])
-    end: dict[str, Callable[[], object]] = {
+    end = {
         "assign": lambda: lab.assign(B, cause=Cause.ASSIGNED),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
         "close": lambda: (lab.ledger.close(), lab.ledger.deliver()),
@@ -371,7 +363,7 @@ def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
     assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
 
 
-def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end() -> None:
+def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end():
     """``assign`` ends it; what was gained under it is kept, and was never named."""
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING, join(A, B)])
@@ -381,7 +373,7 @@ def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end() -> None:
     assert lab.quiet() == {A}
 
 
-def test_what_goes_to_the_next_owner_is_told_as_that() -> None:
+def test_what_goes_to_the_next_owner_is_told_as_that():
     """It has not ended for the group, and no other lifetime is advised."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda tp: tp == A
@@ -396,7 +388,7 @@ def test_what_goes_to_the_next_owner_is_told_as_that() -> None:
     assert (ended.handed_over, ended.advice) == ((A,), None)
 
 
-def test_a_pause_that_was_taken_over_is_a_warning() -> None:
+def test_a_pause_that_was_taken_over_is_a_warning():
     """Nobody here has asked for it, and only a resume of this program ends it."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda _: True
@@ -408,7 +400,7 @@ def test_a_pause_that_was_taken_over_is_a_warning() -> None:
     assert placed.advice == "lift with resume('orders:0')"
 
 
-def test_a_closed_consumer_holds_nothing_of_its_own() -> None:
+def test_a_closed_consumer_holds_nothing_of_its_own():
     """What operators and the group hold, they hold all the same."""
     lab = LedgerLab()
     play(lab, [join(A, C), EVERYTHING, pause(B)])
@@ -426,7 +418,7 @@ def test_a_closed_consumer_holds_nothing_of_its_own() -> None:
     assert set(ended.holds) == before - set(theirs)
 
 
-def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
+def test_what_left_quiet_is_forgotten_after_ten_thousand_others():
     """Of topics that come and go, each with another name, under a hold of everything."""
     left = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
     bites, holds = Bites(), Holds([Hold(scope=ALL, owner="ops")])
@@ -439,7 +431,7 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
     assert bite["partitions"] == (left[1],)
 
 
-def test_what_a_resume_ends_besides_is_told_with_it() -> None:
+def test_what_a_resume_ends_besides_is_told_with_it():
     """One event: what was named, whole pauses, and what waited; and all that flows."""
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING, join(A, B), pause(E)])
@@ -454,7 +446,7 @@ def test_what_a_resume_ends_besides_is_told_with_it() -> None:
     assert not _told(lab, [RESUME_IT])
 
 
-def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
+def test_what_is_gained_under_a_whole_pause_is_told_as_information():
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING])
     (bit,) = _told(lab, [join(A, B)])
@@ -472,7 +464,7 @@ def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
     ],
     ids=["eager", "membership lost", "cooperative", "gained before"],
 )
-def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -> None:
+def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps):
     """Nothing is left that was paused by name, and something is quiet all the same."""
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING])
@@ -480,14 +472,14 @@ def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -
     assert (bit[-1].partitions, bit[-1].severity) == ((B,), "warning")
     assert bit[-1].is_left_alone
     (more,) = _told(lab, [join(B, D)])
-    assert (more.severity, more.is_left_alone) == ("info", False)  # type: ignore[attr-defined]  # the same kind
+    assert (more.severity, more.is_left_alone) == ("info", False)
     again = [*steps[:-1], join(B)]
     play(lab, [RESUME_IT, join(A), EVERYTHING])
     bit = [one for one in _told(lab, again) if isinstance(one, events.HoldsBit)]
     assert bit[-1].is_left_alone
 
 
-def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
+def test_what_may_be_given_back_leaves_no_whole_pause_alone():
     """Only a completed join decides."""
     lab = LedgerLab()
     play(lab, [join(A), EVERYTHING, join(A, B)])
@@ -506,9 +498,7 @@ def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
     ],
     ids=["everything", "everything, and a gain", "one"],
 )
-def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(
-    steps: list[Step],
-) -> None:
+def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
     """It is what was asked for, at each eager rebalance: no warning, and no alarm."""
     lab = LedgerLab()
     told = _told(lab, steps)
@@ -527,9 +517,7 @@ def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(
     ],
     ids=["everything", "everything, and a gain", "one", "lost twice"],
 )
-def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(
-    steps: list[Step], lost: tuple[TopicPartition, ...]
-) -> None:
+def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(steps, lost):
     """In kafka-python it ends with the membership, and a program may rely on that."""
     lab = LedgerLab()
     told = _told(lab, [*steps, PREPARED, join(A, B)])
@@ -539,7 +527,7 @@ def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
 
 
-def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses() -> None:
+def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses():
     """P6: whoever has forgotten it should hear of it."""
     lab = LedgerLab()
     lab.hold(ORDERS)
@@ -549,12 +537,12 @@ def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses() -> None:
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
 
 
-def _removed(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
+def _removed(lab, steps):
     told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
     return [(one.severity, [str(hold.scope) for hold in one.besides]) for one in told]
 
 
-def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
+def test_a_resume_tells_which_whole_pauses_it_ends_besides():
     """What is gained of a topic that it did not name flows from then on."""
     lab = LedgerLab()
     play(lab, [join(A, B, C), EVERYTHING])
@@ -567,7 +555,7 @@ def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
     assert _removed(lab, [resume(A)]) == [("info", ["orders"])]  # D flows
 
 
-def _waiting(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
+def _waiting(lab, steps):
     told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
     return [(one.severity, [str(hold.scope) for hold in one.waiting]) for one in told]
 
@@ -583,8 +571,8 @@ def _waiting(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
     ids=["of its topic", "of another topic", "lost", "beside a whole pause"],
 )
 def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
-    steps: list[Step], waiting: list[str]
-) -> None:
+    steps, waiting
+):
     """It was asked for by name, and will never be in force."""
     lab = LedgerLab()
     *before, last = steps
@@ -603,26 +591,26 @@ def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
     ],
     ids=["named", "names nothing", "all", "under a whole pause", "whole and lost"],
 )
-def test_a_resume_that_ends_what_waits_as_it_must_is_no_warning(
-    steps: list[Step],
-) -> None:
+def test_a_resume_that_ends_what_waits_as_it_must_is_no_warning(steps):
     lab = LedgerLab()
     *before, last = steps
     play(lab, before)
     assert [waiting for _, waiting in _waiting(lab, [last])] == [[]]
 
 
-@each(
-    "steps", [[RESUME_IT], [resume(A, B)], [resume(A)], [resume()], [("resume_all",)]]
+@pytest.mark.parametrize(
+    "steps",
+    [[RESUME_IT], [resume(A, B)], [resume(A)], [resume()], [("resume_all",)]],
+    ids=short,
 )
-def test_a_resume_of_what_was_paused_is_no_news(steps: list[Step]) -> None:
+def test_a_resume_of_what_was_paused_is_no_news(steps):
     """Nor is one that names its topic, and lets nothing else flow."""
     lab = LedgerLab()
     play(lab, [join(A, B), EVERYTHING])
     assert _removed(lab, steps) == [("debug", [])]
 
 
-def test_the_pause_that_ends_first_ends_the_whole_one() -> None:
+def test_the_pause_that_ends_first_ends_the_whole_one():
     """Also where it was the last that was named."""
     lab = LedgerLab()
     play(lab, [BOTH, some(A), ("some for 1 s", B), ("2 s",)])

@@ -2,25 +2,23 @@
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
 from safeconsumer.cli import probes
 from safeconsumer.metrics import prometheus
 from safeconsumer.worker import Health
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
 class Alive:
-    def healthy(self) -> Health:
+    def healthy(self):
         return Health(is_alive=True, reasons=())
 
 
 @pytest.fixture
-def alive(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a worker
+def alive(monkeypatch):
     monkeypatch.setattr(probes, "PATIENCE", 3.0)
     monkeypatch.setattr(prometheus, "Collector", lambda *_, **__: None)
     monkeypatch.setattr(
@@ -30,24 +28,24 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a worker
 
 
 @pytest.fixture
-def port(alive: Any) -> Iterator[int]:  # noqa: ANN401 - a worker
+def port(alive):
     with probes.serving(("127.0.0.1", 0), alive) as opened:
         assert opened is not None
         yield opened
 
 
-def ask(port: int, data: bytes, host: str = "127.0.0.1") -> bytes:
+def ask(port, data, host="127.0.0.1"):
     with socket.create_connection((host, port), timeout=10) as connection:
         connection.sendall(data)
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts)
 
 
-def status(answer: bytes) -> int:
+def status(answer):
     return int(answer.split(b" ")[1])
 
 
-def test_those_who_send_nothing_are_cut(port: int) -> None:
+def test_those_who_send_nothing_are_cut(port):
     """Fifty half requests keep no thread and no socket, and nobody else waits."""
     before = threading.active_count()
     with ExitStack() as stack:
@@ -66,7 +64,7 @@ def test_those_who_send_nothing_are_cut(port: int) -> None:
     assert threading.active_count() <= before
 
 
-@each(
+@pytest.mark.parametrize(
     ("request_", "expected"),
     [
         (b"GET /live HTTP/1.0\r\nContent-Length: 1073741824\r\n\r\n", 200),
@@ -84,10 +82,9 @@ def test_those_who_send_nothing_are_cut(port: int) -> None:
         (b"GET /%0d%0aX:1 HTTP/1.0\r\n\r\n", 404),
         (b"\x16\x03\x01\x02\x00\x01\x00 x\r\n\r\n", 400),
     ],
+    ids=short,
 )
-def test_it_only_answers_two_questions(
-    port: int, request_: bytes, expected: int
-) -> None:
+def test_it_only_answers_two_questions(port, request_, expected):
     """Bodies are not read, a second request in one is not answered, nothing is changed."""
     answer = ask(port, request_)
     assert answer.count(b"Content-Length:") <= 1
@@ -95,9 +92,7 @@ def test_it_only_answers_two_questions(
     assert answer.count(b"HTTP/1.0") <= 1
 
 
-def test_one_who_hangs_up_leaves_no_traceback(
-    port: int, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_who_hangs_up_leaves_no_traceback(port, capfd):
     """A probe that was given up is no news."""
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))
@@ -110,7 +105,7 @@ def test_one_who_hangs_up_leaves_no_traceback(
 
 
 @pytest.mark.parametrize("host", ["::1", "::"])
-def test_addresses_of_ipv6(alive: Any, host: str) -> None:  # noqa: ANN401 - a worker
+def test_addresses_of_ipv6(alive, host):
     """As pods of an IPv6 cluster have them."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

@@ -1,7 +1,5 @@
 """Text from elsewhere: patterns, names, what is printed of them on a terminal."""
 
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -11,13 +9,13 @@ from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
 from tests.harness.audit.telling import Telling
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 CLEAR = "\x1b[2J"
 
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
-def test_a_pattern_that_is_not_unicode_is_refused(text: str) -> None:
+def test_a_pattern_that_is_not_unicode_is_refused(text):
     """It could not be written anywhere; bytes of a shell that are no UTF-8 become such."""
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         scopes.parse(text)
@@ -25,14 +23,14 @@ def test_a_pattern_that_is_not_unicode_is_refused(text: str) -> None:
         patterns.parse(text)
 
 
-def test_a_command_refuses_such_a_pattern_in_one_line() -> None:
+def test_a_command_refuses_such_a_pattern_in_one_line():
     """Status 2, before anything is asked of a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])
     assert (ended.exit_code, ended.output.count("\n")) == (2, 1)
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("plain é 漢", "plain é 漢"),
@@ -41,14 +39,15 @@ def test_a_command_refuses_such_a_pattern_in_one_line() -> None:
         ("\u202eevil", "\\u202eevil"),
         ("\udcff", "\\udcff"),
     ],
+    ids=short,
 )
-def test_what_would_steer_a_terminal_is_shown(text: str, said: str) -> None:
+def test_what_would_steer_a_terminal_is_shown(text, said):
     """Escapes, line ends, direction marks, halves of characters."""
     assert printable(text) == said
 
 
 @pytest.mark.parametrize("command", ["audit", "timeline"])
-def test_journals_cannot_steer_a_terminal(tmp_path: Path, command: str) -> None:
+def test_journals_cannot_steer_a_terminal(tmp_path, command):
     """Neither by the names in them nor by those of their files; no line is forged."""
     member = Telling(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)

@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import check, findings_of, read
 
 
-def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object]:
+def told(folder, *calls, end=None):
     writer = JournalWriter(folder, member="reader")
     writer.write("assigned", {"partitions": ["orders:0"]})
     came = Deliveries(writer)
@@ -42,20 +41,18 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
         ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"A4"}),
     ],
 )
-def test_what_is_left_out_or_comes_twice_is_told(
-    tmp_path: Path, calls: list[list[int]], runs: list[object], broken: set[str]
-) -> None:
+def test_what_is_left_out_or_comes_twice_is_told(tmp_path, calls, runs, broken):
     """Between two calls, within one, and where as many came twice as are missing."""
     assert told(tmp_path, *calls) == [runs, broken]
 
 
-def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> None:
+def test_a_position_beyond_the_last_record_covers_nothing(tmp_path):
     """It is where the next run begins, and no proof that no record was there."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
-def test_nothing_is_kept_of_partitions_that_left(tmp_path: Path) -> None:
+def test_nothing_is_kept_of_partitions_that_left(tmp_path):
     """Topics with ever new names would fill the memory of a long run."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     gc.collect()
@@ -84,13 +81,8 @@ def test_nothing_is_kept_of_partitions_that_left(tmp_path: Path) -> None:
     ],
 )
 def test_a_seek_during_a_poll_stands(  # noqa: PLR0913, PLR0917 - one parameter per value
-    tmp_path: Path,
-    target: int,
-    offsets: list[int],
-    end: int,
-    run: tuple[int, int],
-    then: int,
-) -> None:
+    tmp_path, target, offsets, end, run, then
+):
     """What the poll read before it begins where the poll began."""
     writer = JournalWriter(tmp_path, member="reader")
     came = Deliveries(writer)

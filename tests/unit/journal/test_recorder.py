@@ -1,7 +1,5 @@
 """What a consumer that keeps a journal writes unasked."""
 
-from pathlib import Path
-
 import pytest
 from kafka.structs import TopicPartition
 
@@ -15,7 +13,7 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import read
 
 
-def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
+def test_holds_from_elsewhere_are_written_down(tmp_path):
     """Those of operators, with their records; the application's own are in its calls."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
@@ -33,7 +31,7 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
     assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)
 
 
-def test_who_resumes_has_lifted(tmp_path: Path) -> None:
+def test_who_resumes_has_lifted(tmp_path):
     """A plain pause that ends with a resume has not ended by itself."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
@@ -46,7 +44,7 @@ def test_who_resumes_has_lifted(tmp_path: Path) -> None:
     assert [(one.event, one["why"]) for one in entries] == [("lift", "resume")] * 2
 
 
-def test_a_writer_is_for_one_consumer_at_a_time(tmp_path: Path) -> None:
+def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
     """What a second one gets would be charged to the first one's holds."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
@@ -65,7 +63,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("group", ["", None, "other"])
-def test_a_writer_is_for_one_group(tmp_path: Path, group: str | None) -> None:
+def test_a_writer_is_for_one_group(tmp_path, group):
     """Members of another would be judged as of this one; the writer stays free."""
     writer = JournalWriter(tmp_path, group="g")
     with pytest.raises(JournalError, match=r"for the group 'g'.*give it group='"):
@@ -74,9 +72,7 @@ def test_a_writer_is_for_one_group(tmp_path: Path, group: str | None) -> None:
     assert read(writer.path).lines == []
 
 
-def test_that_a_transaction_was_read_is_written_once_in_an_ownership(
-    tmp_path: Path,
-) -> None:
+def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
     """The topic may be another one of its name by the next."""
     journal = JournalWriter(tmp_path)
     recorder = Recorder(journal, "a", "")

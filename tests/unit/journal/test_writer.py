@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from tests.harness.audit.telling import read
 from tests.harness.waiting import LIMIT
 
 
-def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
-    tmp_path: Path,
-) -> None:
+def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(tmp_path):
     """Found by the soak: journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
     passed = itertools.accumulate(steps)  # it waits before the second look
@@ -28,12 +25,12 @@ def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
     assert journal.now() - next(passed) == pytest.approx(5000, abs=2)
 
 
-def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> None:
+def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
     """The thread that wrote is not there to give back the lock."""
     journal = JournalWriter(tmp_path)
     is_held, may_end = threading.Event(), threading.Event()
 
-    def writing() -> None:
+    def writing():
         with journal._lock:
             is_held.set()
             may_end.wait(2 * LIMIT)
@@ -58,14 +55,14 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("written", [0, 7], ids=["nothing", "half a line"])
 def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
-) -> None:
+    tmp_path, monkeypatch, written
+):
     """It raises until there is room; half a line does not stay in the middle."""
     journal = JournalWriter(tmp_path)
     journal.write("a", {})
     write = os.write
 
-    def full(file: int, data: bytes) -> int:
+    def full(file, data):
         if not written:
             raise OSError(28, "no space left on device")
         return write(file, data[:written])

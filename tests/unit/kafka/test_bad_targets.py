@@ -3,9 +3,7 @@
 import math
 import re
 import threading
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -23,12 +21,11 @@ from safeconsumer.errors import (
     TargetTypeError,
 )
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
-BAD_TARGETS: list[tuple[object, type[Exception], str]] = [
+BAD_TARGETS = [
     (3, TargetTypeError, "3"),
     (None, TargetTypeError, "None"),
     (b"orders", TargetTypeError, "orders"),
@@ -42,7 +39,7 @@ BAD_TARGETS: list[tuple[object, type[Exception], str]] = [
     (TopicPartition("orders", -1), ScopeSyntaxError, "orders:-1"),
     (re.compile(b"a"), ScopeSyntaxError, "bytes"),
 ]
-ELSEWHERE: list[tuple[object, type[Exception], str]] = [
+ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),
     (TopicPartition("orders", 7), NotConsumedError, "orders:7"),
     ("audit", NotConsumedError, "audit"),
@@ -50,20 +47,20 @@ ELSEWHERE: list[tuple[object, type[Exception], str]] = [
 
 
 @pytest.fixture
-def consumer(safe: Maker) -> SafeConsumer:
+def consumer(safe):
     made = safe()
     assigned(made, A, B)
     return made
 
 
 @pytest.mark.contract("P4")
-@each(("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE])
-def test_a_bad_target_pauses_nothing(
-    consumer: SafeConsumer, target: object, error: type[Exception], named: str
-) -> None:
+@pytest.mark.parametrize(
+    ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
+)
+def test_a_bad_target_pauses_nothing(consumer, target, error, named):
     """Wherever it stands among good ones."""
     for at in range(3):
-        targets: list[Any] = [A, B]
+        targets = [A, B]
         targets.insert(at, target)
         with pytest.raises(error, match=named) as caught:
             consumer.pause(*targets)
@@ -72,13 +69,8 @@ def test_a_bad_target_pauses_nothing(
 
 
 @pytest.mark.contract("P4")
-@each(("target", "error", "named"), BAD_TARGETS)
-def test_a_bad_target_resumes_nothing(
-    consumer: SafeConsumer,
-    target: Any,  # noqa: ANN401 - bad on purpose
-    error: type[Exception],
-    named: str,
-) -> None:
+@pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS, ids=short)
+def test_a_bad_target_resumes_nothing(consumer, target, error, named):
     """The same rule; what is merely not held is no error."""
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
@@ -86,46 +78,43 @@ def test_a_bad_target_resumes_nothing(
     assert consumer.quiet() == {A, B}
 
 
-def test_a_hold_is_no_target_and_its_scope_is(consumer: SafeConsumer) -> None:
+def test_a_hold_is_no_target_and_its_scope_is(consumer):
     """The mistake that people make first says what to do."""
     consumer.pause("orders")
     (hold,) = consumer.holds()
     with pytest.raises(TargetTypeError, match=r"hold\.scope"):
-        consumer.resume(hold)  # type: ignore[arg-type]  # that is the test
+        consumer.resume(hold)
     assert consumer.resume(hold.scope) == ()
 
 
 @pytest.mark.contract("P5")
-def test_what_is_not_consumed_is_upstreams_illegal_state(
-    consumer: SafeConsumer,
-) -> None:
+def test_what_is_not_consumed_is_upstreams_illegal_state(consumer):
     """P5: never a bare ``KeyError``, and what catches upstream's errors catches it."""
     with pytest.raises(IllegalStateError) as caught:
         consumer.pause("audit")
     assert not isinstance(caught.value, KeyError)
 
 
-@each(
+@pytest.mark.parametrize(
     ("target", "named"),
     [
         (TopicPartition("orders", -1), "orders:-1"),
         (TopicPartition("a b", 0), "a b"),
         ("..", "'..'"),
     ],
+    ids=short,
 )
-def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
-    consumer: SafeConsumer, target: TopicPartition | str, named: str
-) -> None:
+def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(consumer, target, named):
     """It cannot belong to this consumer either; and it is a bad value, as before."""
     for call in (consumer.pause, consumer.resume, consumer.explain):
         with pytest.raises(IllegalStateError, match=named) as caught:
-            call(target)  # type: ignore[operator]  # each takes a target
+            call(target)
         assert isinstance(caught.value, IllegalTargetError)
         assert isinstance(caught.value, NotConsumedError)
         assert isinstance(caught.value, ScopeSyntaxError)
 
 
-BAD_SETTINGS: dict[str, list[object]] = {
+BAD_SETTINGS = {
     "owner": ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7, "worker:mine"],
     "reason": ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
     "for_": [
@@ -138,17 +127,14 @@ BAD_SETTINGS: dict[str, list[object]] = {
 
 
 @pytest.mark.contract("P4")
-@each(
+@pytest.mark.parametrize(
     ("name", "value"),
     [(name, value) for name, values in BAD_SETTINGS.items() for value in values],
+    ids=short,
 )
-def test_a_bad_setting_pauses_nothing(
-    consumer: SafeConsumer,
-    name: str,
-    value: Any,  # noqa: ANN401 - bad on purpose
-) -> None:
+def test_a_bad_setting_pauses_nothing(consumer, name, value):
     """A ``ValueError`` at once, not later at a look-up; also where nothing is named."""
-    calls: list[Callable[..., None]] = [
+    calls = [
         consumer.pause_all,
         consumer.pause,
         lambda **setting: consumer.pause(A, **setting),
@@ -160,7 +146,7 @@ def test_a_bad_setting_pauses_nothing(
         assert consumer.holds() == ()
 
 
-@each(
+@pytest.mark.parametrize(
     ("configs", "error", "says"),
     [
         ({"default_lifetime": "until_resumed"}, HoldSettingError, None),
@@ -178,10 +164,11 @@ def test_a_bad_setting_pauses_nothing(
         ({"decoder": ""}, DecoderSettingError, "auto, python, compiled"),
         ({"decoder": None}, DecoderSettingError, "auto, python, compiled"),
     ],
+    ids=short,
 )
 def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
-    configs: dict[str, Any], error: type[Exception], says: str | None
-) -> None:
+    configs, error, says
+):
     """Not by the first ``poll``; no thread is left."""
     before = set(threading.enumerate())
     with pytest.raises(error, match=says):
@@ -189,14 +176,16 @@ def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
     assert set(threading.enumerate()) <= before
 
 
-@each("target", ["orders", re.compile("orders"), None, ("orders", 0)])
-def test_explain_takes_one_partition(consumer: SafeConsumer, target: Any) -> None:  # noqa: ANN401 - bad on purpose
+@pytest.mark.parametrize(
+    "target", ["orders", re.compile("orders"), None, ("orders", 0)], ids=short
+)
+def test_explain_takes_one_partition(consumer, target):
     """Anything else is a typed error."""
     with pytest.raises(TargetTypeError):
         consumer.explain(target)
 
 
-@each(
+@pytest.mark.parametrize(
     "wrong",
     [
         TopicPartition("orders", 0),  # the brackets forgotten
@@ -206,11 +195,9 @@ def test_explain_takes_one_partition(consumer: SafeConsumer, target: Any) -> Non
         [A, TopicPartition("orders", "1")],
         [TopicPartition(None, 0)],
     ],
+    ids=short,
 )
-def test_a_wrong_assignment_is_refused_and_forgotten(
-    consumer: SafeConsumer,
-    wrong: Any,  # noqa: ANN401 - bad on purpose
-) -> None:
+def test_a_wrong_assignment_is_refused_and_forgotten(consumer, wrong):
     """Before anything changed; a right one afterwards works, and so does all else."""
     with pytest.raises(TargetTypeError, match="TopicPartition"):
         consumer.assign(wrong)

@@ -1,7 +1,5 @@
 """The objects a fetcher keeps its data in, each by itself."""
 
-from typing import Any
-
 import pytest
 from kafka import TopicPartition
 from kafka.consumer.fetcher import CompletedFetch
@@ -22,26 +20,26 @@ A, B, C = (TopicPartition("orders", number) for number in range(3))
 class Part:
     """A half-read batch, as far as parking looks."""
 
-    def __init__(self, tp: TopicPartition, size: int) -> None:
+    def __init__(self, tp, size):
         self.topic_partition, self.size = tp, size
         self.drained = 0
 
-    def drain(self) -> None:
+    def drain(self):
         self.drained += 1
 
 
-def _answer(tp: TopicPartition, size: int) -> CompletedFetch:
+def _answer(tp, size):
     data = PartitionData(partition_index=tp.partition, records=b"x" * size)
     return CompletedFetch(tp, 0, 12, data, None)
 
 
 @pytest.fixture
-def parked() -> ParkedData:
+def parked():
     """With room for 100 bytes."""
     return ParkedData({}, {}, 100)
 
 
-def test_the_oldest_is_dropped(parked: ParkedData) -> None:
+def test_the_oldest_is_dropped(parked):
     """Whole partitions, until the rest has room; what is kept again is new again."""
     parts = {tp: Part(tp, 50) for tp in (A, B, C)}
     parked.keep_part(parts[A])
@@ -56,7 +54,7 @@ def test_the_oldest_is_dropped(parked: ParkedData) -> None:
     assert parked.bytes_kept() == 50
 
 
-def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
+def test_a_batch_that_is_kept_again_is_new_again(parked):
     """Though its partition was the oldest."""
     for tp, size in ((A, 50), (B, 40), (A, 50), (C, 20)):
         parked.keep_part(Part(tp, size))
@@ -69,21 +67,21 @@ def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
 class Rest:
     """The rest of a batch: numbers, or an error."""
 
-    def __init__(self, first: int, *records: Any) -> None:  # noqa: ANN401
+    def __init__(self, first, *records):
         self.next_fetch_offset, self.left = first, list(records)
         self.records_read = 0
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         return bool(self.left)
 
-    def take(self, n: int) -> list[Any]:
+    def take(self, n):
         if isinstance(self.left[0], Exception):
             raise self.left.pop(0)
         taken, self.left = self.left[:n], self.left[n:]
         self.next_fetch_offset = taken[-1].offset + 1
         return taken
 
-    def drain(self) -> None:
+    def drain(self):
         self.left = []
 
 
@@ -93,21 +91,21 @@ class Record:
     leader_epoch = 4
     serialized_key_size, serialized_value_size = -1, 10
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset):
         self.offset = offset
 
 
-def _returned(count: int, rest: Any = None) -> ReturnedRecords:  # noqa: ANN401
-    records: list[Any] = [Record(offset) for offset in range(count)]
+def _returned(count, rest=None):
+    records = [Record(offset) for offset in range(count)]
     position = OffsetAndMetadata(0, "", -1)
     return ReturnedRecords(A, records, position, Stamped.of(0, None), rest)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
-def test_returned_records_come_before_the_rest(step: int) -> None:
+def test_returned_records_come_before_the_rest(step):
     """In order, with the position behind each step."""
     part = _returned(3, Rest(3, Record(3), Record(4)))
-    got: list[int] = []
+    got = []
     while part:
         got += [one.offset for one in part.take(step)]
         assert part.next_fetch_offset == len(got)
@@ -115,7 +113,7 @@ def test_returned_records_come_before_the_rest(step: int) -> None:
     assert got == [0, 1, 2, 3, 4]
 
 
-def test_an_error_in_the_rest_comes_behind_the_records() -> None:
+def test_an_error_in_the_rest_comes_behind_the_records():
     """Then there is nothing more."""
     part = _returned(2, Rest(2, ValueError("broken")))
     assert [one.offset for one in part.take(9)] == [0, 1]
@@ -130,7 +128,7 @@ def test_an_error_in_the_rest_comes_behind_the_records() -> None:
 
 
 @pytest.fixture
-def subscription() -> LedgerSubscription:
+def subscription():
     """With A at offset 0, where a drain is about to begin."""
     made = LedgerSubscription()
     made.assign_from_user([A])
@@ -138,15 +136,13 @@ def subscription() -> LedgerSubscription:
     return made
 
 
-def _drain(subscription: LedgerSubscription, end: int) -> None:
+def _drain(subscription, end):
     state = subscription.assignment[A]
     subscription.undelivered.note(A, state)
     state.position = OffsetAndMetadata(end, "", -1)
 
 
-def test_delivered_is_what_was_there_before_a_drain(
-    subscription: LedgerSubscription,
-) -> None:
+def test_delivered_is_what_was_there_before_a_drain(subscription):
     """However many batches it takes."""
     for end in (5, 10):
         _drain(subscription, end)
@@ -158,7 +154,7 @@ def test_delivered_is_what_was_there_before_a_drain(
     assert subscription.delivered_position(A) == 10
 
 
-def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
+def test_a_seek_ends_what_could_move_back(subscription):
     """So does a reset, and a new ownership."""
     assignment = subscription.assignment
     _drain(subscription, 5)
@@ -179,14 +175,14 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
 class Aggregator:
     """Upstream's: it tells the sizes of an answer once all its partitions were recorded."""
 
-    def __init__(self) -> None:
-        self.recorded: list[tuple[TopicPartition, int, int]] = []
+    def __init__(self):
+        self.recorded = []
 
-    def record(self, tp: TopicPartition, size: int, records: int) -> None:
+    def record(self, tp, size, records):
         self.recorded.append((tp, size, records))
 
 
-def test_an_answer_that_is_dropped_leaves_no_figure_open() -> None:
+def test_an_answer_that_is_dropped_leaves_no_figure_open():
     """Upstream's figures of an answer wait for each partition that is in it."""
     aggregator = Aggregator()
     answer = _answer(A, 20)._replace(metric_aggregator=aggregator)

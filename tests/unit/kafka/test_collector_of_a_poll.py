@@ -1,31 +1,27 @@
 """Python's garbage collector has no work with records of the compiled decoder."""
 
 import gc
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from kafka.serializer import Deserializer
 
-from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch
-from tests.harness.kafka.fixtures import Maker
 
 TP = TopicPartition("orders", 0)
 _BATCH = 150  # records; as 16 KiB hold of 100 bytes
 
 
-class Wrapping(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Wrapping(Deserializer):
     """Makes objects that may lead back to what has them."""
 
-    def deserialize(self, topic: str, headers: object, data: bytes) -> list[bytes]:
+    def deserialize(self, topic, headers, data):
         del topic, headers
         return [data]
 
 
-def _filled(safe: Maker, records: int, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+def _filled(safe, records, **configs):
     consumer = safe(decoder="compiled", **configs)
     assigned(consumer, TP)
     answer(
@@ -38,11 +34,11 @@ def _filled(safe: Maker, records: int, **configs: Any) -> SafeConsumer:  # noqa:
 
 
 @contextmanager
-def _looked_at() -> Iterator[list[int]]:
+def _looked_at():
     """Note how many objects the collector has to look at, each time that it starts."""
-    counts: list[int] = []
+    counts = []
 
-    def note(phase: str, info: dict[str, int]) -> None:
+    def note(phase, info):
         if phase == "start":
             generations = range(info["generation"] + 1)
             counts.append(sum(len(gc.get_objects(one)) for one in generations))
@@ -58,10 +54,10 @@ def _looked_at() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("most", [500, 3_000])
-def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> None:
+def test_the_collector_looks_at_no_record_of_a_poll(safe, most):
     """It starts, and finds what else was made, however many records are kept."""
     consumer = _filled(safe, 9_000)
-    kept: list[object] = []
+    kept = []
     with _looked_at() as counts:
         while len(kept) < 9_000:
             for records in consumer.poll(max_records=most).values():
@@ -70,7 +66,7 @@ def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> N
     assert max(counts) < 1_000
 
 
-def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
+def test_nor_at_those_of_an_iteration(safe):
     consumer = _filled(safe, 6_000)
     steps = iter(consumer)
     with _looked_at() as counts:
@@ -79,7 +75,7 @@ def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
     assert max(counts) < 1_000
 
 
-def test_what_is_deserialized_is_looked_at_as_ever(safe: Maker) -> None:
+def test_what_is_deserialized_is_looked_at_as_ever(safe):
     """A value of the application's may lead back to its record, or to its headers."""
     consumer = _filled(safe, 450, value_deserializer=Wrapping())
     (records,) = consumer.poll(max_records=450).values()
@@ -87,12 +83,10 @@ def test_what_is_deserialized_is_looked_at_as_ever(safe: Maker) -> None:
     assert all(gc.is_tracked(one.headers) for one in records)
 
 
-def test_no_poll_switches_the_collector_off(
-    safe: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_poll_switches_the_collector_off(safe, monkeypatch):
     """The switch is the whole process's, and the application's."""
     consumer = _filled(safe, 1_500)
-    switched: list[str] = []
+    switched = []
     for name in ("enable", "disable", "collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: switched.append(name))
     for _ in range(3):

@@ -2,8 +2,6 @@
 
 import math
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -19,9 +17,7 @@ from tests.harness.waiting import LIMIT, wait_for
     [lambda it: it.poll(math.inf), lambda it: it.poll(20_000), next],
     ids=["poll-inf", "poll-20s", "iteration"],
 )
-def test_a_poll_raises_the_error_that_ended_the_loop(
-    call: Callable[[Any], Any],
-) -> None:
+def test_a_poll_raises_the_error_that_ended_the_loop(call):
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
         consumer = SafeConsumer(**broker.client_config, group_id=None)
@@ -29,7 +25,7 @@ def test_a_poll_raises_the_error_that_ended_the_loop(
         consumer.poll(500)
         raised = list[BaseException]()
 
-        def poll() -> None:
+        def poll():
             try:
                 call(consumer)
             except BaseException as error:  # noqa: BLE001 - it is looked at
@@ -39,7 +35,7 @@ def test_a_poll_raises_the_error_that_ended_the_loop(
         thread.start()
         wait_for(lambda: consumer._net._pending_waiters, "a poll that waits")
 
-        def fails(*_: object) -> None:  # as when somebody has closed its descriptor
+        def fails(*_):  # as when somebody has closed its descriptor
             raise OSError(9, "Bad file descriptor")
 
         loop = consumer._net._io_thread

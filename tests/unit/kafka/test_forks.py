@@ -2,7 +2,6 @@
 
 import os
 import signal
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -11,7 +10,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.errors import ForkedConsumerError
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.offline import offline
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -25,11 +24,11 @@ class Slotted(SafeConsumer):
 class Listening(SafeConsumer):
     """Needs something in its subscribe() that its constructor makes last."""
 
-    def __init__(self, *topics: str, **configs: Any) -> None:  # noqa: ANN401 - upstream's
+    def __init__(self, *topics, **configs):
         super().__init__(*topics, **configs)
         self.mine = object()
 
-    def subscribe(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
+    def subscribe(self, *args, **kwargs):
         assert self.mine
         super().subscribe(*args, **kwargs)
 
@@ -41,7 +40,7 @@ CALLS = {
 }
 
 
-def told_by_child(consumer: SafeConsumer, call: str) -> str:
+def told_by_child(consumer, call):
     """Call something in a forked child; return the name of the error."""
     read, write = os.pipe()
     child = os.fork()
@@ -54,7 +53,7 @@ def told_by_child(consumer: SafeConsumer, call: str) -> str:
     return told
 
 
-def _report(consumer: SafeConsumer, call: str, write: int) -> None:
+def _report(consumer, call, write):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(60)  # a child that waits for threads it has not got dies here
     answer = "nothing raised"
@@ -67,23 +66,23 @@ def _report(consumer: SafeConsumer, call: str, write: int) -> None:
 
 
 @pytest.mark.contract("P12")
-@each("call", CALLS)
-def test_a_forked_consumer_says_so(call: str) -> None:
+@pytest.mark.parametrize("call", CALLS, ids=short)
+def test_a_forked_consumer_says_so(call):
     """Its threads stayed behind; without the check the child would wait for ever."""
     with offline(SafeConsumer, group_id="g") as consumer:
         consumer.assign([A])
         assert told_by_child(consumer, call) == ForkedConsumerError.__name__
 
 
-@each("kind", [Slotted, Listening])
-def test_a_subclass_says_so_too(kind: type[SafeConsumer]) -> None:
+@pytest.mark.parametrize("kind", [Slotted, Listening], ids=short)
+def test_a_subclass_says_so_too(kind):
     """One that is odd does not leave the others unguarded; it is what it was."""
     with offline(kind, log=False) as consumer:
         assert told_by_child(consumer, "poll") == ForkedConsumerError.__name__
         assert isinstance(consumer, kind)
 
 
-def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so() -> None:
+def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so():
     """What the parent had taken is the parent's to deliver; the parent goes on."""
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)

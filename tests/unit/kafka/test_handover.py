@@ -2,7 +2,6 @@
 
 import zlib
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,6 @@ from safeconsumer._kafka.handover import (
     wrap,
 )
 from safeconsumer.errors import HoldSettingError
-from tests.harness.kafka.fixtures import Maker
 
 ASSIGNORS = [
     RangePartitionAssignor,
@@ -53,7 +51,7 @@ maps = st.dictionaries(
 )
 
 
-def paused(generation: int) -> Mark:
+def paused(generation):
     return Mark(generation, is_own=False, is_paused=True)
 
 
@@ -61,24 +59,20 @@ def paused(generation: int) -> Mark:
 
 
 @given(st.binary(max_size=60), maps, st.sampled_from([MEMBER, LEADER]))
-def test_marks_are_read_as_written(
-    inner: bytes, told: dict[TopicPartition, Mark], writer: str
-) -> None:
+def test_marks_are_read_as_written(inner, told, writer):
     whole = wrap(inner, told, writer)
     assert whole.startswith(inner)
     assert unwrap(whole) == (inner, writer, told)
 
 
 @given(st.binary(max_size=60))
-def test_without_marks_bytes_are_a_plain_clients(inner: bytes) -> None:
+def test_without_marks_bytes_are_a_plain_clients(inner):
     """KIP-848 upgrades stay possible."""
     assert wrap(inner, {}, MEMBER) == inner
 
 
 @given(st.binary(max_size=60), maps, st.data())
-def test_mutated_bytes_are_refused_or_intact(
-    inner: bytes, told: dict[TopicPartition, Mark], data: st.DataObject
-) -> None:
+def test_mutated_bytes_are_refused_or_intact(inner, told, data):
     whole = bytearray(wrap(inner, told, LEADER))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at : at + 1] = data.draw(st.binary(max_size=2))
@@ -86,7 +80,7 @@ def test_mutated_bytes_are_refused_or_intact(
     assert writer is None or found == told
 
 
-def sealed(payload: bytes) -> bytes:
+def sealed(payload):
     trailer = handover._TRAILER
     return payload + trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
 
@@ -104,22 +98,18 @@ def sealed(payload: bytes) -> bytes:
         zlib.compress(b'{"version":1,"by":"member","marks":[[7,1,true,[0]]]}'),
     ],
 )
-def test_what_is_no_list_of_marks_says_nothing(payload: bytes) -> None:
+def test_what_is_no_list_of_marks_says_nothing(payload):
     """Fifty megabytes in fifty kilobytes, a hundred thousand lists, a later version."""
     assert unwrap(b"inner" + sealed(payload)) == (b"inner", None, {})
 
 
 @given(maps, maps, maps)
-def test_merging_knows_no_order_and_no_repetition(
-    a: dict[TopicPartition, Mark],
-    b: dict[TopicPartition, Mark],
-    c: dict[TopicPartition, Mark],
-) -> None:
+def test_merging_knows_no_order_and_no_repetition(a, b, c):
     assert merge(a, merge(b, c)) == merge(merge(c, a), b) == merge(merge(a, b), {**c})
     assert merge(a, a) == a
 
 
-def test_of_two_that_speak_at_once_the_one_that_is_paused_counts() -> None:
+def test_of_two_that_speak_at_once_the_one_that_is_paused_counts():
     free = Mark(3, is_own=False, is_paused=False)
     assert merge({ORDERS_1: free}, {ORDERS_1: paused(3)}) == {ORDERS_1: paused(3)}
     assert merge({ORDERS_1: paused(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
@@ -128,7 +118,7 @@ def test_of_two_that_speak_at_once_the_one_that_is_paused_counts() -> None:
 # What a member knows
 
 
-def rebalanced(book: MarkBook, generation: int, *topics: str) -> int:
+def rebalanced(book, generation, *topics):
     """Play one round of a group whose leader is this very member."""
     book.freeze()
     assignor = PauseCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
@@ -138,16 +128,16 @@ def rebalanced(book: MarkBook, generation: int, *topics: str) -> int:
     return len(data)
 
 
-def test_a_leader_that_echoes_is_no_leader_of_ours() -> None:
+def test_a_leader_that_echoes_is_no_leader_of_ours():
     """Librdkafka sends a member's own subscription back as its assignment."""
     book = MarkBook(lambda _: False, list)
     assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, MEMBER), 5) == set()
     assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, LEADER), 5) == {ORDERS_1}
 
 
-def test_marks_of_topics_that_are_gone_leave_the_joins() -> None:
+def test_marks_of_topics_that_are_gone_leave_the_joins():
     """Topics come, are paused and go, hundred times: a join grows no more."""
-    owned: list[TopicPartition] = []
+    owned = []
     book = MarkBook(lambda _: True, lambda: owned)
     sizes = []
     for generation in range(1, 101):
@@ -157,7 +147,7 @@ def test_marks_of_topics_that_are_gone_leave_the_joins() -> None:
     assert set(book.known()) >= set(owned)
 
 
-def test_marks_of_a_member_that_is_away_for_a_while_stay() -> None:
+def test_marks_of_a_member_that_is_away_for_a_while_stay():
     """Nobody subscribes to its topic meanwhile; a rolling restart is as long."""
     away = TopicPartition("audit", 0)
     owned = [away]
@@ -169,7 +159,7 @@ def test_marks_of_a_member_that_is_away_for_a_while_stay() -> None:
     assert book.hear(b"", 12) == {away}
 
 
-def test_marks_of_what_is_subscribed_stay_however_old() -> None:
+def test_marks_of_what_is_subscribed_stay_however_old():
     """Its owner obeys no mark, say, and repeats none."""
     owned = [ORDERS_1]
     book = MarkBook(lambda _: True, lambda: owned)
@@ -183,7 +173,7 @@ def test_marks_of_what_is_subscribed_stay_however_old() -> None:
 # The wrapped assignor
 
 
-def test_wrapped_assignors_are_what_they_wrap(safe: Maker) -> None:
+def test_wrapped_assignors_are_what_they_wrap(safe):
     """Name, version, protocols; bytes are a plain client's while nothing is paused."""
     strategies = [RangePartitionAssignor, RoundRobinPartitionAssignor]
     consumer = safe(
@@ -200,9 +190,9 @@ def test_wrapped_assignors_are_what_they_wrap(safe: Maker) -> None:
 
 
 @pytest.mark.parametrize("kind", ASSIGNORS)
-def test_the_inner_user_data_stays_in_front(kind: type) -> None:
+def test_the_inner_user_data_stays_in_front(kind):
     """Readers that decode from the front see what the inner assignor wrote."""
-    inner: Any = kind()
+    inner = kind()
     inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)
     book = MarkBook(lambda _: True, lambda: [ORDERS_1])
     book.freeze()
@@ -214,7 +204,7 @@ def test_the_inner_user_data_stays_in_front(kind: type) -> None:
     assert set(told) == {ORDERS_1}
 
 
-def test_too_many_marks_for_one_generation_are_left_out() -> None:
+def test_too_many_marks_for_one_generation_are_left_out():
     """A group whose metadata does not fit can never rebalance again."""
     many = [TopicPartition(f"topic-{n:05d}", n * 7 % 1000) for n in range(9000)]
     book = MarkBook(lambda _: True, lambda: many)
@@ -233,7 +223,7 @@ def test_too_many_marks_for_one_generation_are_left_out() -> None:
     assert {one.user_data for one in assigned.values()} == {b""}
 
 
-def test_settings_that_cannot_work_are_refused(safe: Maker) -> None:
+def test_settings_that_cannot_work_are_refused(safe):
     with pytest.raises(HoldSettingError, match="pause_handover must be 'off' or"):
         safe(group_id="g", pause_handover="offsets")
     with pytest.raises(HoldSettingError, match="group_id"):

@@ -7,34 +7,29 @@ from datetime import timedelta
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import ALL, Lifetime, SafeConsumer
+from safeconsumer import ALL, Lifetime
 from safeconsumer.errors import HoldSettingError, NotConsumedError
 from safeconsumer.events import HoldsPlaced, PatternCoversNothing
-from safeconsumer.holds.scope import Target
-from tests.harness.holds.lab import Told
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)
 
 
 @pytest.fixture
-def consumer(safe: Maker) -> SafeConsumer:
+def consumer(safe):
     """With three partitions assigned."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
 
 
-def _holds(consumer: SafeConsumer) -> list[tuple[str, str]]:
+def _holds(consumer):
     return [(str(hold.scope), hold.owner) for hold in consumer.holds()]
 
 
-def test_pause_and_resume_without_targets_do_nothing(
-    consumer: SafeConsumer, told: Told
-) -> None:
+def test_pause_and_resume_without_targets_do_nothing(consumer, told):
     """``pause(*assignment())`` with nothing assigned must never pause everything."""
     consumer.pause(A)
     told.events.clear()
@@ -44,7 +39,7 @@ def test_pause_and_resume_without_targets_do_nothing(
     assert told.events == []
 
 
-def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
+def test_resume_answers_with_what_still_holds(consumer):
     """Empty means that it flows."""
     consumer.pause(A)
     consumer.pause("orders", owner="ops", reason="deploy")
@@ -60,7 +55,7 @@ def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
 
 
 @pytest.mark.contract("P2")
-def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> None:
+def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     """As its name says: of partitions, topics, patterns and the whole (P3)."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
@@ -75,7 +70,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> Non
     assert consumer.quiet() == set()
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "same", "covers"),
     [
         ("orders:1", B, {B}),
@@ -83,10 +78,9 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> Non
         ("re:ord.*", re.compile("ord.*"), {A, B}),
         ("@all", ALL, {A, B, AUDIT}),
     ],
+    ids=short,
 )
-def test_text_is_scope_notation(
-    consumer: SafeConsumer, text: str, same: Target, covers: set[TopicPartition]
-) -> None:
+def test_text_is_scope_notation(consumer, text, same, covers):
     """As on the command line; a hold's scope is a target, too (P3)."""
     consumer.pause(text)
     assert consumer.quiet() == covers
@@ -101,20 +95,20 @@ def test_text_is_scope_notation(
 class Number:
     """An integer of somebody else's, like numpy's."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self._value = value
 
-    def __index__(self) -> int:
+    def __index__(self):
         return self._value
 
-    def __hash__(self) -> int:
+    def __hash__(self):
         return hash(self._value)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return self._value == other
 
 
-def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> None:
+def test_integers_of_other_libraries_are_partitions(consumer):
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
     assert consumer.quiet() == {A}
@@ -123,7 +117,7 @@ def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> N
     assert consumer.holds() == ()
 
 
-def test_paused_names_what_is_held_and_assigned(consumer: SafeConsumer) -> None:
+def test_paused_names_what_is_held_and_assigned(consumer):
     """
     ``resume(*paused())`` leaves none of the application's plain pauses (P3).
 
@@ -140,9 +134,7 @@ def test_paused_names_what_is_held_and_assigned(consumer: SafeConsumer) -> None:
     assert consumer.paused() == set()
 
 
-def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(
-    consumer: SafeConsumer,
-) -> None:
+def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(consumer):
     """By the objects, in one call or in several; made anew they are plain pauses (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
     assert {owner for _, owner in _holds(consumer)} == {"app"}
@@ -156,7 +148,7 @@ def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(
     assert consumer.quiet() == {A, B, AUDIT}
 
 
-def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -> None:
+def test_an_assignment_asked_for_in_a_held_block_stays(consumer):
     """A block holds to its end, whatever lifetime is the default."""
     consumer._safe_lifetime = Lifetime.WHILE_ASSIGNED
     with consumer.held(A):
@@ -166,7 +158,7 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -
     assert consumer.quiet() == set()
 
 
-def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
+def test_a_block_without_targets_is_refused(consumer):
     """It would hold nothing and say nothing; nor does one with a bad target begin."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
@@ -178,7 +170,7 @@ def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
     assert consumer.holds() == ()
 
 
-def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> None:
+def test_the_paused_partitions_are_upstreams_kind(consumer):
     """Named tuples with ``topic`` and ``partition``, in a set of the caller's own."""
     consumer.pause(A)
     mine = consumer.paused()
@@ -187,7 +179,7 @@ def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> Non
     assert consumer.paused() == {A}
 
 
-def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
+def test_explain_says_who_why_and_until_when(consumer):
     """One line per hold, narrowest first; none for what flows."""
     consumer.pause(A, reason="queue is full", for_=3600)
     consumer.pause("orders", owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
@@ -203,14 +195,14 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
     assert consumer.explain(AUDIT) == ()
 
 
-def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
+def test_a_timedelta_is_a_duration(consumer):
     consumer.pause(A, for_=timedelta(minutes=1))
     (hold,) = consumer.holds()
     assert hold.expires_at is not None
     assert hold.expires_at - hold.placed_at == pytest.approx(60.0)
 
 
-def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
+def test_a_block_holds_and_lifts(consumer):
     """Under an owner of its own, so that it lifts nobody else's hold."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
@@ -220,7 +212,7 @@ def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
     assert consumer.quiet() == {A}
 
 
-def test_blocks_nest(consumer: SafeConsumer) -> None:
+def test_blocks_nest(consumer):
     """The inner one does not lift the outer one's hold."""
     with consumer.held(A):
         with consumer.held(A):
@@ -229,7 +221,7 @@ def test_blocks_nest(consumer: SafeConsumer) -> None:
     assert consumer.quiet() == set()
 
 
-def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
+def test_a_block_with_an_owner_is_that_owners(consumer):
     """It may be lifted early by that name."""
     with consumer.held(A, owner="ops", for_=60):
         assert _holds(consumer) == [("orders:0", "ops")]
@@ -238,7 +230,7 @@ def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
 
 
 @pytest.mark.contract("P4")
-def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
+def test_a_strict_consumer_refuses_what_is_not_assigned(safe):
     """``strict_pause=True``: also what is subscribed, and patterns that cover nothing."""
     consumer = safe(strict_pause=True)
     for target in (A, "orders", re.compile("ord.*")):
@@ -253,14 +245,14 @@ def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
     assert len(consumer.holds()) == 3
 
 
-def test_a_strict_consumer_can_start_paused(safe: Maker) -> None:
+def test_a_strict_consumer_can_start_paused(safe):
     """Nothing can be assigned yet; the two are no contradiction."""
     consumer = safe(start_paused=True, strict_pause=True)
     assigned(consumer, A)
     assert consumer.quiet() == {A}
 
 
-def test_the_default_lifetime(safe: Maker) -> None:
+def test_the_default_lifetime(safe):
     """Of holds placed without one; what is said wins."""
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A, B)
@@ -271,9 +263,7 @@ def test_the_default_lifetime(safe: Maker) -> None:
     assert consumer.quiet() == {B}
 
 
-def test_hooks_are_added_to_the_log(
-    safe: Maker, told: Told, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hooks_are_added_to_the_log(safe, told, caplog):
     """``log=False`` is what ends it."""
     for log in (True, False):
         caplog.clear()
@@ -283,10 +273,8 @@ def test_hooks_are_added_to_the_log(
     assert [event.name for event in told.events] == ["hold_placed"] * 2
 
 
-@each("target", ["orders", "re:ord.*", ALL])
-def test_resume_names_what_still_holds_a_part(
-    consumer: SafeConsumer, target: Target
-) -> None:
+@pytest.mark.parametrize("target", ["orders", "re:ord.*", ALL], ids=short)
+def test_resume_names_what_still_holds_a_part(consumer, target):
     """Empty means that all of it flows (P3)."""
     consumer.pause(target)
     consumer.pause(A, owner="ops")
@@ -295,9 +283,7 @@ def test_resume_names_what_still_holds_a_part(
     assert consumer.resume(target) == ()
 
 
-def test_each_pattern_that_covers_nothing_is_named(
-    consumer: SafeConsumer, told: Told
-) -> None:
+def test_each_pattern_that_covers_nothing_is_named(consumer, told):
     """And nothing else is: a topic is no pattern."""
     told.events.clear()
     consumer.pause("re:ord.*", "re:typo.*", "audit")
@@ -307,7 +293,7 @@ def test_each_pattern_that_covers_nothing_is_named(
     assert placed.topics == ("audit", "orders")
 
 
-def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) -> None:
+def test_a_target_given_twice_is_one_hold(consumer, told):
     """In the event as in ``holds()``."""
     told.events.clear()
     consumer.pause(A, "orders:0", for_=100)

@@ -2,16 +2,13 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import SafeConsumer
 from safeconsumer.errors import NotConsumedError
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -21,11 +18,11 @@ LONG = 60.0
 
 
 @contextmanager
-def _locks_taken(consumer: SafeConsumer) -> Iterator[threading.Event]:
+def _locks_taken(consumer):
     # By another thread, as the IO thread takes them while a join is applied.
     inside, release, released = (threading.Event() for _ in range(3))
 
-    def take() -> None:
+    def take():
         with ExitStack() as stack:
             for part in (
                 consumer._coordinator,
@@ -47,25 +44,25 @@ def _locks_taken(consumer: SafeConsumer) -> Iterator[threading.Event]:
         other.join(20)
 
 
-def _by_names(consumer: SafeConsumer) -> None:
+def _by_names(consumer):
     consumer.subscribe(["orders"])
 
 
-def _by_pattern(consumer: SafeConsumer) -> None:
+def _by_pattern(consumer):
     consumer.subscribe(pattern="ord.*")
 
 
-def _by_hand(consumer: SafeConsumer) -> None:
+def _by_hand(consumer):
     assigned(consumer, A)
 
 
-def _refused(consumer: SafeConsumer) -> None:
+def _refused(consumer):
     with pytest.raises(NotConsumedError, match="audit"):
         consumer.pause("audit")
 
 
 CONSUMED = {"topics": _by_names, "pattern": _by_pattern, "assigned": _by_hand}
-CALLS: dict[str, Callable[[SafeConsumer], object]] = {
+CALLS = {
     "pause a partition": lambda consumer: consumer.pause(A),
     "pause a topic": lambda consumer: consumer.pause("orders"),
     "pause a pattern": lambda consumer: consumer.pause(re.compile("ord.*")),
@@ -80,9 +77,7 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "assignor"])
-def test_a_handler_waits_for_no_lock_of_upstreams(
-    safe: Maker, consumes: Callable[[SafeConsumer], None], handover: str
-) -> None:
+def test_a_handler_waits_for_no_lock_of_upstreams(safe, consumes, handover):
     """It returns while another thread has every lock of upstream's there is."""
     consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)

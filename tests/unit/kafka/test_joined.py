@@ -14,7 +14,7 @@ from tests.harness.holds.lab import LedgerLab
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def owning() -> tuple[LedgerLab, LedgerSubscription, RebalanceWatch]:
+def owning():
     """Return what owns both, the second one held."""
     lab = LedgerLab()
     subscription = LedgerSubscription()
@@ -25,7 +25,7 @@ def owning() -> tuple[LedgerLab, LedgerSubscription, RebalanceWatch]:
     return lab, subscription, RebalanceWatch(subscription)
 
 
-def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came() -> None:
+def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came():
     """The session may be over if none got through."""
     generation, now = object(), time.monotonic()
     joined = Joined(generation, b"", now - 5)
@@ -34,7 +34,7 @@ def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came() -> 
     assert not joined.is_current(generation, now - 4, 3)
 
 
-def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
+def test_what_was_lost_is_told_by_the_join_that_completes():
     """Upstream prepares again if a listener has raised."""
     lab, subscription, watch = owning()
     watch.prepared()
@@ -49,7 +49,7 @@ def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
     assert set(told.lost) == {A, B}
 
 
-def test_what_no_join_will_tell_is_returned_once() -> None:
+def test_what_no_join_will_tell_is_returned_once():
     """Nor again by a join that completes in the end."""
     _, subscription, watch = owning()
     watch.prepared()
@@ -69,7 +69,7 @@ def test_what_no_join_will_tell_is_returned_once() -> None:
     assert watch.completed(5, "me").keys() == {B}
 
 
-def test_a_topic_that_is_not_known_for_a_while_keeps_its_count() -> None:
+def test_a_topic_that_is_not_known_for_a_while_keeps_its_count():
     """Metadata without its partitions says nothing about them: what comes is added (W12)."""
     subscription = LedgerSubscription(offset_reset_strategy="latest")
     subscription.pass_over_nothing()

@@ -1,12 +1,10 @@
 """Whose pauses ``paused()`` names, and what ``quiet()`` names besides."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import SafeConsumer
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds.hold import (
     APP,
@@ -19,7 +17,6 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.scope import Topic, partition
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)
@@ -31,36 +28,36 @@ WORKERS = f"{WORKER}retry"
 
 
 @pytest.fixture
-def consumer(safe: Maker) -> SafeConsumer:
+def consumer(safe):
     """With three partitions assigned."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
 
 
-def _operator_holds(consumer: SafeConsumer) -> None:
+def _operator_holds(consumer):
     hold = Hold(scope=Topic("orders"), owner=OPERATORS)
     consumer._safe_ledger.follow([hold], ())
 
 
-def _group_holds(consumer: SafeConsumer) -> None:
+def _group_holds(consumer):
     hold = Hold(scope=partition("orders", 0), owner=f"{GROUP}app")
     consumer._safe_ledger.follow([hold], ())
 
 
-def _block_holds(consumer: SafeConsumer) -> None:
+def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
     vars(consumer)["block"] = block  # it ends when nobody has it
 
 
-def _gate_closes(consumer: SafeConsumer) -> None:
+def _gate_closes(consumer):
     consumer._safe_ledger.watch(lambda _: None)
     assigned(consumer)
     assigned(consumer, A, B, AUDIT)
 
 
-OTHERS: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] = {
+OTHERS = {
     "another owner's partition": (lambda it: it.pause(A, owner="ops"), {A}),
     "another owner's topic": (lambda it: it.pause("orders", owner="ops"), {A, B}),
     "another owner's everything": (lambda it: it.pause_all(owner="ops"), EVERYTHING),
@@ -70,7 +67,7 @@ OTHERS: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] 
     "a group's": (_group_holds, {A}),
     "a gate": (_gate_closes, EVERYTHING),
 }
-OWN: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] = {
+OWN = {
     "a partition": (lambda it: it.pause(A), {A}),
     "a topic": (lambda it: it.pause("orders"), {A, B}),
     "a pattern": (lambda it: it.pause(re.compile("ord.*")), {A, B}),
@@ -87,11 +84,7 @@ OWN: dict[str, tuple[Callable[[SafeConsumer], object], set[TopicPartition]]] = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OTHERS.values(), ids=OTHERS)
-def test_what_others_hold_is_quiet_and_not_paused(
-    consumer: SafeConsumer,
-    held: Callable[[SafeConsumer], object],
-    covered: set[TopicPartition],
-) -> None:
+def test_what_others_hold_is_quiet_and_not_paused(consumer, held, covered):
     held(consumer)
     assert (consumer.paused(), consumer.quiet()) == (set(), covered)
     assert consumer._subscription.paused_partitions() == set()
@@ -102,12 +95,9 @@ def test_what_others_hold_is_quiet_and_not_paused(
 @pytest.mark.parametrize(("held", "covered"), OWN.values(), ids=OWN)
 @pytest.mark.parametrize("other", ["nobody", "an operator's", "a gate"])
 def test_the_applications_pauses_are_paused_whoever_else_holds(
-    consumer: SafeConsumer,
-    other: str,
-    held: Callable[[SafeConsumer], object],
-    covered: set[TopicPartition],
-) -> None:
-    beside: set[TopicPartition] = set()
+    consumer, other, held, covered
+):
+    beside = set()
     if other != "nobody":
         place, beside = OTHERS[other]
         place(consumer)
@@ -116,9 +106,7 @@ def test_the_applications_pauses_are_paused_whoever_else_holds(
     assert consumer._subscription.paused_partitions() == covered
 
 
-def test_a_partition_that_leaves_is_neither_paused_nor_quiet(
-    consumer: SafeConsumer,
-) -> None:
+def test_a_partition_that_leaves_is_neither_paused_nor_quiet(consumer):
     consumer.pause("orders")
     consumer.pause_all(owner="ops")
     assigned(consumer, AUDIT)
@@ -136,9 +124,7 @@ def test_a_partition_that_leaves_is_neither_paused_nor_quiet(
         ("nobody", set()),
     ],
 )
-def test_any_owner_of_a_hold_can_be_asked_for(
-    consumer: SafeConsumer, owner: str, covered: set[TopicPartition]
-) -> None:
+def test_any_owner_of_a_hold_can_be_asked_for(consumer, owner, covered):
     consumer.pause(A)
     consumer.pause(B, owner="ops")
     consumer.pause(AUDIT, owner=WorkerOwner(WORKERS))
@@ -150,7 +136,7 @@ def test_any_owner_of_a_hold_can_be_asked_for(
     assert set().union(*by_owner.values()) == consumer.quiet()
 
 
-def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer: SafeConsumer) -> None:
+def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer):
     """By the owner that it has in ``holds()``."""
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     consumer.pause(AUDIT)
@@ -159,14 +145,12 @@ def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer: SafeConsumer) -
 
 
 @pytest.mark.parametrize("owner", ["", " ", "a\n", 5, None])
-def test_a_name_that_no_owner_has_is_refused(
-    consumer: SafeConsumer, owner: object
-) -> None:
+def test_a_name_that_no_owner_has_is_refused(consumer, owner):
     with pytest.raises(HoldSettingError, match="owner must be"):
-        consumer.paused(owner=owner)  # type: ignore[arg-type]  # must be refused
+        consumer.paused(owner=owner)
 
 
-PAUSES: dict[str, Callable[[SafeConsumer], set[TopicPartition]]] = {
+PAUSES = {
     "paused": lambda it: it.paused(),
     "paused, of an owner": lambda it: it.paused(owner="ops"),
     "quiet": lambda it: it.quiet(),
@@ -177,9 +161,7 @@ PAUSES: dict[str, Callable[[SafeConsumer], set[TopicPartition]]] = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
-def test_each_answer_has_the_partitions_of_the_assignment(
-    consumer: SafeConsumer, asked: Callable[[SafeConsumer], set[TopicPartition]]
-) -> None:
+def test_each_answer_has_the_partitions_of_the_assignment(consumer, asked):
     """So a pause of all of a topic is a whole one, whichever set gave it."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
@@ -193,9 +175,7 @@ def test_each_answer_has_the_partitions_of_the_assignment(
 
 
 @pytest.mark.contract("P3")
-def test_resume_of_what_is_quiet_lifts_the_applications_part(
-    consumer: SafeConsumer,
-) -> None:
+def test_resume_of_what_is_quiet_lifts_the_applications_part(consumer):
     """Its answer names what still covers the partitions."""
     consumer.pause(A, B)
     consumer.pause(B, AUDIT, owner="ops")
@@ -205,7 +185,7 @@ def test_resume_of_what_is_quiet_lifts_the_applications_part(
     assert (consumer.paused(), consumer.quiet()) == (set(), {B, AUDIT})
 
 
-REST: dict[str, Callable[[SafeConsumer], None]] = {
+REST = {
     "the difference": lambda it: it.pause(*(it.assignment() - it.paused())),
     "a list": lambda it: it.pause(
         *[tp for tp in it.assignment() if tp not in it.paused()]
@@ -220,8 +200,8 @@ REST: dict[str, Callable[[SafeConsumer], None]] = {
 @pytest.mark.parametrize("pause", REST.values(), ids=REST)
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_pause_of_the_rest_is_a_whole_one_beside_what_others_hold(
-    consumer: SafeConsumer, other: str, pause: Callable[[SafeConsumer], None]
-) -> None:
+    consumer, other, pause
+):
     """Nothing that is gained flows, once their hold has gone; all of it after a resume."""
     OTHERS[other][0](consumer)
     ledger = consumer._safe_ledger

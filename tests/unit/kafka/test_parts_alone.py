@@ -1,7 +1,5 @@
 """Parts of a consumer that work alone, as upstream's do."""
 
-from collections.abc import Iterator
-
 import pytest
 from kafka import TopicPartition
 from kafka.net.compat import KafkaNetClient
@@ -20,7 +18,7 @@ A = TopicPartition("orders", 0)
 
 
 @pytest.fixture
-def client() -> Iterator[KafkaNetClient]:
+def client():
     """Make a client of upstream's that reaches no broker."""
     with silent_broker() as address:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
@@ -28,7 +26,7 @@ def client() -> Iterator[KafkaNetClient]:
         client.close()
 
 
-def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
+def test_upstreams_pause_of_a_subscription_is_the_applications_hold():
     """One place where holds live."""
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
@@ -53,11 +51,11 @@ def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
     ],
 )
 def test_a_join_is_dropped_for_what_it_assigns(
-    client: KafkaNetClient,
-    assigned_to: list[str],
-    subscribed: set[str] | None,
-    is_dropped: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    client,
+    assigned_to,
+    subscribed,
+    is_dropped,
+):
     """It was for topics a and b; what is subscribed since is another matter."""
     state = LedgerSubscription()
     state.subscribe(topics=["a", "b"])
@@ -70,7 +68,7 @@ def test_a_join_is_dropped_for_what_it_assigns(
     coordinator.close(autocommit=False, timeout_ms=0)
 
 
-def test_a_join_whose_membership_has_ended_is_dropped(client: KafkaNetClient) -> None:
+def test_a_join_whose_membership_has_ended_is_dropped(client):
     """By an answer that came after the one to SyncGroup: no ValueError, and one more join."""
     state = LedgerSubscription()
     state.subscribe(topics=["a"])
@@ -91,18 +89,18 @@ def test_a_join_whose_membership_has_ended_is_dropped(client: KafkaNetClient) ->
 class Generation:
     """A generation that is or is not lost."""
 
-    def __init__(self, *, lost: bool = False) -> None:
+    def __init__(self, *, lost=False):
         self._is_lost = lost
 
-    def is_lost(self) -> bool:
+    def is_lost(self):
         return self._is_lost
 
 
 @pytest.mark.contract("P17")
 @pytest.mark.parametrize("is_assigned_again", [False, True])
 def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
-    *, is_assigned_again: bool
-) -> None:
+    *, is_assigned_again
+):
     """Another member may have read on and committed meanwhile: progress would go back."""
     ours = OwnedPartitionState()
     asked_in = Generation()
@@ -116,7 +114,7 @@ def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
 
 
 @pytest.mark.contract("P17")
-def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends() -> None:
+def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
     ours = OwnedPartitionState()
     offsets = OwnedOffsets(
         {A: OffsetAndMetadata(5, "", -1)}, {A: ours}, Generation(), revoked={}

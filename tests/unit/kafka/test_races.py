@@ -7,18 +7,14 @@ the names of today. Everything else about them is in ``tests/sim``.
 
 import signal
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 from kafka.future import Future
 
-from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.buffers import Stamped
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
-from tests.harness.kafka.fixtures import Maker
 from tests.harness.signals import TimeLimitError
 from tests.harness.waiting import wait_for
 from tests.sim.meddling import trace
@@ -28,7 +24,7 @@ TEN = batch(0, 10)
 
 
 @pytest.fixture(params=["python", "compiled"])
-def consumer(safe: Maker, request: pytest.FixtureRequest) -> SafeConsumer:
+def consumer(safe, request):
     """Ten records of A and of B are here."""
     made = safe(consumer_timeout_ms=20, decoder=request.param)
     assigned(made, A, B)
@@ -37,12 +33,12 @@ def consumer(safe: Maker, request: pytest.FixtureRequest) -> SafeConsumer:
     return made
 
 
-def after_drain(consumer: SafeConsumer, call: Callable[[], object]) -> None:
+def after_drain(consumer, call):
     """Have the call run when the next poll has drained its records."""
-    fetcher: Any = consumer._fetcher
+    fetcher = consumer._fetcher
     fetch = fetcher.fetch_records
 
-    def fetch_records(*args: object, **more: object) -> object:
+    def fetch_records(*args, **more):
         found = fetch(*args, **more)
         del fetcher.fetch_records
         call()
@@ -51,7 +47,7 @@ def after_drain(consumer: SafeConsumer, call: Callable[[], object]) -> None:
     fetcher.fetch_records = fetch_records
 
 
-def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
+def test_a_resume_just_before_the_wait_is_not_missed(safe):
     """Between the first drain and the wait: the second drain must see it at once."""
     consumer = safe()
     assigned(consumer, A, B)
@@ -62,7 +58,7 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
     fetcher._fetch_futures.append(Future())
     send = fetcher.send_fetches
 
-    def resume_and_send() -> object:
+    def resume_and_send():
         fetcher.send_fetches = send
         consumer.resume(A)
         return send()
@@ -71,17 +67,17 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
     assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
 
 
-def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
+def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe):
     """1. A poll waits. 2. A handler wakes it and raises. 3. Later polls wait and wake."""
     consumer = safe()
     fetcher = consumer._fetcher
     main = threading.main_thread().ident or 0
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         fetcher.wake()
         raise KeyboardInterrupt
 
-    def interrupt_the_wait() -> None:
+    def interrupt_the_wait():
         wait_for(lambda: fetcher.wait._ended._waits, "a wait")
         signal.pthread_kill(main, signal.SIGUSR1)
 
@@ -99,18 +95,16 @@ def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
     assert consumer.poll(0) == {}
 
 
-def test_what_an_interrupted_iteration_held_back_is_fetched_again(
-    consumer: SafeConsumer,
-) -> None:
+def test_what_an_interrupted_iteration_held_back_is_fetched_again(consumer):
     """The interrupt comes when its poll has returned, before it can look after that."""
 
-    def interrupted(**more: Any) -> object:  # noqa: ANN401 - upstream's
+    def interrupted(**more):
         del consumer.poll
         consumer.poll(**more)
         consumer._fetcher.hold_back = lambda _: None
         raise KeyboardInterrupt
 
-    consumer.poll = interrupted  # type: ignore[assignment,method-assign]  # once
+    consumer.poll = interrupted
     with pytest.raises(KeyboardInterrupt):
         next(consumer)
     del consumer._fetcher.hold_back
@@ -119,13 +113,13 @@ def test_what_an_interrupted_iteration_held_back_is_fetched_again(
     assert {consumer.position(tp) for tp in (A, B)} == {0}
 
 
-def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> None:
+def test_an_iteration_puts_nothing_back_over_a_seek(consumer):
     """The last look before records go back and their going back are one step."""
     next(consumer)
-    fetcher: Any = consumer._fetcher
+    fetcher = consumer._fetcher
     give_back = fetcher.give_back
 
-    def give_back_late(*args: object, **more: object) -> None:
+    def give_back_late(*args, **more):
         consumer._subscription.seek(A, 7)
         give_back(*args, **more)
 
@@ -136,13 +130,13 @@ def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> N
     assert A not in fetcher._paused_partition_records
 
 
-def test_what_an_iteration_puts_back_goes_back_once(consumer: SafeConsumer) -> None:
+def test_what_an_iteration_puts_back_goes_back_once(consumer):
     """A signal handler raises when it is kept; the end of the generator comes after that."""
     assert next(consumer).offset == 0
-    parked: Any = consumer._fetcher.parked
+    parked = consumer._fetcher.parked
     keep = parked.keep_part
 
-    def keep_and_raise(part: object) -> None:
+    def keep_and_raise(part):
         del parked.keep_part
         keep(part)
         raise KeyboardInterrupt
@@ -156,20 +150,20 @@ def test_what_an_iteration_puts_back_goes_back_once(consumer: SafeConsumer) -> N
     assert came == [*range(1, 10)]
 
 
-def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
+def test_an_iteration_does_not_undo_a_seek(consumer):
     """Another thread seeks between its drain and its first record."""
     after_drain(consumer, lambda: consumer.seek(A, 7))
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
 
 
-def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
+def test_a_seek_in_the_middle_of_a_step_stands(consumer):
     """Between the look at the position and its setting; the record is not yielded."""
     assert next(consumer).offset == 0
-    state: Any = consumer._subscription.assignment[A]
+    state = consumer._subscription.assignment[A]
     usual = type(state)
 
-    def sought(_: object) -> bool:
+    def sought(_):
         state.__class__ = usual
         consumer._subscription.seek(A, 7)
         return False
@@ -180,13 +174,11 @@ def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
     assert consumer.position(A) == 7
 
 
-def test_a_wrapped_step_that_raises_undoes_no_seek(
-    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapped_step_that_raises_undoes_no_seek(consumer, monkeypatch):
     """It has taken a record, another thread seeks, and a time limit comes."""
     upstream = KafkaConsumer.__next__
 
-    def traced(self: KafkaConsumer) -> object:
+    def traced(self):
         upstream(self)
         self._subscription.seek(A, 7)
         raise TimeLimitError
@@ -198,13 +190,13 @@ def test_a_wrapped_step_that_raises_undoes_no_seek(
 
 
 def test_what_is_raised_as_a_wrapped_iteration_ends_comes_out_of_the_seek(
-    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    consumer, monkeypatch
+):
     """Its records go back then; the collector would swallow what a handler raises."""
     trace(monkeypatch)
     next(consumer)
 
-    def give_back(*_: object) -> None:
+    def give_back(*_):
         raise TimeLimitError
 
     consumer._fetcher.give_back = give_back
@@ -215,9 +207,7 @@ def test_what_is_raised_as_a_wrapped_iteration_ends_comes_out_of_the_seek(
 
 @pytest.mark.parametrize("reset", ["latest", "earliest"])
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
-def test_a_reset_behind_records_of_one_drain_waits(
-    safe: Maker, decoder: str, reset: str
-) -> None:
+def test_a_reset_behind_records_of_one_drain_waits(safe, decoder, reset):
     """Both were parked; what a pause takes back still has a position to go back to."""
     consumer = safe(decoder=decoder, auto_offset_reset=reset)
     assigned(consumer, A)
@@ -236,7 +226,7 @@ def test_a_reset_behind_records_of_one_drain_waits(
     assert (state.position, state.awaiting_reset) == (None, True)
 
 
-def test_an_answer_is_of_the_reset_that_asked(consumer: SafeConsumer) -> None:
+def test_an_answer_is_of_the_reset_that_asked(consumer):
     """1. A start is asked for. 2. Seeks. 3. It is asked for again. 4. The first answer."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
@@ -251,9 +241,7 @@ def test_an_answer_is_of_the_reset_that_asked(consumer: SafeConsumer) -> None:
     assert consumer.position(A) == 7
 
 
-def test_what_is_deserialized_already_is_dropped_and_comes_again(
-    consumer: SafeConsumer,
-) -> None:
+def test_what_is_deserialized_already_is_dropped_and_comes_again(consumer):
     """Other deserializers are used from now on; what is raw yet stays."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()

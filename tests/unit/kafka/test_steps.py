@@ -4,9 +4,7 @@ import gc
 import tracemalloc
 import weakref
 from collections import deque, namedtuple
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -23,12 +21,12 @@ both = pytest.mark.parametrize("kind", [Steps, _batches.Steps], ids=["Python", "
 class Ledger:
     """What a step asks; nothing is settled, so that it asks for all of it."""
 
-    def __init__(self) -> None:
-        self.queue: deque[object] = deque()
-        self.settled: frozenset[TopicPartition] | None = None
+    def __init__(self):
+        self.queue = deque()
+        self.settled = None
         self.asked = frozenset[TopicPartition]()
 
-    def quiet(self) -> frozenset[TopicPartition]:
+    def quiet(self):
         """As the ledger's."""
         if not self.queue and self.settled is not None:
             return self.settled
@@ -38,18 +36,18 @@ class Ledger:
 class State:
     """What a step looks at, of a partition."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._position = OffsetAndMetadata(0, "", -1)
         self.moves = 0
         self.paused = self._pending_revocation = self._awaiting_validation = False
         self.was_settled = False
 
-    def is_fetchable(self) -> bool:
+    def is_fetchable(self):
         """As upstream's."""
         held = self.paused or self._pending_revocation
         return not held and not self._awaiting_validation
 
-    def settle(self) -> None:
+    def settle(self):
         """Note it."""
         self.was_settled = True
 
@@ -58,16 +56,16 @@ class Moved(State):
     """One that is sought while a step looks at it: once it has seen the position."""
 
     @property
-    def _awaiting_validation(self) -> bool:
+    def _awaiting_validation(self):
         self.moves += 1
         return False
 
     @_awaiting_validation.setter
-    def _awaiting_validation(self, value: bool) -> None:
+    def _awaiting_validation(self, value):
         del value
 
 
-def steps_of(kind: Any, ledger: Any, state: State, count: int = 3) -> Any:  # noqa: ANN401 - either class
+def steps_of(kind, ledger, state, count=3):
     """Make steps over some records."""
     records = [
         ConsumerRecord("orders", 3, 7, n, 1, 0, None, b"v", [], None, -1, 1, -1)
@@ -77,7 +75,7 @@ def steps_of(kind: Any, ledger: Any, state: State, count: int = 3) -> Any:  # no
 
 
 @both
-def test_the_position_is_behind_each_record(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_the_position_is_behind_each_record(kind):
     """It is a new object of the same class, and the state's."""
     ledger, state = Ledger(), State()
     steps = steps_of(kind, ledger, state)
@@ -90,7 +88,7 @@ def test_the_position_is_behind_each_record(kind: Any) -> None:  # noqa: ANN401 
     assert [*steps] == []
 
 
-ENDS: dict[str, Callable[[Ledger, State, Any], object]] = {
+ENDS = {
     "a hold": lambda ledger, *_: setattr(ledger, "asked", {TP}),
     "a hold that is settled": lambda ledger, *_: setattr(ledger, "settled", {TP}),
     "a pause": lambda _, state, __: setattr(state, "paused", True),
@@ -104,7 +102,7 @@ ENDS: dict[str, Callable[[Ledger, State, Any], object]] = {
 
 @both
 @pytest.mark.parametrize("name", ENDS)
-def test_where_it_ends(kind: Any, name: str) -> None:  # noqa: ANN401 - either class
+def test_where_it_ends(kind, name):
     """It has moved nothing then, and goes on once that is over."""
     ledger, state = Ledger(), State()
     steps = steps_of(kind, ledger, state)
@@ -116,7 +114,7 @@ def test_where_it_ends(kind: Any, name: str) -> None:  # noqa: ANN401 - either c
 
 
 @both
-def test_what_waits_in_the_queue_counts_over_what_is_settled(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_what_waits_in_the_queue_counts_over_what_is_settled(kind):
     """A change is not applied yet: the ledger is asked, and applies it."""
     ledger, state = Ledger(), State()
     steps = steps_of(kind, ledger, state)
@@ -129,11 +127,11 @@ def test_what_waits_in_the_queue_counts_over_what_is_settled(kind: Any) -> None:
 
 
 @both
-def test_another_ownership(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_another_ownership(kind):
     """The assignment has another state for the partition, or none."""
     for other in ({}, {TP: State()}):
         ledger, state = Ledger(), State()
-        assignment: dict[TopicPartition, State] = {TP: state}
+        assignment = {TP: state}
         record = ConsumerRecord("o", 3, 7, 0, 1, 0, None, b"v", [], None, -1, 1, -1)
         steps = kind(ledger, assignment, TP, state, state._position, [record])
         assignment.clear()
@@ -143,7 +141,7 @@ def test_another_ownership(kind: Any) -> None:  # noqa: ANN401 - either class
 
 
 @both
-def test_a_seek_in_the_middle_of_a_step(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_a_seek_in_the_middle_of_a_step(kind):
     """The record is not yielded, and the state is told to have the seek's position."""
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
@@ -152,11 +150,11 @@ def test_a_seek_in_the_middle_of_a_step(kind: Any) -> None:  # noqa: ANN401 - ei
 
 
 @both
-def test_what_a_look_raises_comes_out(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_what_a_look_raises_comes_out(kind):
     """A signal handler's, say. Nothing has moved."""
     ledger, state = Ledger(), State()
     steps = steps_of(kind, ledger, state)
-    usual, ledger.quiet = ledger.quiet, lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]  # once
+    usual, ledger.quiet = ledger.quiet, lambda: 1 / 0
     if kind is Steps:
         steps._quiet = ledger.quiet
     with pytest.raises(ZeroDivisionError):
@@ -168,7 +166,7 @@ def test_what_a_look_raises_comes_out(kind: Any) -> None:  # noqa: ANN401 - eith
     assert [one.offset for one in steps] == [0, 1, 2]
 
 
-def test_arguments_of_another_kind_are_refused() -> None:
+def test_arguments_of_another_kind_are_refused():
     """Records and positions are taken apart in C."""
     ledger, state = Ledger(), State()
     usual = [ledger, {TP: state}, TP, state, state._position, []]
@@ -184,7 +182,7 @@ def test_arguments_of_another_kind_are_refused() -> None:
 
 
 @both
-def test_records_may_be_of_another_class(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_records_may_be_of_another_class(kind):
     """An application's own ``poll()`` has made them; they have an offset and an epoch."""
     ledger, state = Ledger(), State()
     record = SimpleNamespace(offset=4, leader_epoch=2)
@@ -197,7 +195,7 @@ Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: P
 
 
 @both
-def test_fields_in_another_order_are_read_by_name(kind: Any) -> None:  # noqa: ANN401 - either class
+def test_fields_in_another_order_are_read_by_name(kind):
     """An application's own ``poll()`` may return named tuples of its own."""
     ledger, state = Ledger(), State()
     record = ConsumerRecord("orders", 3, 7, 4, 1, 0, None, b"v", [], None, -1, 1, -1)
@@ -207,16 +205,16 @@ def test_fields_in_another_order_are_read_by_name(kind: Any) -> None:  # noqa: A
     assert state._position == OffsetAndMetadata(5, "", 7)
 
 
-def test_it_keeps_nothing() -> None:
+def test_it_keeps_nothing():
     """Neither in a cycle, nor bit by bit."""
     ledger, state = Ledger(), State()
-    ledger.steps = steps_of(_batches.Steps, ledger, state)  # type: ignore[attr-defined]  # a cycle
+    ledger.steps = steps_of(_batches.Steps, ledger, state)
     gone = weakref.ref(ledger)
     del ledger
     gc.collect()
     assert gone() is None
 
-    def work() -> None:
+    def work():
         ledger = Ledger()
         assert len([*steps_of(_batches.Steps, ledger, State(), 50)]) == 50
         ledger.asked = frozenset({TP})

@@ -18,7 +18,7 @@ from tests.harness.kafka.offline import offline
 TP = TopicPartition("orders", 0)
 
 
-def test_a_pause_of_what_is_not_assigned_is_a_bare_key_error() -> None:
+def test_a_pause_of_what_is_not_assigned_is_a_bare_key_error():
     """It is half-applied: what is named before it is paused."""
     with offline(KafkaConsumer) as consumer:
         consumer.assign([TP])
@@ -28,12 +28,12 @@ def test_a_pause_of_what_is_not_assigned_is_a_bare_key_error() -> None:
 
 
 @pytest.mark.parametrize("target", ["orders", ("orders", 3)], ids=["text", "tuple"])
-def test_a_pause_takes_partitions_only(target: object) -> None:
+def test_a_pause_takes_partitions_only(target):
     with offline(KafkaConsumer) as consumer, pytest.raises(TypeError):
         consumer.pause(target)
 
 
-def test_a_resume_returns_nothing_and_a_pause_keeps_positions() -> None:
+def test_a_resume_returns_nothing_and_a_pause_keeps_positions():
     with offline(KafkaConsumer) as consumer:
         assigned(consumer, TP)
         consumer.seek(TP, 7)
@@ -42,7 +42,7 @@ def test_a_resume_returns_nothing_and_a_pause_keeps_positions() -> None:
         assert consumer.position(TP) == 7
 
 
-def test_a_wrong_checksum_is_a_corrupt_record_error() -> None:
+def test_a_wrong_checksum_is_a_corrupt_record_error():
     """It names neither partition nor offset."""
     broken, error = KINDS[1].values
     assert error is CorruptRecordError
@@ -56,18 +56,18 @@ def test_a_wrong_checksum_is_a_corrupt_record_error() -> None:
 
 
 @pytest.mark.parametrize("time_of", [math.inf, math.nan])
-def test_offsets_for_times_of_no_number_overflows(time_of: float) -> None:
+def test_offsets_for_times_of_no_number_overflows(time_of):
     with offline(KafkaConsumer) as consumer, pytest.raises((OverflowError, ValueError)):
         consumer.offsets_for_times({TP: time_of})
 
 
-def test_an_unknown_reset_policy_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_reset_policy_is_a_warning(caplog):
     with offline(KafkaConsumer, auto_offset_reset="first") as consumer:
         assert consumer.config["auto_offset_reset"] == "first"
     assert "Unrecognized offset_reset_strategy" in caplog.text
 
 
-def test_defaults_of_its_clients() -> None:
+def test_defaults_of_its_clients():
     """A session of 45 s, the log's end, idempotent producers."""
     assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
@@ -78,13 +78,13 @@ def test_defaults_of_its_clients() -> None:
     assert KafkaError.__bases__ == (Exception,)
 
 
-def test_it_has_no_client_of_newer_protocols() -> None:
+def test_it_has_no_client_of_newer_protocols():
     """Neither KIP-848's groups nor share groups."""
     assert "group_protocol" not in KafkaConsumer.DEFAULT_CONFIG
     assert not [name for name in dir(kafka) if "share" in name.lower()]
 
 
-def test_a_poll_after_a_fork_does_not_return() -> None:
+def test_a_poll_after_a_fork_does_not_return():
     """The child has no IO thread; a poll of 0 ms waits for it."""
     with offline(KafkaConsumer) as consumer:
         assigned(consumer, TP)
@@ -100,7 +100,7 @@ def test_a_poll_after_a_fork_does_not_return() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 warns no more")
-def test_its_import_warns_on_python_3_11() -> None:
+def test_its_import_warns_on_python_3_11():
     """Of ``importlib.resources``, for each message of Kafka's protocol."""
     command = [sys.executable, "-W", "always", "-c", "import kafka"]
     ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own

@@ -5,9 +5,7 @@ from kafka import TopicPartition
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.protocol.metadata import MetadataResponse
 
-from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import assigned
-from tests.harness.kafka.fixtures import Maker
 
 A = TopicPartition("orders", 0)
 Broker = MetadataResponse.MetadataResponseBroker
@@ -15,7 +13,7 @@ Partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 
 
 @pytest.fixture
-def consumer(safe: Maker) -> SafeConsumer:
+def consumer(safe):
     """Make a consumer of one partition, whose leader is broker 2."""
     made = safe()
     assigned(made, A)
@@ -24,20 +22,18 @@ def consumer(safe: Maker) -> SafeConsumer:
     return made
 
 
-def learn(consumer: SafeConsumer) -> None:
+def learn(consumer):
     """Have metadata know broker 2."""
     broker = Broker(node_id=2, host="localhost", port=1)
     consumer._cluster._brokers[2] = broker
 
 
 @pytest.mark.contract("P10")
-def test_a_broker_that_refuses_the_login_is_named_by_each_poll(
-    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_refuses_the_login_is_named_by_each_poll(consumer, monkeypatch):
     """kafka-python 3.0.12 raises once, and then returns nothing for ever."""
     manager = consumer._fetcher._manager
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         message = "wrong password"
         raise SaslAuthenticationFailedError(message)
 
@@ -50,9 +46,7 @@ def test_a_broker_that_refuses_the_login_is_named_by_each_poll(
 
 
 @pytest.mark.contract("P10")
-def test_a_leader_that_the_metadata_does_not_have_is_waited_for(
-    consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_the_metadata_does_not_have_is_waited_for(consumer, monkeypatch):
     """
     It is asked once metadata knows it: kafka-python 3.0.12 never asks it again.
 

@@ -6,10 +6,8 @@ import socket
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka.errors import KafkaConnectionError
@@ -21,27 +19,27 @@ from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
 _BOUND = 20.0
 
 
-def receiving(**configs: object) -> KafkaNetClient:
+def receiving(**configs):
     client = KafkaNetClient(**configs)
     adopt_manager(client._manager)
     return client
 
 
-KINDS: dict[str, Callable[..., Any]] = {"ours": receiving, "control": ClosingClient}
+KINDS = {"ours": receiving, "control": ClosingClient}
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def kind(request):
     return KINDS[request.param]
 
 
 @pytest.fixture
-def server() -> Iterator[socket.socket]:
+def server():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
 
-def made(kind: Callable[..., Any], server: socket.socket, protocol: str) -> Any:  # noqa: ANN401 - kafka-python is untyped
+def made(kind, server, protocol):
     return kind(
         bootstrap_servers=[f"127.0.0.1:{server.getsockname()[1]}"],
         security_protocol=protocol,
@@ -49,7 +47,7 @@ def made(kind: Callable[..., Any], server: socket.socket, protocol: str) -> Any:
     )
 
 
-def connecting(client: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+def connecting(client):
     """Return the future of a transport to the client's broker."""
     (broker,) = client.cluster.bootstrap_brokers()
     until = time.monotonic() + _BOUND
@@ -58,7 +56,7 @@ def connecting(client: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
 
 
 @contextmanager
-def told() -> Iterator[list[warnings.WarningMessage]]:
+def told():
     """Note what is told of sockets that nobody closed; the collector does not come."""
     gc.collect()
     gc.disable()
@@ -70,7 +68,7 @@ def told() -> Iterator[list[warnings.WarningMessage]]:
         gc.enable()
 
 
-def fail_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> None:
+def fail_in_the_handshake(kind, server):
     client = made(kind, server, "SSL")
     transport = connecting(client)
     client._net.poll(0)
@@ -82,7 +80,7 @@ def fail_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> No
     assert isinstance(transport.exception, KafkaConnectionError)
 
 
-def close_while_it_connects(kind: Callable[..., Any], server: socket.socket) -> None:
+def close_while_it_connects(kind, server):
     """Take no more connections, and close the client."""
     server.listen(0)
     with socket.create_connection(server.getsockname()):  # all that it holds
@@ -94,7 +92,7 @@ def close_while_it_connects(kind: Callable[..., Any], server: socket.socket) -> 
     assert not transport.succeeded()
 
 
-def close_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> None:
+def close_in_the_handshake(kind, server):
     """Answer nothing, and close the client."""
     client = made(kind, server, "SSL")
     transport = connecting(client)
@@ -107,7 +105,7 @@ def close_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> N
     assert not transport.succeeded()
 
 
-def close_unsent(kind: Callable[..., Any], server: socket.socket) -> None:
+def close_unsent(kind, server):
     """Close a connection behind a request, and its client at once."""
     client = made(kind, server, "PLAINTEXT")
     transport = connecting(client)
@@ -126,11 +124,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_socket_is_closed(
-    kind: Callable[..., Any],
-    server: socket.socket,
-    way: Callable[[Callable[..., Any], socket.socket], None],
-) -> None:
+def test_every_socket_is_closed(kind, server, way):
     """The handshake fails, or is cut short; or the loop ends before all is sent."""
     with told() as found:
         way(kind, server)
@@ -138,14 +132,12 @@ def test_every_socket_is_closed(
     assert found == []
 
 
-def test_a_refused_connection_is_closed_at_once(
-    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_connection_is_closed_at_once(kind, monkeypatch):
     """A client that tries again and again has no more sockets than one that tried once."""
     sockets = []
 
     class Noted(socket.socket):
-        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as they come
+        def __init__(self, *args, **options):
             super().__init__(*args, **options)
             sockets.append(self)
 
@@ -163,9 +155,9 @@ def test_a_refused_connection_is_closed_at_once(
     assert numbers == [-1, -1, -1]
 
 
-def test_a_second_broker_is_one_that_is_connected_if_there_is_one() -> None:
+def test_a_second_broker_is_one_that_is_connected_if_there_is_one():
     """Where two of several are away, the first choice and another that nobody has tried."""
-    manager: Any = ClosingManager.__new__(ClosingManager)
+    manager = ClosingManager.__new__(ClosingManager)
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
     manager.cluster = SimpleNamespace(brokers=lambda: brokers)
     manager._conns = {3: object()}

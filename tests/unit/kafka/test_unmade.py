@@ -2,8 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 from kafka.errors import KafkaError
@@ -11,7 +9,7 @@ from kafka.errors import KafkaError
 from safeconsumer import SafeConsumer
 from safeconsumer.group import clients
 
-MADE: dict[str, Callable[[Mapping[str, Any]], object]] = {
+MADE = {
     "SafeConsumer": lambda base: SafeConsumer("orders", group_id="g", **base),
     "reader": clients.reader,
     "producer": lambda base: clients.producer(base, 1.0),
@@ -20,7 +18,7 @@ MADE: dict[str, Callable[[Mapping[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_no_thread_is_left(name: str) -> None:
+def test_no_thread_is_left(name):
     before = set(threading.enumerate())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there

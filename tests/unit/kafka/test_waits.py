@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
 
 import pytest
 from kafka.net.selector import NetworkSelector
@@ -17,7 +16,7 @@ INSIDE = (_waits.__file__, threading.__file__)
 
 
 @pytest.fixture
-def net() -> Iterator[NetworkSelector]:
+def net():
     """Start a loop of its own, with our waits."""
     made = NetworkSelector()
     adopt_network(made)
@@ -26,7 +25,7 @@ def net() -> Iterator[NetworkSelector]:
     made.close()
 
 
-def on_a_thread(call: Callable[[], object]) -> None:
+def on_a_thread(call):
     """Call it, and return when it has returned."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
@@ -34,7 +33,7 @@ def on_a_thread(call: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def test_at_every_place_of_a_wait_it_can_be_set_and_waited_for() -> None:
+def test_at_every_place_of_a_wait_it_can_be_set_and_waited_for():
     """Another thread sets it, and a second wait ends."""
     interrupts = Interrupts(INSIDE)
     for at in itertools.count():
@@ -48,7 +47,7 @@ def test_at_every_place_of_a_wait_it_can_be_set_and_waited_for() -> None:
     assert at > 3
 
 
-def test_a_handler_sets_it_while_its_own_thread_waits() -> None:
+def test_a_handler_sets_it_while_its_own_thread_waits():
     """At each place; ``threading.Event`` would wait for its own thread."""
     places = Interrupts(INSIDE)
     for at in itertools.count():
@@ -60,7 +59,7 @@ def test_a_handler_sets_it_while_its_own_thread_waits() -> None:
     assert at > 3
 
 
-def test_every_wait_ends_when_it_is_set() -> None:
+def test_every_wait_ends_when_it_is_set():
     event = InterruptibleEvent()
     threads = [threading.Thread(target=event.wait, args=(LIMIT,)) for _ in range(3)]
     for one in threads:
@@ -73,7 +72,7 @@ def test_every_wait_ends_when_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.001])
-def test_a_wait_that_nobody_ends_says_so(seconds: float) -> None:
+def test_a_wait_that_nobody_ends_says_so(seconds):
     event = InterruptibleEvent()
     assert event.wait(seconds) is False
     event.set()
@@ -82,7 +81,7 @@ def test_a_wait_that_nobody_ends_says_so(seconds: float) -> None:
     assert event.wait(seconds) is False
 
 
-def test_a_longer_time_than_python_has_is_no_limit() -> None:
+def test_a_longer_time_than_python_has_is_no_limit():
     event = InterruptibleEvent()
     other = threading.Timer(0.0, event.set)
     other.start()
@@ -90,13 +89,11 @@ def test_a_longer_time_than_python_has_is_no_limit() -> None:
     other.join()
 
 
-def test_at_every_place_of_a_call_of_the_loop_the_next_one_returns(
-    net: NetworkSelector,
-) -> None:
+def test_at_every_place_of_a_call_of_the_loop_the_next_one_returns(net):
     """The IO thread waits for nothing, and no call is kept that nobody waits for."""
     answer = InterruptibleEvent()
 
-    async def late() -> str:
+    async def late():
         while not answer.is_set():
             await net.sleep(0.001)
         return "late"
@@ -108,7 +105,7 @@ def test_at_every_place_of_a_call_of_the_loop_the_next_one_returns(
         other.start()
         has_come = interrupts.at(at, lambda: net.run(late))
         other.join()
-        found: list[str] = []
+        found = []
         on_a_thread(lambda: found.append(net.run(late)))  # noqa: B023 - used at once
         assert found == ["late"], interrupts.place
         assert net._pending_waiters == {}, interrupts.place
@@ -117,25 +114,23 @@ def test_at_every_place_of_a_call_of_the_loop_the_next_one_returns(
     assert at > 8
 
 
-def test_a_call_of_the_loop_raises_what_its_coroutine_raises(
-    net: NetworkSelector,
-) -> None:
-    async def refused() -> None:
+def test_a_call_of_the_loop_raises_what_its_coroutine_raises(net):
+    async def refused():
         raise LookupError
 
     with pytest.raises(LookupError):
         net.run(refused)
 
 
-def test_a_loop_that_is_closed_ends_the_calls_that_wait(net: NetworkSelector) -> None:
-    raised: list[BaseException] = []
+def test_a_loop_that_is_closed_ends_the_calls_that_wait(net):
+    raised = []
     has_begun = threading.Event()
 
-    async def sleep() -> None:
+    async def sleep():
         has_begun.set()
         await net.sleep(1000)
 
-    def call() -> None:
+    def call():
         try:
             net.run(sleep)
         except BaseException as error:  # noqa: BLE001 - it is looked at

@@ -1,7 +1,6 @@
 """kafka-python's DeprecationWarnings point where they do with its own consumer."""
 
 import warnings
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -17,33 +16,33 @@ TP = TopicPartition("orders", 0)
 class OfOld:
     """A deserializer as of kafka-python 2, which knows no headers."""
 
-    def deserialize(self, topic: str, data: bytes) -> bytes:
+    def deserialize(self, topic, data):
         del topic
         return data
 
 
-class OfOldAsChild(OfOld, Deserializer):  # type: ignore[misc]  # upstream is untyped
+class OfOldAsChild(OfOld, Deserializer):
     """One of which only the call shows its age."""
 
 
-def _mine(kind: type[KafkaConsumer]) -> type[KafkaConsumer]:
-    class Mine(kind):  # type: ignore[misc, valid-type]  # either class
-        def __init__(self, *topics: str, **configs: Any) -> None:  # noqa: ANN401 - Kafka's own
+def _mine(kind):
+    class Mine(kind):
+        def __init__(self, *topics, **configs):
             super().__init__(*topics, **configs)
 
     return Mine
 
 
-def _made(kind: type[KafkaConsumer], **configs: object) -> None:
+def _made(kind, **configs):
     with offline(kind, **configs):
         pass
 
 
-def _made_by_a_subclass(kind: type[KafkaConsumer]) -> None:
+def _made_by_a_subclass(kind):
     _made(_mine(kind), value_deserializer=bytes.decode)
 
 
-def _read(kind: type[KafkaConsumer]) -> None:
+def _read(kind):
     with offline(kind, value_deserializer=OfOldAsChild()) as consumer:
         assigned(consumer, TP)
         consumer.seek(TP, 0)
@@ -51,7 +50,7 @@ def _read(kind: type[KafkaConsumer]) -> None:
         assert [one.value for one in consumer.poll(0)[TP]] == [b"value"]
 
 
-def _one(key: str, value: object) -> Any:  # noqa: ANN401 - a function
+def _one(key, value):
     return lambda kind: _made(kind, **{key: value})
 
 
@@ -66,7 +65,7 @@ WAYS = {
 
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_warning_points_where_upstreams_does(way: Any) -> None:  # noqa: ANN401 - a function
+def test_a_warning_points_where_upstreams_does(way):
     """So Python's own filter shows it in a program, or hides it, as with kafka-python."""
     said = []
     for kind in (KafkaConsumer, SafeConsumer):
@@ -86,7 +85,7 @@ def test_a_warning_points_where_upstreams_does(way: Any) -> None:  # noqa: ANN40
     assert ours == stock
 
 
-def test_the_consumers_setting_stays_what_was_given() -> None:
+def test_the_consumers_setting_stays_what_was_given():
     given = bytes.decode
     with (
         pytest.warns(DeprecationWarning, match="value_deserializer"),

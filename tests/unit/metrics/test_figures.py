@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import ALL, Lifetime, SafeConsumer, Worker
+from safeconsumer import ALL, Lifetime, Worker
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved, RebalanceCompleted
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import Hold
@@ -20,7 +20,6 @@ from safeconsumer.metrics import METRICS, Collector
 from safeconsumer.worker.settings import Limits
 from tests.harness.holds.forking import is_true_in_child
 from tests.harness.kafka.fetches import answer, assigned, batch
-from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import values
 from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import Clock
@@ -29,7 +28,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
 
 
-def test_partitions_and_holds(safe: Maker) -> None:
+def test_partitions_and_holds(safe):
     """Assigned, quiet, paused; holds by who placed them."""
     consumer = safe()
     assigned(consumer, A, B)
@@ -43,18 +42,16 @@ def test_partitions_and_holds(safe: Maker) -> None:
     assert found['holds{kind="operator"}'] == 0
 
 
-def test_a_poll_that_waits_is_well(
-    safe: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_that_waits_is_well(safe, monkeypatch):
     """Each time that it looks after its group counts, as for the coordinator."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
     monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
     assigned(consumer, A)
-    turns: list[float] = []
+    turns = []
 
-    def turn(**_: object) -> bool:
+    def turn(**_):
         turns.append(values(consumer)["consumer_last_poll_timestamp_seconds"])
         clock.now += 100.0
         if len(turns) == 3:
@@ -70,7 +67,7 @@ def test_a_poll_that_waits_is_well(
     assert found == began + 200.0
 
 
-def test_changes_of_holds_are_counted(safe: Maker) -> None:
+def test_changes_of_holds_are_counted(safe):
     """Placed, removed, expired, ended; an unchanged one again is no change."""
     consumer = safe()
     assigned(consumer, A, B)
@@ -88,7 +85,7 @@ def test_changes_of_holds_are_counted(safe: Maker) -> None:
     ] == [4, 1, 1, 1]
 
 
-def test_what_was_thrown_away_is_counted(safe: Maker) -> None:
+def test_what_was_thrown_away_is_counted(safe):
     """Purged and parked bytes, as they came from the broker."""
     consumer = safe()
     assigned(consumer, A, B)
@@ -105,7 +102,7 @@ def test_what_was_thrown_away_is_counted(safe: Maker) -> None:
     assert values(consumer)["parked_bytes"] == len(data)
 
 
-def test_rebalances_are_counted(safe: Maker) -> None:
+def test_rebalances_are_counted(safe):
     """Joins, and what became of partitions in them."""
     consumer = safe()
     consumer._safe_ledger.emit(
@@ -127,10 +124,10 @@ def test_rebalances_are_counted(safe: Maker) -> None:
     assert found['partition_moves_total{how="lost"}'] == 0
 
 
-def test_alarms_and_hooks_that_raise(safe: Maker) -> None:
+def test_alarms_and_hooks_that_raise(safe):
     """A hook that raises breaks no counter."""
 
-    def bad(_event: object) -> None:
+    def bad(_event):
         raise ValueError
 
     consumer = safe(hooks=[bad])
@@ -141,7 +138,7 @@ def test_alarms_and_hooks_that_raise(safe: Maker) -> None:
     assert found["hook_failures_total"] == 2
 
 
-def test_holds_are_counted_by_the_kind_of_their_owner() -> None:
+def test_holds_are_counted_by_the_kind_of_their_owner():
     """One event may have holds of several owners; a worker's own are not counted."""
     counts = Counts()
     owners = ("app", "operator:bob", "operator:eve", "group:app", "worker:drain")
@@ -159,8 +156,8 @@ def test_holds_are_counted_by_the_kind_of_their_owner() -> None:
 
 @pytest.mark.parametrize("is_caught_up", [False, True])
 def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_closed(
-    safe: Maker, monkeypatch: pytest.MonkeyPatch, *, is_caught_up: bool
-) -> None:
+    safe, monkeypatch, *, is_caught_up
+):
     consumer = safe()
     control = SimpleNamespace(is_caught_up=is_caught_up)
     monkeypatch.setattr(consumer, "_safe_control", control)
@@ -175,7 +172,7 @@ def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_clos
     assert closed.keys() == found.keys() - {"control_ready"}
 
 
-def test_without_control_there_is_nothing_of_it(safe: Maker) -> None:
+def test_without_control_there_is_nothing_of_it(safe):
     """Not even a 0, which would be an alarm."""
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
@@ -186,21 +183,21 @@ class Reporter(AbstractMetricsReporter):
     told: ClassVar[list[Any]] = []
     unknown = ""
 
-    def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
+    def init(self, metrics): ...
 
-    def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
+    def metric_change(self, metric):
         if metric.metric_name.group == self.unknown:
             raise KeyError(self.unknown)
         self.told.append(metric.metric_name)
 
-    def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+    def metric_removal(self, metric): ...
 
-    def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
+    def configure(self, configs): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
+def test_kafka_pythons_metrics_have_them(safe):
     """Without labels, in a group of our own; reporters are told."""
 
     class Telling(Reporter):
@@ -219,9 +216,7 @@ def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
     assert all(one.description for one in ours)
 
 
-def test_a_reporter_that_knows_no_group_of_ours(
-    safe: Maker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reporter_that_knows_no_group_of_ours(safe, caplog):
     """It raises, as with no stock consumer; ours is made, and works."""
 
     class Refusing(Reporter):
@@ -234,15 +229,15 @@ def test_a_reporter_that_knows_no_group_of_ours(
     assert "a metric reporter raised" in caplog.text
 
 
-def test_without_kafka_pythons_metrics(safe: Maker) -> None:
+def test_without_kafka_pythons_metrics(safe):
     """A consumer with ``metrics_enabled=False`` has none, and is made all the same."""
     consumer = safe(metrics_enabled=False)
     assert consumer.metrics() is None
     assert values(consumer)["consumer_assigned_partitions"] == 0
 
 
-def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, float]:
-    found: list[dict[str, float]] = []
+def scraped_while_locked(consumer, source):
+    found = []
     thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
     with consumer._safe_ledger._lock, consumer._subscription._lock:
         thread.start()
@@ -251,7 +246,7 @@ def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, fl
     return found[0]
 
 
-def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
+def test_a_scrape_of_a_worker_changes_nothing(safe):
     """
     A hold whose time is over counts until the consumer next checks.
 
@@ -277,12 +272,12 @@ PLACED = "safeconsumer_hold_changes_total"
 class Shown:
     """A collector in a registry, which tells what each consumer is called."""
 
-    def __init__(self, *sources: object) -> None:
+    def __init__(self, *sources):
         self.collector = Collector(*sources)
         self.registry = CollectorRegistry()
         self.registry.register(self.collector)
 
-    def placed(self) -> dict[str, float]:
+    def placed(self):
         """Return how many local holds were placed, by ``client_id``."""
         return {
             one.labels["client_id"]: one.value
@@ -293,7 +288,7 @@ class Shown:
         }
 
 
-def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
+def place(consumer, count):
     """Place so many holds, one after the other."""
     consumer.assign([A])
     for _ in range(count):
@@ -302,7 +297,7 @@ def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
     return consumer
 
 
-def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
+def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe):
     """Two of one name are told apart; a name that is free is given again, and counts anew."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
@@ -321,7 +316,7 @@ def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
     assert shown.placed() == {"a": 5, "a#2": 2}
 
 
-def test_a_worker_may_be_given_after_its_consumer(safe: Maker) -> None:
+def test_a_worker_may_be_given_after_its_consumer(safe):
     """Its figures come to those of the consumer, under its labels."""
     consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
     shown = Shown(consumer)
@@ -333,11 +328,11 @@ def test_a_worker_may_be_given_after_its_consumer(safe: Maker) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
+def test_a_fork_has_nothing_of_its_parents(safe):
     """It would tell it twice, and another thread may have a worker's lock."""
     shown = Shown(place(safe(client_id="a"), 1))
 
-    def has_nothing() -> bool:
+    def has_nothing():
         shown.collector.add(place(safe(client_id="b"), 2))
         return shown.placed() == {"b": 2}
 
@@ -346,7 +341,7 @@ def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
     assert shown.placed() == {"a": 1}
 
 
-def test_a_registry_takes_one_collector(safe: Maker) -> None:
+def test_a_registry_takes_one_collector(safe):
     """Two would give the same names; it says so at once."""
     registry = CollectorRegistry()
     registry.register(Collector(safe()))
@@ -357,7 +352,7 @@ def test_a_registry_takes_one_collector(safe: Maker) -> None:
 OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
 
 
-def test_a_member_has_few_series_whatever_it_owns(safe: Maker) -> None:
+def test_a_member_has_few_series_whatever_it_owns(safe):
     """Not one more with a thousand partitions, of which each is held by two owners."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
@@ -374,7 +369,7 @@ def test_a_member_has_few_series_whatever_it_owns(safe: Maker) -> None:
     assert len(found) < 100
 
 
-def test_a_record_costs_nothing(safe: Maker) -> None:
+def test_a_record_costs_nothing(safe):
     """
     What delivers a thousand records calls nothing that counts, or reads, figures.
 
@@ -385,9 +380,9 @@ def test_a_record_costs_nothing(safe: Maker) -> None:
     assigned(consumer, tp)
     values(consumer)  # somebody has asked before
     answer(consumer, tp, 0, batch(0, 1000))
-    called: set[str] = set()
+    called = set()
 
-    def note(frame: FrameType, event: str, _argument: object) -> None:
+    def note(frame, event, _argument):
         if event == "call":
             called.add(frame.f_code.co_filename)
 

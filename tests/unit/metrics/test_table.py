@@ -2,14 +2,15 @@
 
 import re
 
+import pytest
 from attrs import fields
 
 from safeconsumer import events
 from safeconsumer.events import counts
-from safeconsumer.metrics import METRICS, Metric, figures, reading, table
+from safeconsumer.metrics import METRICS, figures, reading, table
 from safeconsumer.worker import Stats
 from safeconsumer.worker.loop import OWNERS
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 NAME = re.compile(r"[a-z][a-z_]*[a-z]")
 FORBIDDEN = {
@@ -23,15 +24,15 @@ COUNTED = {
 }
 
 
-@each("metric", METRICS)
-def test_a_metric_says_nothing_of_persons_or_records(metric: Metric) -> None:
+@pytest.mark.parametrize("metric", METRICS, ids=short)
+def test_a_metric_says_nothing_of_persons_or_records(metric):
     """Plain letters, a sentence, and no label whose values have no end."""
     assert NAME.fullmatch(metric.name)
     assert metric.meaning.endswith(".")
     assert not {one.name for one in metric.labels} & FORBIDDEN
 
 
-def test_names_are_there_once() -> None:
+def test_names_are_there_once():
     """No two metrics have one name, here or among kafka-python's."""
     names = [one.name for one in METRICS]
     assert len(names) == len(set(names))
@@ -39,7 +40,7 @@ def test_names_are_there_once() -> None:
     assert len(known) == len(set(known))
 
 
-def test_everything_in_the_table_is_read() -> None:
+def test_everything_in_the_table_is_read():
     """And nothing else: of a consumer, and of a worker's numbers."""
     of_consumers = {one.name for one in table.of("consumer", "control")}
     assert set(figures._READ) == of_consumers
@@ -47,13 +48,13 @@ def test_everything_in_the_table_is_read() -> None:
     assert set(reading._FIELDS.values()) <= {one.name for one in fields(Stats)}
 
 
-def test_labels_are_those_of_the_code() -> None:
+def test_labels_are_those_of_the_code():
     """Owners of a worker's holds."""
     (owners,) = [one for one in METRICS if one.name == "worker_pause_seconds_total"]
     assert set(OWNERS) == set(owners.labels[0].values)
 
 
-def test_every_alarm_is_counted_once() -> None:
+def test_every_alarm_is_counted_once():
     """Each event of the level warning or error: as an alarm, or by its own counter."""
     every = [getattr(events, name) for name in events.__all__]
     loud = {

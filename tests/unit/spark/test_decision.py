@@ -19,30 +19,23 @@ SCOPES = st.sampled_from(
 )
 
 
-def state(*texts: str) -> Holds:
+def state(*texts):
     holds = (Hold(scope=scopes.parse(text)) for text in texts)
     return Holds(holds)
 
 
-def known(*texts: str, troubles: tuple[str, ...] = ()) -> Known:
+def known(*texts, troubles=()):
     return Known(states=(state(*texts),), troubles=troubles)
 
 
-def planned(
-    start: dict[Any, int],
-    latest: dict[Any, int],
-    *texts: str,
-    troubles: tuple[str, ...] = (),
-) -> Plan:
+def planned(start, latest, *texts, troubles=()):
     held = known(*texts, troubles=troubles).held({*start, *latest})
     return Plan(start=start, latest=latest, held=held)
 
 
 @pytest.mark.contract("S1")
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
-def test_nothing_held_moves_and_nothing_else_is_touched(
-    start: dict[Any, int], grown: dict[Any, int], texts: list[str]
-) -> None:
+def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
     """S1, for whatever is held and wherever the partitions end."""
     latest = dict(start)
     for tp, more in grown.items():
@@ -57,7 +50,7 @@ def test_nothing_held_moves_and_nothing_else_is_touched(
 
 
 @given(POSITIONS)
-def test_offsets_survive_their_text(positions: dict[Any, int]) -> None:
+def test_offsets_survive_their_text(positions):
     """Equal offsets are equal text, in whatever order they were found."""
     text = offsets.render(positions)
     assert offsets.parse(text) == positions
@@ -72,9 +65,7 @@ STEPS = st.lists(
 @pytest.mark.contract("S2")
 @settings(max_examples=40)
 @given(STEPS)
-def test_every_offset_is_read_once_through_restarts_and_kills(
-    steps: list[tuple[dict[Any, int], list[str], bool]],
-) -> None:
+def test_every_offset_is_read_once_through_restarts_and_kills(steps):
     """Each batch begins where the last one in the log of offsets ended, as text."""
     checkpoint, latest, read = offsets.render({}), dict[Any, int](), dict[Any, int]()
     for grown, texts, is_killed in (*steps, ({}, [], False)):
@@ -92,19 +83,19 @@ def test_every_offset_is_read_once_through_restarts_and_kills(
 
 
 @pytest.mark.contract("S3")
-def test_the_text_is_that_of_the_official_source() -> None:
+def test_the_text_is_that_of_the_official_source():
     """S3: checkpoints are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})
     assert text == '{"a":{"2":7},"b":{"9":0,"10":1}}'
 
 
-def test_partitions_are_named_in_runs() -> None:
+def test_partitions_are_named_in_runs():
     """Progress stays readable with many partitions."""
     tps = [("b", 1), ("a", 0), ("a", 1), ("a", 2), ("a", 7)]
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
-def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it() -> None:
+def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it():
     """One that is read to its end waits for its next record, and has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}

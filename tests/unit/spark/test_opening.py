@@ -11,12 +11,12 @@ class Lent:
 
     is_closed = False
 
-    def close(self) -> None:
+    def close(self):
         """Note it."""
         self.is_closed = True
 
 
-def test_equal_ones_are_shared_until_the_last_user_gives_them_back() -> None:
+def test_equal_ones_are_shared_until_the_last_user_gives_them_back():
     """Giving back twice counts once; afterwards another one is made."""
     shared = Shared()
     first, give_first = shared.lease("a", Lent)
@@ -32,11 +32,11 @@ def test_equal_ones_are_shared_until_the_last_user_gives_them_back() -> None:
     assert shared.lease("a", Lent)[0] is not first
 
 
-def test_nothing_is_kept_where_none_could_be_made() -> None:
+def test_nothing_is_kept_where_none_could_be_made():
     """The next user makes its own."""
     shared = Shared()
 
-    def refuse() -> Lent:
+    def refuse():
         raise ClientPropertyError
 
     with pytest.raises(ClientPropertyError):

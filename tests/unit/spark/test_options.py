@@ -5,24 +5,24 @@ import pytest
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.group.settings import STATUS_TOPIC
 from safeconsumer.spark import options
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
-def test_names_are_read_in_any_case() -> None:
+def test_names_are_read_in_any_case():
     """Spark passes names as they were typed."""
     parsed = options.parse({"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE"})
     assert list(map(str, parsed.scopes)) == ["orders:3", "re:tmp.*"]
     assert not parsed.fails_on_loss
 
 
-def test_ranges_are_read_as_on_the_command_line() -> None:
+def test_ranges_are_read_as_on_the_command_line():
     """One notation for scopes everywhere."""
     parsed = options.parse({"holds": "orders:0-2,5 returns"})
     shown = " ".join(map(str, parsed.scopes))
     assert shown == "orders:0 orders:1 orders:2 orders:5 returns"
 
 
-@each(
+@pytest.mark.parametrize(
     ("given", "named"),
     [
         ({"holds": "orders::"}, "holds: "),
@@ -54,14 +54,15 @@ def test_ranges_are_read_as_on_the_command_line() -> None:
             "holds.controlTimeoutMs must be less",
         ),
     ],
+    ids=short,
 )
-def test_a_bad_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
+def test_a_bad_option_is_refused_by_name(given, named):
     """Each error names the option."""
     with pytest.raises(SparkSettingError, match=named):
         options.parse(given)
 
 
-def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
+def test_control_topics_have_the_fleets_names_unless_told_else():
     """One operator action holds consumers and streams."""
     same = options.parse({"holds.control": "true", "holds.group": "billing"})
     assert same.control == ("__safeconsumer_holds_ops", "__safeconsumer_holds_group")
@@ -79,7 +80,7 @@ def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
         *("kafka.bootstrap.servers", "kafka.isolation.level"),
     ],
 )
-def test_an_option_of_the_official_source_is_passed_on(name: str) -> None:
+def test_an_option_of_the_official_source_is_passed_on(name):
     """None is refused, and none is replaced."""
     given = {name: "1"}
     options.parse(given)
@@ -87,20 +88,20 @@ def test_an_option_of_the_official_source_is_passed_on(name: str) -> None:
 
 
 @pytest.mark.contract("S3")
-def test_the_users_options_override_the_tuned_ones() -> None:
+def test_the_users_options_override_the_tuned_ones():
     """In whatever case they are written."""
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
     assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
 
 
-def test_secrets_stay_out_of_the_repr() -> None:
+def test_secrets_stay_out_of_the_repr():
     """A value of options may stand in a log."""
     parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
     assert parsed.client == {"sasl.jaas.config": "password='hunter2'"}
     assert "hunter2" not in repr(parsed)
 
 
-def test_the_control_cluster_may_be_another_one() -> None:
+def test_the_control_cluster_may_be_another_one():
     """What is not said is as on the cluster that is read."""
     parsed = options.parse(
         {
@@ -117,10 +118,11 @@ def test_the_control_cluster_may_be_another_one() -> None:
     }
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "status"),
     [("true", STATUS_TOPIC), ("ops,own", None), ("ops, own, told", "told")],
+    ids=short,
 )
-def test_where_a_stream_reports(text: str, status: str | None) -> None:
+def test_where_a_stream_reports(text, status):
     """With the standard topics there; of topics with names of their own to the third."""
     assert options.parse({"holds.control": text, "holds.group": "g"}).status == status

@@ -3,9 +3,7 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -15,26 +13,26 @@ from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.platforms import Version
 from safeconsumer.spark.session import register
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
 class Installed:
     """A Spark as Python finds it: a package, and jars somewhere."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    def __init__(self, monkeypatch, home):
         self._patch = monkeypatch
         self.home = home
         monkeypatch.delenv("SPARK_HOME", raising=False)
 
-    def version(self, text: str, package: str = "pyspark") -> None:
+    def version(self, text, package="pyspark"):
         """Let ``import pyspark`` find this one; it has no metadata."""
         module = ModuleType("pyspark")
-        module.__version__ = text  # type: ignore[attr-defined]  # as pyspark has it
+        module.__version__ = text
         module.__file__ = str(self.home / package / "__init__.py")
         module.__spec__ = ModuleSpec("pyspark", None, origin=module.__file__)
         self._patch.setitem(sys.modules, "pyspark", module)
 
-    def jars(self, *names: str, folder: str = "pyspark/jars") -> Path:
+    def jars(self, *names, folder="pyspark/jars"):
         """Put jars there."""
         where = self.home / folder
         where.mkdir(parents=True)
@@ -44,11 +42,11 @@ class Installed:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Installed:
+def installed(monkeypatch, tmp_path):
     return Installed(monkeypatch, tmp_path)
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "line", "apache"),
     [
         ("4.2.0", (4, 2), "4.2.0"),
@@ -57,30 +55,27 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Installed:
         ("4.1.0.dev1", (4, 1), "4.1.0"),
         ("4.10", (4, 10), "4.10.0"),
     ],
+    ids=short,
 )
-def test_versions_of_vendors_have_a_line(
-    text: str, line: tuple[int, int], apache: str
-) -> None:
+def test_versions_of_vendors_have_a_line(text, line, apache):
     """Apache's release is what Maven Central has a connector for."""
     assert Version.parse(text) == Version(text, line, apache)
 
 
-def test_what_is_no_version() -> None:
+def test_what_is_no_version():
     """Said, not guessed."""
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
 
-def test_a_spark_without_package_metadata(installed: Installed) -> None:
+def test_a_spark_without_package_metadata(installed):
     """A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
 
 
-def test_spark_home_comes_first(
-    installed: Installed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_home_comes_first(installed, monkeypatch):
     """As in pyspark itself: that JVM is started, whatever pip has installed beside it."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
@@ -90,22 +85,20 @@ def test_spark_home_comes_first(
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_jars_that_lie_elsewhere(installed: Installed, text: str, scala: str) -> None:
+def test_jars_that_lie_elsewhere(installed, text, scala):
     """The Scala is that of Apache's builds."""
     installed.version(text)
     assert platforms.scala() == scala
 
 
-def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pyspark(monkeypatch):
     """The install line, and that a platform's own will do."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match=r"\[spark\].*platform's own"):
         safe.packages()
 
 
-def test_the_connector_in_a_folder_is_of_the_same_scala(
-    installed: Installed, tmp_path: Path
-) -> None:
+def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
     """One for Scala 2.13 beside Spark for 2.12 would fail far from here."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
@@ -114,15 +107,16 @@ def test_the_connector_in_a_folder_is_of_the_same_scala(
         provision.connector_jars(tmp_path)
 
 
-@each(
+@pytest.mark.parametrize(
     "jar",
     [
         "spark-sql-kafka-0-10_2.12-3.5.7.jar",
         "spark-sql-kafka-0-10_2.13-4.1.2.jar",
         "org.apache.spark_spark-sql-kafka-0-10_2.12-4.2.0.jar",
     ],
+    ids=short,
 )
-def test_a_connector_of_another_line_or_scala(jar: str) -> None:
+def test_a_connector_of_another_line_or_scala(jar):
     """The message has the coordinates that are wanted."""
     spark = Version.parse("4.2.0-amzn-0")
     wanted = r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0$"
@@ -139,9 +133,7 @@ def test_a_connector_of_another_line_or_scala(jar: str) -> None:
         ("spark-sql-kafka-0-10_2.13-4.2.1.jar", 1),
     ],
 )
-def test_what_differs_within_the_line_is_a_warning(
-    jar: str, warnings: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
     """It runs; who looks for the cause of something finds it in the log."""
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
@@ -149,23 +141,22 @@ def test_what_differs_within_the_line_is_a_warning(
     assert len(caplog.records) == warnings
 
 
-@each(
+@pytest.mark.parametrize(
     ("spark", "java", "said"),
     [
         ("3.5.7", "1.8", "runs on Java 8, and safekafka needs Java 17"),
         ("3.5.7", "11", "runs on Java 11, and safekafka needs Java 17"),
         ("3.4.4", "17", "3.4.4 is too old: safekafka needs 3.5"),
     ],
+    ids=short,
 )
-def test_what_is_too_old_is_refused_in_words(spark: str, java: str, said: str) -> None:
+def test_what_is_too_old_is_refused_in_words(spark, java, said):
     """Not by UnsupportedClassVersionError."""
     with pytest.raises(SparkSetupError, match=said):
         platforms.check_runtime(Version.parse(spark), java)
 
 
-def test_a_spark_that_nobody_has_tried_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
     """It may well run."""
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
@@ -174,28 +165,28 @@ def test_a_spark_that_nobody_has_tried_is_a_warning(
     assert "4.3.0 is newer than 4.2" in caplog.text
 
 
-def test_spark_connect_has_no_way_back() -> None:
+def test_spark_connect_has_no_way_back():
     """The server cannot call this client."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
 
 
-def test_what_is_no_session() -> None:
+def test_what_is_no_session():
     """Said at once."""
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
 
 @pytest.fixture
-def spark_420(monkeypatch: pytest.MonkeyPatch) -> None:
+def spark_420(monkeypatch):
     """Let the installed Spark be 4.2.0."""
     known = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: known)
     monkeypatch.setattr(platforms, "scala", lambda: "2.13")
 
 
-def folder_with(path: Path, *names: str) -> Path:
+def folder_with(path, *names):
     for name in names:
         (path / f"{name}.jar").touch()
     return path
@@ -210,7 +201,7 @@ COMPLETE = (
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
+def test_the_connector_is_named_for_the_installed_spark(tmp_path):
     """Four jars, or coordinates for Maven."""
     folder = folder_with(tmp_path, *COMPLETE)
     found = provision.connector_jars(folder)
@@ -219,7 +210,7 @@ def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
+def test_a_folder_that_lacks_a_jar(tmp_path):
     """It is named."""
     folder = folder_with(tmp_path, *COMPLETE[:3])
     with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
@@ -227,7 +218,7 @@ def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_javac_and_no_jar(monkeypatch, tmp_path):
     """A checkout, or a wheel that was built so, says it, and what to install."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -238,7 +229,7 @@ def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         provision.shim()
 
 
-def test_a_built_shim_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_built_shim_is_taken(monkeypatch, tmp_path):
     """As a wheel has it."""
     jar = tmp_path / "safekafka.jar"
     jar.touch()
@@ -246,16 +237,14 @@ def test_a_built_shim_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert provision.shim() == jar
 
 
-def test_the_shim_stays_small() -> None:
+def test_the_shim_stays_small():
     """What it decides belongs into Python; what it may take for a decision is here."""
     files = compiling.java_files()
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 376
 
 
 @pytest.mark.parametrize("make", [provision.jars, provision.builder])
-def test_without_pyspark_the_line_that_installs_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[], object]
-) -> None:
+def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, tmp_path, make):
     """Also where the wheel has brought the shim, and nothing must be compiled."""
     monkeypatch.setattr(provision, "_BUILT", tmp_path)
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -263,7 +252,7 @@ def test_without_pyspark_the_line_that_installs_it_is_said(
         make()
 
 
-def test_importing_needs_no_pyspark() -> None:
+def test_importing_needs_no_pyspark():
     """The package and its decision load without it."""
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"

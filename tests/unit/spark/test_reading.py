@@ -18,7 +18,7 @@ SIMPLE = {
 }
 
 
-def sparks(kind: inspect.Type) -> str:
+def sparks(kind):
     """Return Spark's type for a field's."""
     match kind:
         case inspect.UnionType(types=types):
@@ -33,12 +33,12 @@ def sparks(kind: inspect.Type) -> str:
     return SIMPLE[type(kind)]
 
 
-def test_every_field_of_an_entry_has_a_column() -> None:
+def test_every_field_of_an_entry_has_a_column():
     """And no column is of none; numbers may be narrower, and times are timestamps."""
     columns = dict(re.findall(r"`(\w+)` (\S+?)(?:, |$)", SCHEMA))
     told = {"timestamp": "double", "int": "bigint"}
     columns = {name: told.get(kind, kind) for name, kind in columns.items()}
-    fields: dict[str, set[str]] = {}
+    fields = {}
     for entry in EVENTS.values():
         for one in structs.fields(entry):
             kind = sparks(inspect.type_info(one.type))

@@ -1,7 +1,6 @@
 """What a stream's reports say, without Spark and Kafka."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,49 +20,47 @@ BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
     ("description", "name"),
     [(BATCH, "nightly"), (BATCH.removeprefix("nightly"), ""), ("", "")],
 )
-def test_a_query_is_named_by_what_spark_says_of_its_batch(
-    description: str, name: str
-) -> None:
+def test_a_query_is_named_by_what_spark_says_of_its_batch(description, name):
     assert query_name(description) == name
 
 
 class Reported:
     """A stream's reports, without Spark and Kafka."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.watched = Watched()
-        self.held: set[tuple[str, int]] = set()
+        self.held = set()
         self.seen_state = "ready"
         self.fails = False
         self.made = StreamReport(
             group="g",
             watched=self.watched,
-            follower=self,  # type: ignore[arg-type]  # as much of one as is used
+            follower=self,
             covers=self.held.__contains__,
             skew=1.0,
         )
 
-    def seen(self) -> Seen:
+    def seen(self):
         assert not self.fails
         return Seen(state=self.seen_state, skipped=0, applied={})
 
-    def state(self) -> Holds:
+    def state(self):
         return Holds()
 
-    def look(self) -> None:
+    def look(self):
         """Read nothing."""
 
-    def told(self) -> tuple[str, object, object]:
+    def told(self):
         report = self.made.report()
         return report.state, dict(report.quiet), dict(report.busy)
 
 
-def test_before_its_first_plan_nothing_is_known_of_a_stream() -> None:
+def test_before_its_first_plan_nothing_is_known_of_a_stream():
     """A batch from before a restart may be run again, in full."""
     assert Reported().told() == ("starting", {}, {})
 
 
-def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
+def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more():
     """Not while a plan is made, which may not have seen the hold."""
     lab = Reported()
     lab.watched.begin("q", [ZERO, ONE])
@@ -81,7 +78,7 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     assert not lab.made.is_news()
 
 
-def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
+def test_what_stops_in_the_middle_of_a_batch_says_so():
     """That batch is run again when its query is started again."""
     lab = Reported()
     lab.watched.begin("q", [ZERO])
@@ -92,7 +89,7 @@ def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
-def test_a_query_of_any_name_is_heard(name: str) -> None:
+def test_a_query_of_any_name_is_heard(name):
     """Or its batches would not be waited for."""
     lab = Reported()
     lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
@@ -102,7 +99,7 @@ def test_a_query_of_any_name_is_heard(name: str) -> None:
     assert dict(read.busy) == {"orders": ((0, 0),)}
 
 
-def test_who_cannot_read_the_control_topics_says_so() -> None:
+def test_who_cannot_read_the_control_topics_says_so():
     """It plans nothing, but what it has read may be old."""
     lab = Reported()
     lab.watched.begin("q", [ZERO])
@@ -112,9 +109,7 @@ def test_who_cannot_read_the_control_topics_says_so() -> None:
     assert lab.told()[0] == "unavailable"
 
 
-def test_many_plans_that_are_made_do_not_make_reports_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_plans_that_are_made_do_not_make_reports_late(monkeypatch):
     """A report counts for fifteen seconds: all streams together get what one would get."""
     labs = [Reported() for _ in range(40)]
     for lab in labs:
@@ -122,7 +117,7 @@ def test_many_plans_that_are_made_do_not_make_reports_late(
     clock, waits = Clock(), []
     report = StreamReport.report
 
-    def waited(one: StreamReport, state: str | None, patience: float) -> Any:  # noqa: ANN401 - a report
+    def waited(one, state, patience):
         waits.append(patience)
         clock.now += patience
         return report(one, state, 0.0)
@@ -134,7 +129,7 @@ def test_many_plans_that_are_made_do_not_make_reports_late(
     assert (len(told), sum(waits)) == (40, reporting._DECISION_SECONDS)
 
 
-def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
+def test_a_stream_whose_report_is_not_made_keeps_back_no_other():
     """What was made before is sent by then, and what fails is left out."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True

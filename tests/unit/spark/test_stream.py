@@ -1,8 +1,6 @@
 """What a stream answers to the shim's questions, without Spark."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -14,32 +12,31 @@ from safeconsumer.errors import (
     NotQuietError,
     SparkSetupError,
 )
-from safeconsumer.events.consumer import Event
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
-from safeconsumer.spark.bridge import PROTOCOL, Bridge
+from safeconsumer.spark.bridge import PROTOCOL
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query, SparkQueries
 from safeconsumer.spark.stream import Stream
-from tests.harness.listing import each
+from tests.harness.listing import short
 
 
 class Elsewhere(ControlFollower):
     """Control topics that may be out of reach."""
 
-    def __init__(self) -> None:
-        self.trouble: str | None = None
+    def __init__(self):
+        self.trouble = None
         self.is_late = False
-        self.on_fresh: Any = None
+        self.on_fresh = None
 
-    def state(self) -> Holds:
+    def state(self):
         if self.trouble is not None:
             raise HoldsUnreadableError(self.trouble)
         return Holds()
 
-    def fresh(self) -> Holds:
+    def fresh(self):
         if self.on_fresh is not None:
             self.on_fresh()
         if self.is_late:
@@ -56,7 +53,7 @@ class Undecided(Exception):  # noqa: N818 - an answer
     """The answer does not count."""
 
 
-def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
+def asked(bridge, question, **facts):
     """Ask as the shim does, and judge the answer as it does."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
@@ -70,25 +67,25 @@ def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
 class Spark(SparkQueries):
     """What Spark would say of its queries."""
 
-    def __init__(self) -> None:
-        self.running: list[Query] | None = []
+    def __init__(self):
+        self.running = []
 
-    def active(self) -> list[Query] | None:
+    def active(self):
         return self.running
 
-    def ends(self, query: str) -> bool:
+    def ends(self, query):
         return query == "nightly's"
 
 
 class DeciderLab:
     """A controller with one stream, asked as the shim asks."""
 
-    def __init__(self, *, fails_on_loss: bool = True) -> None:
-        self.events: list[Event] = []
+    def __init__(self, *, fails_on_loss=True):
+        self.events = []
         own = ledger((self.events.append,))
         self.elsewhere = Elsewhere()
         made = SourceOptions(fails_on_loss=fails_on_loss)
-        self.opened: list[str] = []
+        self.opened = []
         self.spark = Spark()
         self.controller = Controller(
             lambda name, _: (
@@ -100,17 +97,11 @@ class DeciderLab:
         )
         self.ask("open", options="")
 
-    def ask(self, question: str, **facts: str) -> dict[str, str]:
+    def ask(self, question, **facts):
         about = {"stream": "a stream", "ends": "no", "query": "q"}
         return asked(self.controller.bridge, question, **{**about, **facts})
 
-    def batch(
-        self,
-        start: dict[Any, int],
-        latest: dict[Any, int],
-        between: Callable[[], object] = tuple,
-        end: dict[Any, int] | None = None,
-    ) -> dict[str, str]:
+    def batch(self, start, latest, between=tuple, end=None):
         """Plan a batch; with an ``end`` there is a limit, by which the source found it."""
         held = self.ask("plan", start=offsets.render(start))["held"]
         if held == "yes" and end is not None:
@@ -122,7 +113,7 @@ class DeciderLab:
             latest=offsets.render(latest),
         )
 
-    def loud(self) -> str:
+    def loud(self):
         """Return why it is not quiet; empty if it is."""
         try:
             self.controller.wait_quiet(timeout=0.0)
@@ -130,7 +121,7 @@ class DeciderLab:
             return str(error)
         return ""
 
-    def named(self, name: str) -> list[Event]:
+    def named(self, name):
         return [event for event in self.events if event.name == name]
 
 
@@ -139,7 +130,7 @@ LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
 @pytest.mark.contract("S1", "S2")
-def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
+def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after():
     """S1, S2: what was held goes on where it stood."""
     lab = DeciderLab()
     lab.controller.pause("orders", reason="migration")
@@ -162,9 +153,7 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
     ],
     ids=["handed back", "held"],
 )
-def test_offsets_of_the_official_source_are_taken_over_and_handed_back(
-    held: str, end: str
-) -> None:
+def test_offsets_of_the_official_source_are_taken_over_and_handed_back(held, end):
     """As it writes them into its log of offsets, in whatever order."""
     lab = DeciderLab()
     if held:
@@ -174,15 +163,15 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(
     assert lab.ask("freeze", end=latest, latest=latest)["end"] == end
 
 
-def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
+def test_a_pause_while_a_batch_is_planned_is_obeyed():
     """The last look comes after the last wait."""
     lab = DeciderLab()
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-@each("why", ["hold", "trouble", "late"])
-def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
+@pytest.mark.parametrize("why", ["hold", "trouble", "late"])
+def test_a_partition_that_only_the_limiter_saw_is_held(why):
     """S1, S4: the official source looks partitions up anew for a rate limit."""
     lab = DeciderLab()
     if why == "hold":
@@ -196,7 +185,7 @@ def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_trouble_is_told_when_everything_was_held_already() -> None:
+def test_trouble_is_told_when_everything_was_held_already():
     """Somebody who looks for the reason finds all of it."""
     lab = DeciderLab()
     lab.controller.pause("@all")
@@ -211,7 +200,7 @@ def test_trouble_is_told_when_everything_was_held_already() -> None:
     assert len(lab.named("spark_holds_unreadable")) == 2
 
 
-def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
+def test_a_resume_while_a_batch_is_planned_waits_for_the_next():
     """The limiter was told that there is nothing to read: half of a plan is no plan."""
     lab = DeciderLab()
     lab.controller.pause("orders")
@@ -219,7 +208,7 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
+def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed():
     """What is near is looked at after what is far."""
     lab = DeciderLab()
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
@@ -228,7 +217,7 @@ def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
     assert offsets.parse(facts["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
 
-def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
+def test_what_cannot_be_told_holds_everything_and_says_so():
     """S4; it ends when it can be told again."""
     lab = DeciderLab()
     lab.elsewhere.trouble = "no broker"
@@ -243,7 +232,7 @@ def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
     assert "metric.heldBecause" not in facts
 
 
-def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
+def test_what_cannot_be_told_is_no_answer_that_nothing_holds():
     """Also where the trouble is known of the last plan alone."""
     lab = DeciderLab()
     assert lab.controller.explain("orders") == ()
@@ -261,7 +250,7 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
     assert lab.controller.holds() == ()
 
 
-def test_what_cannot_be_told_any_more_is_not_quiet() -> None:
+def test_what_cannot_be_told_any_more_is_not_quiet():
     """S4: in the middle of a batch too, where no target is named: holds() has everything."""
     lab = DeciderLab()
     lab.batch(START, LATEST)
@@ -280,7 +269,7 @@ def test_what_cannot_be_told_any_more_is_not_quiet() -> None:
     assert lab.loud() == ""
 
 
-def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made() -> None:
+def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made():
     """It takes long where the broker does not answer; nothing is 0 behind meanwhile."""
     lab = DeciderLab()
     lab.controller.pause("orders")
@@ -290,7 +279,7 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made() -> None:
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
-def test_another_pattern_may_still_cover_what_is_resumed() -> None:
+def test_another_pattern_may_still_cover_what_is_resumed():
     """Empty means that they flow: by the names there are, and not where there are none."""
     lab = DeciderLab()
     lab.controller.pause("re:ord.*")
@@ -304,7 +293,7 @@ def test_another_pattern_may_still_cover_what_is_resumed() -> None:
     assert lab.batch(START, LATEST)["metric.held"] == "orders:0 returns:0"
 
 
-def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
+def test_a_handle_of_a_session_that_was_stopped_holds_nothing():
     """It says so; lifting is no error."""
     lab = DeciderLab()
     lab.controller.pause("orders")
@@ -320,7 +309,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
     assert lab.controller.resume("orders") == ()
 
 
-def test_one_line_per_changed_plan() -> None:
+def test_one_line_per_changed_plan():
     """It says who holds what, and nothing while nothing changes."""
     lab = DeciderLab()
     lab.batch(START, LATEST)
@@ -335,7 +324,7 @@ def test_one_line_per_changed_plan() -> None:
     assert free.as_dict()["held"] == []
 
 
-def test_a_held_topic_that_is_gone_fails_the_query() -> None:
+def test_a_held_topic_that_is_gone_fails_the_query():
     """Data loss is data loss while it is held, too."""
     lab = DeciderLab()
     lab.controller.pause("orders")
@@ -344,7 +333,7 @@ def test_a_held_topic_that_is_gone_fails_the_query() -> None:
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_without_fail_on_data_loss_it_is_only_told() -> None:
+def test_without_fail_on_data_loss_it_is_only_told():
     """Once, not with every batch."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
@@ -354,7 +343,7 @@ def test_without_fail_on_data_loss_it_is_only_told() -> None:
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_what_was_cut_ends_where_it_ends_now() -> None:
+def test_what_was_cut_ends_where_it_ends_now():
     """As with the official source; a batch may not end after what is there."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
@@ -364,7 +353,7 @@ def test_what_was_cut_ends_where_it_ends_now() -> None:
     assert "ends at offset 2, before 5" in str(event)
 
 
-def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
+def test_a_bad_option_is_refused_and_a_defect_decides_nothing():
     """The shim refuses on the one and holds everything on the other."""
     lab = DeciderLab()
     with pytest.raises(Refused, match=r"holds\.foo"):
@@ -374,7 +363,7 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> None:
+def test_a_question_of_another_protocol_or_decider(wrong):
     """Nothing is decided for it, whatever it asks."""
     lab = DeciderLab()
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
@@ -383,20 +372,20 @@ def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> Non
     assert "verdict=none" in answer
 
 
-def test_a_question_that_nobody_knows() -> None:
+def test_a_question_that_nobody_knows():
     """Of a later shim, say: it is not consented to."""
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
 
-def test_a_stream_that_is_opened_again_is_the_same() -> None:
+def test_a_stream_that_is_opened_again_is_the_same():
     """The shim asks again if an answer came too late."""
     lab = DeciderLab()
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
 
-def test_the_handle_explains_and_lists() -> None:
+def test_the_handle_explains_and_lists():
     """As a consumer does."""
     lab = DeciderLab()
     with lab.controller.held("re:ord.*", reason="by hand"):
@@ -406,7 +395,7 @@ def test_the_handle_explains_and_lists() -> None:
     assert lab.controller.explain("orders") == ()
 
 
-def test_a_stream_that_stopped_is_forgotten() -> None:
+def test_a_stream_that_stopped_is_forgotten():
     """Its lag counts no longer."""
     lab = DeciderLab()
     lab.controller.pause("@all")
@@ -416,11 +405,11 @@ def test_a_stream_that_stopped_is_forgotten() -> None:
     assert lab.controller.lag() == {}
 
 
-def test_options_come_as_they_were_given() -> None:
+def test_options_come_as_they_were_given():
     """Blank ones, and characters that mean something to whoever writes them down."""
-    seen: list[SourceOptions] = []
+    seen = []
 
-    def opened(name: str, made: SourceOptions) -> Stream:
+    def opened(name, made):
         seen.append(made)
         return Stream(name, made, ledgers=(ledger(()),))
 
@@ -431,7 +420,7 @@ def test_options_come_as_they_were_given() -> None:
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
 
 
-def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
+def test_a_query_is_loud_from_its_start_to_its_first_plan():
     """Before its stream is made by Spark's word, then by the shim's."""
     lab = DeciderLab()
     lab.ask("close")
@@ -451,7 +440,7 @@ def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
     assert lab.loud() == ""
 
 
-def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
+def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud():
     """Its query has ended; Spark does not always say so to its sources."""
     lab = DeciderLab()
     lab.ask("close")
@@ -465,25 +454,21 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
     assert "one: " not in lab.loud()
 
 
-@each("timeout", ["5s", None, math.nan, -1, True])
-def test_a_wait_has_seconds(
-    timeout: Any,  # noqa: ANN401 - of a wrong type
-) -> None:
+@pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True], ids=short)
+def test_a_wait_has_seconds(timeout):
     """One for NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
 
 
-@each("hooks", [print, 3])
-def test_hooks_are_several(
-    hooks: Any,  # noqa: ANN401 - of a wrong type
-) -> None:
+@pytest.mark.parametrize("hooks", [print, 3], ids=short)
+def test_hooks_are_several(hooks):
     """As with a consumer, and in the same words."""
     with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):
         ledger(hooks)
 
 
-def test_a_handle_is_closed_once_and_not_under_a_stream() -> None:
+def test_a_handle_is_closed_once_and_not_under_a_stream():
     """It holds nothing any more, and says so."""
     lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
@@ -497,7 +482,7 @@ def test_a_handle_is_closed_once_and_not_under_a_stream() -> None:
         lab.controller.pause("orders")
 
 
-def test_ranges_are_targets_as_on_the_command_line() -> None:
+def test_ranges_are_targets_as_on_the_command_line():
     """One notation for scopes everywhere."""
     lab = DeciderLab()
     lab.controller.pause("orders:0-2,5")
@@ -508,9 +493,7 @@ def test_ranges_are_targets_as_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("question", ["plan", "freeze"])
-def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(
-    question: str,
-) -> None:
+def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(question):
     """It would otherwise end successfully, without having read anything."""
     lab = DeciderLab()
     if question == "freeze":

@@ -20,7 +20,7 @@ from tests.harness.testing.asking import (
 NONE = _codes.NONE
 
 
-def test_a_session_is_told_only_what_is_new() -> None:
+def test_a_session_is_told_only_what_is_new():
     """KIP-227: after the first answer a partition is named when it has something."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", 2)
@@ -39,7 +39,7 @@ def test_a_session_is_told_only_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_who_ends_a_session_asks_only_for_what_it_names(epoch: int) -> None:
+def test_who_ends_a_session_asks_only_for_what_it_names(epoch):
     """A churn took what the old session had for a Fetch of what was held."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", 2)
@@ -51,7 +51,7 @@ def test_who_ends_a_session_asks_only_for_what_it_names(epoch: int) -> None:
     assert asked == [(("t", 0), ("t", 1)), (("t", 0), ("t", 1)), (("t", 0),)]
 
 
-def test_the_log_can_set_the_time_of_records() -> None:
+def test_the_log_can_set_the_time_of_records():
     """message.timestamp.type=LogAppendTime: a reader sees when it was written."""
     cluster, clock = cluster_of()
     cluster.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
@@ -62,7 +62,7 @@ def test_the_log_can_set_the_time_of_records() -> None:
     assert record.timestamp == clock.now * 1000
 
 
-def test_a_topic_that_is_asked_for_is_made_if_the_client_allows_it() -> None:
+def test_a_topic_that_is_asked_for_is_made_if_the_client_allows_it():
     """As in Kafka the first answer does not know it yet."""
     cluster, clock = cluster_of()
     kind = MetadataRequest.MetadataRequestTopic
@@ -79,7 +79,7 @@ def test_a_topic_that_is_asked_for_is_made_if_the_client_allows_it() -> None:
 
 
 class TestFaults:
-    def test_so_many_answers_of_one_origin_fail(self) -> None:
+    def test_so_many_answers_of_one_origin_fail(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         cluster.fail("Fetch", error=6, origin="a", count=2)
@@ -87,7 +87,7 @@ class TestFaults:
         told = [error_in(one.ask(fetch((0, 0)), 11)) for one in (a, b, a, a)]
         assert told == [6, 0, 6, 0]
 
-    def test_answers_are_late_or_kept_back(self) -> None:
+    def test_answers_are_late_or_kept_back(self):
         cluster, clock = cluster_of()
         late, held = (
             cluster.fail("ApiVersions", delay=2),
@@ -106,7 +106,7 @@ class TestFaults:
         late.end()
         client.ask(ApiVersionsRequest(), 0)
 
-    def test_a_connection_is_cut_before_or_after_what_is_asked(self) -> None:
+    def test_a_connection_is_cut_before_or_after_what_is_asked(self):
         """The difference is whether the record is there: only retries tell."""
         cluster, _ = cluster_of()
         cluster.create_topic("t")
@@ -118,7 +118,7 @@ class TestFaults:
             assert client.is_closed
             assert bool(cluster.log("t", 0).end) == is_there
 
-    def test_a_frozen_broker_answers_when_it_is_no_more(self) -> None:
+    def test_a_frozen_broker_answers_when_it_is_no_more(self):
         cluster, _ = cluster_of()
         client = Client(cluster)
         cluster.freeze(1)
@@ -128,7 +128,7 @@ class TestFaults:
         assert len(client.answers) == 1
 
 
-def test_what_is_no_request_ends_the_connection() -> None:
+def test_what_is_no_request_ends_the_connection():
     """An unknown kind, an unknown version, and what is no message at all."""
     cluster, _ = cluster_of()
     for data in (b"\0\0\0\x08\x03\xe7\0\0\0\0\0\1", b"\xff" * 8, b"\0\0\0\x02\0\0"):
@@ -141,24 +141,24 @@ def test_what_is_no_request_ends_the_connection() -> None:
     assert client.is_closed
 
 
-def test_a_too_new_question_for_versions_is_told_what_to_ask() -> None:
+def test_a_too_new_question_for_versions_is_told_what_to_ask():
     """KIP-511: the answer is in the oldest form, and names the versions that are known."""
     cluster, _ = cluster_of()
     client = Client(cluster)
     sent = bytes.fromhex(
         "0000000f 0012 0063 00000007 0001 61 00 0101 00".replace(" ", "")
     )
-    taken: list[bytes] = []
+    taken = []
     client.connection._send = taken.append
     client.connection.receive(sent)
     assert taken[0].hex() == "0000001000000007002300000001001200000004"
 
 
 @pytest.mark.parametrize("asked", [1, 3])
-def test_the_same_requests_have_the_same_answers(asked: int) -> None:
+def test_the_same_requests_have_the_same_answers(asked):
     """Nothing is drawn but from what was handed in: not even the ids of topics."""
 
-    def told() -> list[str]:
+    def told():
         cluster, clock = cluster_of(brokers=asked)
         cluster.create_topic("t", 3)
         client = Client(cluster)

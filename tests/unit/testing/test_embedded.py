@@ -1,11 +1,9 @@
 """The embedded broker: its commands, its faults, and clients that meet them."""
 
 import struct
-from collections.abc import Iterator
 from contextlib import closing
 from socket import create_connection
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -18,25 +16,25 @@ TIMEOUT = 20.0
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+def broker():
     """Start one broker for one test."""
     with EmbeddedBroker() as running:
         yield running
 
 
 @pytest.fixture
-def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
+def clients(broker):
     """Make clients of that broker, and close them before it stops."""
     with closing(Clients(broker)) as made:
         yield made
 
 
-def address(broker: EmbeddedBroker) -> tuple[str, int]:
+def address(broker):
     host, port = broker.bootstrap.split(",")[0].split(":")
     return host, int(port)
 
 
-def test_several_brokers_share_the_partitions() -> None:
+def test_several_brokers_share_the_partitions():
     """Each broker of a cluster leads partitions and is talked to."""
     with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
         topic = clients.topic(partitions=3)
@@ -45,7 +43,7 @@ def test_several_brokers_share_the_partitions() -> None:
         assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
 
 
-def test_a_stopped_broker_refuses_connections() -> None:
+def test_a_stopped_broker_refuses_connections():
     """After stop() nobody listens any more, and a second stop() does nothing."""
     broker = EmbeddedBroker().start()
     where = address(broker)
@@ -56,7 +54,7 @@ def test_a_stopped_broker_refuses_connections() -> None:
         create_connection(where, timeout=5)
 
 
-def test_a_broker_starts_again_empty() -> None:
+def test_a_broker_starts_again_empty():
     """start() after stop() is a new cluster without the old topics."""
     broker = EmbeddedBroker()
     for _ in range(2):
@@ -64,13 +62,13 @@ def test_a_broker_starts_again_empty() -> None:
             broker.create_topic("again", partitions=2)  # refused if it were there
 
 
-def test_a_broker_that_does_not_run_says_so() -> None:
+def test_a_broker_that_does_not_run_says_so():
     """Every command of a stopped broker is an error that names the cure."""
     with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
         EmbeddedBroker().create_topic("orders")
 
 
-def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> None:
+def test_a_topic_that_exists_is_not_created_again(broker):
     """The cluster's refusal is passed on with the command."""
     broker.create_topic("orders")
     with pytest.raises(BrokerCommandError, match="already exists"):
@@ -81,17 +79,13 @@ def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> Non
     ("name", "partitions"),
     [("a b", 1), ("", 1), (5, 1), ("t", 0), ("t", -1), ("t", "2"), ("t", None)],
 )
-def test_a_topic_that_kafka_would_refuse(
-    broker: EmbeddedBroker,
-    name: Any,  # noqa: ANN401 - mistakes
-    partitions: Any,  # noqa: ANN401 - mistakes
-) -> None:
+def test_a_topic_that_kafka_would_refuse(broker, name, partitions):
     """Nothing is made of it, and the error says what a topic must be."""
     with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
         broker.create_topic(name, partitions)
 
 
-def test_topics_grow_and_go(broker: EmbeddedBroker, clients: Clients) -> None:
+def test_topics_grow_and_go(broker, clients):
     """A topic gets partitions and loses everything; what cannot be is an error."""
     broker.create_topic("orders", 1)
     broker.add_partitions("orders", 3)
@@ -105,9 +99,7 @@ def test_topics_grow_and_go(broker: EmbeddedBroker, clients: Clients) -> None:
     broker.create_topic("orders", 1)
 
 
-def test_the_log_names_what_a_fetch_asked_for(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
+def test_the_log_names_what_a_fetch_asked_for(broker, clients):
     """A Fetch is logged with client and partitions: a paused one is not asked for."""
     topic = clients.topic(partitions=2)
     produce(clients.producer(), topic, 1, 1)
@@ -127,15 +119,13 @@ def test_the_log_names_what_a_fetch_asked_for(
     ("api", "error", "named"),
     [("Fecth", "NOT_COORDINATOR", "Fecth"), ("Fetch", "NO_SUCH", "NO_SUCH")],
 )
-def test_a_misspelt_fault_is_refused(
-    broker: EmbeddedBroker, api: str, error: str, named: str
-) -> None:
+def test_a_misspelt_fault_is_refused(broker, api, error, named):
     """Nothing is injected silently into nowhere."""
     with pytest.raises(ValueError, match=named):
         broker.fail(api, error)
 
 
-def test_an_answer_is_released_after_its_broker_was_started_anew() -> None:
+def test_an_answer_is_released_after_its_broker_was_started_anew():
     """Its connection has gone, and what came by it; going on with that raised."""
     ask = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
     with EmbeddedBroker() as broker:
@@ -151,9 +141,7 @@ def test_an_answer_is_released_after_its_broker_was_started_anew() -> None:
 
 
 @pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])
-def test_every_fault_can_be_ended_at_once(
-    broker: EmbeddedBroker, clients: Clients, fault: str
-) -> None:
+def test_every_fault_can_be_ended_at_once(broker, clients, fault):
     """After heal() a consumer joins and reads as if nothing had been the matter."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
@@ -162,7 +150,7 @@ def test_every_fault_can_be_ended_at_once(
     read(clients.consumer(KafkaConsumer, topic, group="g"), 1)
 
 
-def broken(broker: EmbeddedBroker, fault: str) -> None:
+def broken(broker, fault):
     if fault in {"down", "both"}:
         broker.down()
     if fault in {"freeze", "both"}:
@@ -174,27 +162,25 @@ def broken(broker: EmbeddedBroker, fault: str) -> None:
 
 
 @pytest.mark.parametrize("failure", [None, AssertionError()], ids=["passed", "failed"])
-def test_a_test_that_fails_leaves_no_fault_to_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, failure: AssertionError | None
-) -> None:
+def test_a_test_that_fails_leaves_no_fault_to_the_next_one(monkeypatch, failure):
     broker, healed = EmbeddedBroker(), []
     monkeypatch.setattr(broker, "heal", lambda: healed.append(broker))
-    item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
-    ended: Any = SimpleNamespace(excinfo=failure)
-    hook: Any = fixtures.pytest_runtest_makereport(item, ended)
+    item = SimpleNamespace(funcargs={"kafka_broker": broker})
+    ended = SimpleNamespace(excinfo=failure)
+    hook = fixtures.pytest_runtest_makereport(item, ended)
     next(hook)
     with pytest.raises(StopIteration):
         hook.send(SimpleNamespace(skipped=False))
     assert healed == ([] if failure is None else [broker])
 
 
-def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
+def test_a_test_that_fails_may_have_stopped_the_broker():
     """Healing it raised, and pytest ended with an INTERNALERROR instead of the failure."""
     with EmbeddedBroker() as broker:
-        item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
-    failed: Any = SimpleNamespace(excinfo=AssertionError())
-    report: Any = SimpleNamespace(skipped=False)
-    hook: Any = fixtures.pytest_runtest_makereport(item, failed)
+        item = SimpleNamespace(funcargs={"kafka_broker": broker})
+    failed = SimpleNamespace(excinfo=AssertionError())
+    report = SimpleNamespace(skipped=False)
+    hook = fixtures.pytest_runtest_makereport(item, failed)
     next(hook)
     with pytest.raises(StopIteration) as ended:
         hook.send(report)

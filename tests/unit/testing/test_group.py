@@ -1,10 +1,8 @@
-from typing import Any
-
 import pytest
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._group import Group, GroupState
-from safeconsumer.testing._members import JoinAnswer, JoinRequest
+from safeconsumer.testing._members import JoinRequest
 from tests.harness.testing.scheduled import Clock
 
 SESSION, REBALANCE = 10.0, 60.0
@@ -13,15 +11,15 @@ SESSION, REBALANCE = 10.0, 60.0
 class CoordinatorLab:
     """One group and the answers that its members have heard."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.clock = Clock()
         self.group = Group(self.clock.schedule)
-        self.joins: dict[str, list[JoinAnswer]] = {}
-        self.syncs: dict[str, list[tuple[int, bytes]]] = {}
-        self.ids: dict[str, str] = {}
+        self.joins = {}
+        self.syncs = {}
+        self.ids = {}
 
-    def join(self, name: str, **changes: Any) -> None:  # noqa: ANN401  its fields
-        fields: dict[str, Any] = {
+    def join(self, name, **changes):
+        fields = {
             "member_id": self.ids.get(name, ""),
             "client_id": name,
             "instance_id": None,
@@ -34,7 +32,7 @@ class CoordinatorLab:
             JoinRequest(**{**fields, **changes}), lambda a: self._joined(name, a)
         )
 
-    def sync(self, name: str, **assignments: bytes) -> None:
+    def sync(self, name, **assignments):
         by_id = {self.ids[member]: value for member, value in assignments.items()}
         self.group.sync(
             self.ids[name],
@@ -43,24 +41,24 @@ class CoordinatorLab:
             lambda *answer: self.syncs.setdefault(name, []).append(answer),
         )
 
-    def beat(self, name: str) -> int:
+    def beat(self, name):
         return self.group.heartbeat(self.ids[name], self.group.generation)
 
-    def leave(self, name: str) -> int:
+    def leave(self, name):
         return self.group.leave(self.ids[name])
 
-    def _joined(self, name: str, answer: JoinAnswer) -> None:
+    def _joined(self, name, answer):
         self.joins.setdefault(name, []).append(answer)
         self.ids[name] = answer.member_id
 
 
 @pytest.fixture
-def lab() -> CoordinatorLab:
+def lab():
     return CoordinatorLab()
 
 
 @pytest.fixture
-def two(lab: CoordinatorLab) -> CoordinatorLab:
+def two(lab):
     """Let a (the leader) and b join, into generation 2, without a sync."""
     lab.join("a")
     lab.join("b")
@@ -69,13 +67,13 @@ def two(lab: CoordinatorLab) -> CoordinatorLab:
 
 
 @pytest.fixture
-def stable(two: CoordinatorLab) -> CoordinatorLab:
+def stable(two):
     two.sync("a", a=b"A", b=b"B")
     two.sync("b")
     return two
 
 
-def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
+def test_who_does_not_join_in_time_is_out(stable):
     stable.join("c")
     stable.join("a")
     for _ in range(7):  # b lives, but does not join
@@ -85,7 +83,7 @@ def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
     assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_never_syncs_is_out(two: CoordinatorLab) -> None:
+def test_a_leader_that_never_syncs_is_out(two):
     two.sync("b")
     for _ in range(7):
         two.beat("a")
@@ -94,16 +92,14 @@ def test_a_leader_that_never_syncs_is_out(two: CoordinatorLab) -> None:
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
 
 
-def test_a_join_during_the_sync_begins_anew(two: CoordinatorLab) -> None:
+def test_a_join_during_the_sync_begins_anew(two):
     two.sync("b")
     two.join("c")
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
 
 
-def test_an_id_that_is_not_used_holds_nobody_up_for_ever(
-    stable: CoordinatorLab,
-) -> None:
+def test_an_id_that_is_not_used_holds_nobody_up_for_ever(stable):
     stable.join("late", is_id_required=True)
     stable.join("c")
     stable.join("a")
@@ -121,9 +117,7 @@ def test_an_id_that_is_not_used_holds_nobody_up_for_ever(
         (GroupState.STABLE, _codes.NONE),
     ],
 )
-def test_a_commit_is_refused_only_before_the_assignment(
-    stable: CoordinatorLab, state: GroupState, answer: int
-) -> None:
+def test_a_commit_is_refused_only_before_the_assignment(stable, state, answer):
     if state is not GroupState.STABLE:
         stable.join("c")
     if state is GroupState.COMPLETING:
@@ -133,13 +127,13 @@ def test_a_commit_is_refused_only_before_the_assignment(
     assert stable.group.commit(stable.ids["a"], stable.group.generation) == answer
 
 
-def test_a_commit_of_an_older_generation_is_refused(stable: CoordinatorLab) -> None:
+def test_a_commit_of_an_older_generation_is_refused(stable):
     group, member = stable.group, stable.ids["a"]
     assert group.commit(member, group.generation - 1) == _codes.ILLEGAL_GENERATION
     assert group.commit("nobody", group.generation) == _codes.UNKNOWN_MEMBER_ID
 
 
-def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> None:
+def test_the_protocol_is_the_one_most_members_prefer(lab):
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"sticky": b"", "range": b""})
     lab.join("c", protocols={"sticky": b"", "range": b"", "other": b""})
@@ -147,12 +141,12 @@ def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> Non
     assert lab.joins["c"][-1].protocol == "sticky"
 
 
-def test_a_member_without_a_common_protocol_is_refused(stable: CoordinatorLab) -> None:
+def test_a_member_without_a_common_protocol_is_refused(stable):
     stable.join("c", protocols={"sticky": b""})
     assert stable.joins["c"][-1].error == _codes.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) -> None:
+def test_a_second_holder_fences_the_first_of_a_static_id(lab):
     lab.join("a", instance_id="one")
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
@@ -169,7 +163,7 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) ->
     assert lab.group.heartbeat(lab.ids["b"], 1, "one") == _codes.NONE
 
 
-def test_a_leader_that_lives_but_does_not_join_is_replaced(lab: CoordinatorLab) -> None:
+def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
     """A static member stays in the group meanwhile; who has joined assigns (KIP-345)."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
@@ -183,7 +177,7 @@ def test_a_leader_that_lives_but_does_not_join_is_replaced(lab: CoordinatorLab) 
     assert lab.syncs["b"] == [(_codes.NONE, b"B")]
 
 
-def test_a_rebalance_that_nobody_joins_goes_on(lab: CoordinatorLab) -> None:
+def test_a_rebalance_that_nobody_joins_goes_on(lab):
     """Its static members may still come, into the generation that it was to be."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
@@ -197,7 +191,7 @@ def test_a_rebalance_that_nobody_joins_goes_on(lab: CoordinatorLab) -> None:
     assert lab.joins["a"][-1].generation == 2
 
 
-def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> None:
+def test_who_never_syncs_is_out_though_the_leader_has(two):
     """It would keep its partitions, and others would be told of no rebalance."""
     two.sync("a", a=b"A", b=b"B")
     for _ in range(7):
@@ -209,9 +203,7 @@ def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> No
     assert two.group.state is GroupState.PREPARING
 
 
-def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(
-    lab: CoordinatorLab,
-) -> None:
+def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
     """The group would otherwise stay stable with a member that reads nothing."""
     lab.join("a")
     for name in ("b", "c"):
@@ -228,9 +220,7 @@ def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(
     assert lab.group.state is GroupState.PREPARING
 
 
-def test_a_member_that_prefers_another_protocol_begins_a_rebalance(
-    lab: CoordinatorLab,
-) -> None:
+def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
     """The names are the same, but their order is what members vote by."""
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"range": b"", "sticky": b""})
@@ -242,7 +232,7 @@ def test_a_member_that_prefers_another_protocol_begins_a_rebalance(
 
 
 class TestCoordinatorsThatGo:
-    def test_an_unfinished_rebalance_is_undone(self, stable: CoordinatorLab) -> None:
+    def test_an_unfinished_rebalance_is_undone(self, stable):
         """Only assignments are written: who joined since is unknown, and who waits hears."""
         generation = stable.group.generation
         stable.join("c")
@@ -255,7 +245,7 @@ class TestCoordinatorsThatGo:
         assert stable.group.members == (stable.ids["a"], stable.ids["b"])
         assert stable.beat("b") == _codes.NONE
 
-    def test_a_generation_is_counted_again(self, two: CoordinatorLab) -> None:
+    def test_a_generation_is_counted_again(self, two):
         """Who joined it the first time was never assigned anything."""
         two.sync("a", a=b"A", b=b"B")
         two.sync("b")
@@ -270,7 +260,7 @@ class TestCoordinatorsThatGo:
         two.join("b")
         assert two.group.generation == unwritten
 
-    def test_nobody_is_late_while_there_is_none(self, stable: CoordinatorLab) -> None:
+    def test_nobody_is_late_while_there_is_none(self, stable):
         stable.group.unload()
         stable.clock.pass_(10 * SESSION)
         stable.group.load()

@@ -30,11 +30,7 @@ def test_a_rebalance_of_another_group_is_refused(force_rebalance, make_consumer)
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "no:xdist")], ids=["", "no xdist"])
-def test_a_project_that_asks_has_the_fixtures(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-) -> None:
+def test_a_project_that_asks_has_the_fixtures(pytester, monkeypatch, options):
     monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
     pytester.makepyfile(PROJECT)
     asked = ("-p", "safeconsumer.testing.fixtures", *options)
@@ -61,7 +57,7 @@ def test_both(kafka_broker, make_consumer):
 """
 
 
-def test_nobody_has_the_fixtures_who_did_not_ask(pytester: pytest.Pytester) -> None:
+def test_nobody_has_the_fixtures_who_did_not_ask(pytester):
     """Another plugin's fixtures of these names are that plugin's, whoever loads first."""
     pytester.syspathinsert()
     pytester.makepyfile(others_plugin=OTHERS_PLUGIN)
@@ -75,7 +71,7 @@ def test_nobody_has_the_fixtures_who_did_not_ask(pytester: pytest.Pytester) -> N
 class Container:
     """What testcontainers' ``KafkaContainer`` offers."""
 
-    def get_bootstrap_server(self) -> str:
+    def get_bootstrap_server(self):
         return "localhost:49153"
 
 
@@ -89,14 +85,12 @@ class Container:
         (Container(), "localhost:49153"),
     ],
 )
-def test_a_broker_may_be_anything_that_says_where_it_is(
-    given: object, expected: str
-) -> None:
+def test_a_broker_may_be_anything_that_says_where_it_is(given, expected):
     """Text, an object with an address, a container of testcontainers."""
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
-def test_a_broker_of_the_kit_is_taken_as_it_is() -> None:
+def test_a_broker_of_the_kit_is_taken_as_it_is():
     """It knows more of itself than its address."""
     broker = EmbeddedBroker()
     assert broker_of(broker) is broker
@@ -105,7 +99,7 @@ def test_a_broker_of_the_kit_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
 )
-def test_what_is_no_broker_is_refused(given: object) -> None:
+def test_what_is_no_broker_is_refused(given):
     """The error says what would have been one."""
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)

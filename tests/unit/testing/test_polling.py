@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from kafka import KafkaConsumer
@@ -13,47 +12,47 @@ from safeconsumer.testing import PollTimeoutError, poll_until, polling
 class Counting:
     """A consumer that returns one number after the other; it is an iterator, too."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first):
         self.polled = threading.Event()
         self._next = first
 
-    def poll(self, _timeout_ms: int) -> dict[str, list[int]]:
+    def poll(self, _timeout_ms):
         time.sleep(0.001)
         self._next += 1
         self.polled.set()
         return {"tp": [self._next - 1]}
 
-    def group_metadata(self) -> str:
+    def group_metadata(self):
         return f"member {self._next}"
 
-    def assignment(self) -> set[str]:
+    def assignment(self):
         return {"tp"}
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         pytest.fail("it is polled, not iterated")
 
 
-def both_polled(*consumers: Counting) -> Callable[[], bool]:
+def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_one_consumer_needs_no_list_and_silent_ones_return_no_records() -> None:
+def test_one_consumer_needs_no_list_and_silent_ones_return_no_records():
     loud, silent = Counting(0), Counting(1000)
     records = poll_until(loud, both_polled(loud, silent), silently=silent)
     assert records == list(range(len(records)))
     assert records
 
 
-def test_records_of_several_consumers_are_returned() -> None:
+def test_records_of_several_consumers_are_returned():
     one, other = Counting(0), Counting(1000)
     records = poll_until([one, other], both_polled(one, other))
     assert {0, 1000} <= set(records)
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["while waiting", "at the end"])
-def test_the_error_of_a_poll_is_raised(*, is_over: bool) -> None:
+def test_the_error_of_a_poll_is_raised(*, is_over):
     class Failing(Counting):
-        def poll(self, timeout_ms: int) -> dict[str, list[int]]:
+        def poll(self, timeout_ms):
             super().poll(timeout_ms)
             raise ZeroDivisionError
 
@@ -62,17 +61,17 @@ def test_the_error_of_a_poll_is_raised(*, is_over: bool) -> None:
         poll_until(failing, lambda: is_over and failing.polled.wait(30))
 
 
-def test_an_error_names_what_was_awaited_and_the_members() -> None:
+def test_an_error_names_what_was_awaited_and_the_members():
     with pytest.raises(PollTimeoutError, match=r"waited 0 s for a rest; .*'member \d"):
         poll_until(Counting(0), lambda: False, awaited="a rest", timeout=0)
 
 
-def test_a_poll_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_that_does_not_return_is_named(monkeypatch):
     monkeypatch.setattr(polling, "_LONGEST_POLL", 0.0)
     may_return = threading.Event()
 
     class Stuck(Counting):
-        def poll(self, timeout_ms: int) -> dict[str, list[int]]:
+        def poll(self, timeout_ms):
             super().poll(timeout_ms)
             may_return.wait(30)
             return {}
@@ -86,14 +85,14 @@ def test_a_poll_that_does_not_return_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("given", [None, 3, "orders", KafkaConsumer, [KafkaConsumer]])
-def test_an_object_that_cannot_poll_is_refused(given: object) -> None:
+def test_an_object_that_cannot_poll_is_refused(given):
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
         poll_until(given, lambda: True)
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
         poll_until([], lambda: True, silently=given)
 
 
-def test_a_condition_that_cannot_be_called_is_refused() -> None:
+def test_a_condition_that_cannot_be_called_is_refused():
     """A value would be the same for ever."""
     with pytest.raises(TypeError, match="the condition is a function"):
-        poll_until([], set())  # type: ignore[arg-type]  # the mistake
+        poll_until([], set())

@@ -11,7 +11,7 @@ from tests.harness.testing.asking import (
 )
 
 
-def test_a_broker_that_was_down_knows_no_session() -> None:
+def test_a_broker_that_was_down_knows_no_session():
     """Its client hears that, and asks for everything anew."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
@@ -22,7 +22,7 @@ def test_a_broker_that_was_down_knows_no_session() -> None:
     assert told.error_code == _codes.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_compaction_leaves_a_producers_last_batch_without_records() -> None:
+def test_compaction_leaves_a_producers_last_batch_without_records():
     """Readers have to get past it, and the producer's numbers go on."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", 1, {"cleanup.policy": "compact"})
@@ -36,7 +36,7 @@ def test_compaction_leaves_a_producers_last_batch_without_records() -> None:
     assert records_in(client.ask(fetch((0, 0)), 11)) == [(2, b"last")]
 
 
-def test_a_tombstone_stays_as_long_as_its_topic_says() -> None:
+def test_a_tombstone_stays_as_long_as_its_topic_says():
     """From when it is first found, whatever its time: a member's clock may be wrong."""
     cluster, clock = cluster_of()
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
@@ -51,7 +51,7 @@ def test_a_tombstone_stays_as_long_as_its_topic_says() -> None:
         assert [offset for offset, _ in records_in(told)] == offsets
 
 
-def test_requests_that_ask_for_the_same_share_its_names() -> None:
+def test_requests_that_ask_for_the_same_share_its_names():
     """Of 100,000 Fetches each would keep the names of all partitions."""
     cluster, _ = cluster_of()
     cluster.create_topic("t", 2)
@@ -64,5 +64,5 @@ def test_requests_that_ask_for_the_same_share_its_names() -> None:
     assert one == (("t", 0), ("t", 1))
 
 
-def _numbered(value: bytes, sequence: int) -> bytes:
+def _numbered(value, sequence):
     return batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,17 +27,17 @@ def test_embedded(kafka_broker): pass
 class Chosen:
     """A plugin that does what the suite's conftest does, for any kind."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind):
         self._kind = kind
 
-    def pytest_configure(self, config: pytest.Config) -> None:
+    def pytest_configure(self, config):
         markers.register(config)
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, items):
         markers.apply(items, self._kind)
 
 
-def write(path: Path, **outcomes: str) -> str:
+def write(path, **outcomes):
     path.write_text(json.dumps(outcomes))
     return str(path)
 
@@ -51,9 +50,7 @@ def write(path: Path, **outcomes: str) -> str:
         (Kind.BOOTSTRAP, {"pure", "any", "real"}),
     ],
 )
-def test_markers_pick_the_tests_that_fit(
-    pytester: pytest.Pytester, tmp_path: Path, kind: Kind, run: set[str]
-) -> None:
+def test_markers_pick_the_tests_that_fit(pytester, tmp_path, kind, run):
     """What does not fit the broker is skipped, not failed."""
     pytester.makepyfile(test_it=MARKED)
     file = tmp_path / "results.json"
@@ -64,7 +61,7 @@ def test_markers_pick_the_tests_that_fit(
     assert len(outcomes) == 4
 
 
-def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> None:
+def test_a_broker_without_a_marker_is_an_error(pytester):
     """A test that uses the broker says which one it needs."""
     pytester.makepyfile(
         "import pytest\n"
@@ -77,7 +74,7 @@ def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> Non
     result.stderr.fnmatch_lines(["*test_it uses kafka_broker without a marker*"])
 
 
-def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
+def test_a_test_that_ran_somewhere_is_enough(tmp_path):
     """Skipped here and run there is what the kinds of brokers are for."""
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
@@ -85,9 +82,7 @@ def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
     assert merge_results.main([listing, one, two]) == 0
 
 
-def test_a_test_that_ran_nowhere_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
     """All skipped is a failure of the whole, and so is never chosen; the night is not."""
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped")
@@ -97,7 +92,7 @@ def test_a_test_that_ran_nowhere_is_named(
     assert "4 tests: 1 ran, 1 are for the night, 2 ran nowhere" in printed
 
 
-def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
+def test_no_test_at_all_is_a_failure(tmp_path):
     """An empty listing is not a success."""
     run = write(tmp_path / "1", a="passed")
     assert merge_results.main([write(tmp_path / "0"), run]) == 1

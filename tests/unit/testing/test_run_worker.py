@@ -3,11 +3,9 @@
 import asyncio
 import contextvars
 import time
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition
@@ -16,12 +14,10 @@ from safeconsumer import (
     BatchFailure,
     Breaker,
     Commit,
-    Context,
     DeadLetter,
     Limits,
     Pause,
     Pump,
-    Record,
     Reject,
     Retry,
     RetryLater,
@@ -40,31 +36,31 @@ from safeconsumer.testing import EndlessRunError, make_record, run_worker
 PLAIN = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 
-def places(run: Any) -> list[int]:  # noqa: ANN401
+def places(run):
     return [record.offset for call in run.calls for record in call.records]
 
 
-def ok(_record: Any, _context: Context) -> None:  # noqa: ANN401
+def ok(_record, _context):
     """Handle a record."""
 
 
 class Failing:
     """Raises what it was given, for each value, one after the other."""
 
-    def __init__(self, **errors: list[BaseException]) -> None:
+    def __init__(self, **errors):
         self.errors = errors
 
-    def __call__(self, record: Any, _context: Context) -> None:  # noqa: ANN401
+    def __call__(self, record, _context):
         if self.errors.get(record.value):
             raise self.errors[record.value].pop(0)
 
 
-def some(*values: Any, **fields: Any) -> list[Any]:  # noqa: ANN401
+def some(*values, **fields):
     """Make records of these values."""
     return [make_record(value, **fields) for value in values]
 
 
-def test_what_is_handled_is_told() -> None:
+def test_what_is_handled_is_told():
     """In order, numbered, and up to where it would be committed."""
     run = run_worker(ok, some(b"a", b"b", b"c"))
     assert [record.value for record in run.done] == [b"a", b"b", b"c"]
@@ -73,7 +69,7 @@ def test_what_is_handled_is_told() -> None:
     assert (run.error, run.seconds) == (None, 0.0)
 
 
-def test_retries_take_their_waits_and_no_time() -> None:
+def test_retries_take_their_waits_and_no_time():
     """What stands behind the record waits for it, and what is elsewhere does not."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
@@ -86,8 +82,8 @@ def test_retries_take_their_waits_and_no_time() -> None:
     assert run.seconds == 3.0
 
 
-def test_the_same_run_twice() -> None:
-    def run() -> Any:  # noqa: ANN401
+def test_the_same_run_twice():
+    def run():
         handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
         records = [make_record(v, key=v, partition=n) for v in "abc" for n in (0, 1)]
         return run_worker(handler, records, order="key")
@@ -97,7 +93,7 @@ def test_the_same_run_twice() -> None:
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_skipped_and_blocked() -> None:
+def test_skipped_and_blocked():
     """One is passed over, the other keeps what stands behind it."""
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
@@ -108,7 +104,7 @@ def test_skipped_and_blocked() -> None:
     assert [record.value for record in run.done] == ["a", "c"]
 
 
-def test_dead_letters_are_a_list() -> None:
+def test_dead_letters_are_a_list():
     """With the letter as a producer would get it; or only noted."""
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
@@ -125,11 +121,11 @@ def test_dead_letters_are_a_list() -> None:
     assert [one.record.value for one in run.dead_letters] == ["bad"]
 
 
-def test_a_callable_takes_the_letters() -> None:
+def test_a_callable_takes_the_letters():
     """What it refuses goes the policy's way; what else it raises, it is asked again."""
-    taken: list[Any] = []
+    taken = []
 
-    def sink(record: Any, failure: Any) -> None:  # noqa: ANN401
+    def sink(record, failure):
         if record.value == "worse":
             raise Reject("never")  # noqa: EM101
         taken.append((record.value, str(failure.error)))
@@ -149,11 +145,11 @@ def test_a_callable_takes_the_letters() -> None:
         run_worker(handler, some("a"), dead_letter=lambda *_: 1 // 0, max_calls=9)
 
 
-def test_batches_answer_for_each_record() -> None:
+def test_batches_answer_for_each_record():
     """With the answers of a ``BatchFailure`` heeded."""
-    tried: list[list[str]] = []
+    tried = []
 
-    def handle(records: list[Record[None, str]], context: Context) -> None:
+    def handle(records, context):
         tried.append([record.value for record in records])
         if not tried[1:]:
             assert context.attempt == 1
@@ -166,10 +162,10 @@ def test_batches_answer_for_each_record() -> None:
     assert len(run.calls[0].records) == 3
 
 
-def test_coroutines_are_run() -> None:
+def test_coroutines_are_run():
     """In this thread; a loop that runs here already is said."""
 
-    async def handle(record: Record[None, str], _context: Context) -> None:
+    async def handle(record, _context):
         await asyncio.sleep(0)
         if record.value == "stop":
             raise StopWorker
@@ -185,19 +181,19 @@ def test_coroutines_are_run() -> None:
         0,
     )
 
-    async def within() -> None:
+    async def within():
         run_worker(handle, some("a"))
 
     with pytest.raises(WorkerSettingError, match="event loop runs"):
         asyncio.run(within())
 
 
-def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
+def test_what_a_coroutine_binds_and_cancels_ends_with_it():
     """As in a worker: another record is not concerned."""
     bound = contextvars.ContextVar("bound", default="")
-    found: list[str] = []
+    found = []
 
-    async def handle(record: Record[None, str], _context: Context) -> None:
+    async def handle(record, _context):
         found.append(bound.get())
         bound.set(record.value)
         task = asyncio.current_task()
@@ -222,25 +218,25 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it() -> None:
         ({"retry": None}, "retry must be a Retry"),
     ],
 )
-def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_what_it_cannot_do_is_refused(settings, said):
     with pytest.raises(WorkerSettingError, match=said):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
 
-def test_what_is_no_option_is_named_by_whose_it_would_be() -> None:
+def test_what_is_no_option_is_named_by_whose_it_would_be():
     """And not by a class that nobody has seen."""
     with pytest.raises(TypeError, match=r"^run_worker\(\) has no option 'retries'"):
-        run_worker(ok, some("a"), retries=3)  # type: ignore[call-arg]  # it is the case
+        run_worker(ok, some("a"), retries=3)
     said = r"^Worker\(\) has no option 'limit'; did you mean limits\?"
     with pytest.raises(TypeError, match=said):
-        Worker(None, ok, limit=3)  # type: ignore[call-arg]  # it is the case
+        Worker(None, ok, limit=3)
     with pytest.raises(TypeError, match=r"^Pump\(\): too many positional"):
-        Pump(None, ok, 3)  # type: ignore[call-arg]  # it is the case
+        Pump(None, ok, 3)
 
 
-def test_what_changes_nothing_is_taken() -> None:
+def test_what_changes_nothing_is_taken():
     """All settings of production can be handed over as they are."""
-    events: list[Any] = []
+    events = []
     run = run_worker(
         Failing(a=[ValueError()]),
         some(*"abcdef"),
@@ -257,17 +253,17 @@ def test_what_changes_nothing_is_taken() -> None:
     assert places(run) == [0, 0, 1, 2, 3, 4, 5]
 
 
-def test_records_that_come_again_for_ever_end_the_run() -> None:
+def test_records_that_come_again_for_ever_end_the_run():
     """Or the test would not end."""
 
-    def handle(_record: object, _context: object) -> None:
+    def handle(_record, _context):
         raise RetryLater(60.0)
 
     with pytest.raises(EndlessRunError, match="called 50 times"):
         run_worker(handle, some("a"), max_calls=50)
 
 
-def test_an_interrupt_and_pytests_own_come_out() -> None:
+def test_an_interrupt_and_pytests_own_come_out():
     """Out of the handler, as they would of the worker."""
     with pytest.raises(KeyboardInterrupt):
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
@@ -275,7 +271,7 @@ def test_an_interrupt_and_pytests_own_come_out() -> None:
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
 
 
-def test_a_pause_is_waited_for() -> None:
+def test_a_pause_is_waited_for():
     """Its topic waits, the others go on; its record comes first, and is no attempt."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
@@ -284,7 +280,7 @@ def test_a_pause_is_waited_for() -> None:
     assert run.seconds == 300
 
 
-def test_a_breaker_is_tried() -> None:
+def test_a_breaker_is_tried():
     """At growing intervals, by one record, which keeps its attempts."""
     down = [ConnectionError("down")] * 6
     breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
@@ -294,25 +290,25 @@ def test_a_breaker_is_tried() -> None:
     assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]
 
 
-def test_a_lifespan_stands_around_the_run() -> None:
+def test_a_lifespan_stands_around_the_run():
     """Of either kind; handlers have its value."""
-    told: list[object] = []
+    told = []
 
     @contextmanager
-    def alive() -> Iterator[str]:
+    def alive():
         told.append("in")
         yield "state"
         told.append("out")
 
     @asynccontextmanager
-    async def alive_too() -> AsyncIterator[str]:
+    async def alive_too():
         with alive() as state:
             yield state
 
-    def handle(_record: object, context: Context) -> None:
+    def handle(_record, context):
         told.append(context.state)
 
-    async def handle_too(record: object, context: Context) -> None:
+    async def handle_too(record, context):
         handle(record, context)
 
     run_worker(handle, some("a", "b"), lifespan=alive)
@@ -325,17 +321,17 @@ def test_a_lifespan_stands_around_the_run() -> None:
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_a_batch_waits_for_more_in_vain() -> None:
+def test_a_batch_waits_for_more_in_vain():
     """So long as it was told to, once there are too few; a full one does not."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
     assert len(run.done) == 5
 
 
-def test_a_coroutine_has_so_much_time() -> None:
+def test_a_coroutine_has_so_much_time():
     """Then it is cancelled, and has failed; a function is not, as in a thread."""
 
-    async def hang(record: Record[None, str], _context: Context) -> None:
+    async def hang(record, _context):
         if record.value == "slow":
             await asyncio.Event().wait()
 
@@ -346,13 +342,13 @@ def test_a_coroutine_has_so_much_time() -> None:
     assert (type(dead.error), dead.attempts) == (HandlerTimeoutError, 3)
     assert [record.value for record in run.done] == ["quick"]
 
-    def slow(_record: object, _context: object) -> None:
+    def slow(_record, _context):
         time.sleep(0.02)
 
     assert len(run_worker(slow, some("a"), handler_timeout=0.01).done) == 1
 
 
-def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
+def test_a_record_that_is_one_too_many_becomes_no_letter():
     """And is not told as one."""
     rejected = Reject("no")
     setting = DeadLetter(
@@ -366,11 +362,11 @@ def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
     assert (len(run.dead_letters), len(run.left)) == (1, 1)
 
 
-def test_a_letter_that_is_refused_hides_no_error() -> None:
+def test_a_letter_that_is_refused_hides_no_error():
     """The cause is what the handler raised, and the advice is no letter."""
     refused = Reject("too odd")
 
-    def sink(_record: Any, _failure: Any) -> None:  # noqa: ANN401
+    def sink(_record, _failure):
         raise refused
 
     run = run_worker(
@@ -385,13 +381,13 @@ def test_a_letter_that_is_refused_hides_no_error() -> None:
     assert "give dead_letter" not in str(run.error)
 
 
-def test_what_a_sink_returns_is_waited_for() -> None:
+def test_what_a_sink_returns_is_waited_for():
     """An error means another try; and a record whose letter nobody answers is left."""
-    failed: Future[None] = Future()
+    failed = Future()
     failed.set_exception(TimeoutError("not acknowledged"))
-    good: Future[None] = Future()
+    good = Future()
     good.set_result(None)
     futures = [failed, good]
-    settings: Any = {"dead_letter": lambda _r, _f: futures.pop(0), "retry": PLAIN}
+    settings = {"dead_letter": lambda _r, _f: futures.pop(0), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])

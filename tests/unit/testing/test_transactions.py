@@ -16,7 +16,7 @@ GROUP = "g"
 ENDED = 10.0  # seconds after which a transaction's end is written everywhere
 
 
-def test_an_end_is_acknowledged_before_it_counts() -> None:
+def test_an_end_is_acknowledged_before_it_counts():
     """Who asks for offsets in between has the old one, unless it asks for stable ones."""
     cluster, clock = cluster_of()
     place = in_kit(cluster, clock)
@@ -39,7 +39,7 @@ def test_an_end_is_acknowledged_before_it_counts() -> None:
     assert writer.ends(is_committed=True) == writer.adds() == _codes.NONE
 
 
-def test_who_begins_anew_aborts_what_is_open_and_comes_again() -> None:
+def test_who_begins_anew_aborts_what_is_open_and_comes_again():
     """As in Kafka: the fence is there at once, the end of the abort is waited for."""
     cluster, clock = cluster_of()
     old = writer_in(in_kit(cluster, clock))
@@ -53,7 +53,7 @@ def test_who_begins_anew_aborts_what_is_open_and_comes_again() -> None:
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])
-def test_what_was_deleted_is_not_committed_by_a_transaction(gone: str) -> None:
+def test_what_was_deleted_is_not_committed_by_a_transaction(gone):
     """A topic of the same name would begin in its middle."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
@@ -68,7 +68,7 @@ def test_what_was_deleted_is_not_committed_by_a_transaction(gone: str) -> None:
     assert cluster.committed(GROUP) == {}
 
 
-def test_deleted_records_leave_later_aborts_known() -> None:
+def test_deleted_records_leave_later_aborts_known():
     """A reader of committed records would be given the rest of an aborted transaction."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))

@@ -3,7 +3,6 @@
 import pytest
 
 from safeconsumer.testing import _codes
-from safeconsumer.testing._cluster import Cluster
 from safeconsumer.testing._leader_epochs import LeaderEpochs
 from tests.harness.testing.asking import (
     Client,
@@ -15,7 +14,7 @@ from tests.harness.testing.asking import (
 from tests.harness.testing.requests import fetched
 
 
-def truncated(offset: int) -> tuple[Cluster, Client]:
+def truncated(offset):
     """Return a cluster whose topic ``t`` had 10 records in two batches, and was cut."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
@@ -26,7 +25,7 @@ def truncated(offset: int) -> tuple[Cluster, Client]:
 
 
 @pytest.mark.parametrize("offset", [0, 3, 5, 10], ids=lambda one: f"at-{one}")
-def test_records_below_the_cut_stay_and_new_ones_follow(offset: int) -> None:
+def test_records_below_the_cut_stay_and_new_ones_follow(offset):
     cluster, client = truncated(offset)
     assert cluster.append("t", 0, [b"new"]) == offset
     records = records_in(client.ask(fetch((0, 0), all_room=10**6), 11))
@@ -34,20 +33,20 @@ def test_records_below_the_cut_stay_and_new_ones_follow(offset: int) -> None:
     assert records == [*kept, (offset, b"new")]
 
 
-def test_a_reader_beyond_the_cut_hears_where_the_logs_part() -> None:
+def test_a_reader_beyond_the_cut_hears_where_the_logs_part():
     cluster, client = truncated(5)
     cluster.append("t", 0, 10)
     answer = client.ask(fetch((0, 10), last_epoch=0), 12)
     assert fetched(answer) == (_codes.NONE, (0, 5), (0, 15), [])
 
 
-def test_a_reader_that_knows_the_old_leader_epoch_is_fenced() -> None:
+def test_a_reader_that_knows_the_old_leader_epoch_is_fenced():
     _, client = truncated(5)
     answer = client.ask(fetch((0, 5), epoch=0), 12)
     assert fetched(answer)[0] == _codes.FENCED_LEADER_EPOCH
 
 
-def test_a_fetch_that_waits_is_answered_when_the_log_is_cut() -> None:
+def test_a_fetch_that_waits_is_answered_when_the_log_is_cut():
     cluster, _ = cluster_of()
     cluster.create_topic("t")
     cluster.append("t", 0, 10)
@@ -58,7 +57,7 @@ def test_a_fetch_that_waits_is_answered_when_the_log_is_cut() -> None:
     assert fetched(client.answers[0])[1] == (0, 5)
 
 
-def test_the_log_can_be_led_by_another_broker_afterwards() -> None:
+def test_the_log_can_be_led_by_another_broker_afterwards():
     cluster, _ = cluster_of(2)
     cluster.create_topic("t")
     cluster.append("t", 0, 10)
@@ -68,7 +67,7 @@ def test_the_log_can_be_led_by_another_broker_afterwards() -> None:
     assert fetched(refused)[0] == _codes.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_producer_whose_last_batch_is_gone_repeats_it() -> None:
+def test_a_producer_whose_last_batch_is_gone_repeats_it():
     """The new leader knows of its batches what is in the log."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
@@ -83,12 +82,12 @@ def test_a_producer_whose_last_batch_is_gone_repeats_it() -> None:
     assert cluster.log("t", 0).end == 2
 
 
-def test_a_transaction_whose_end_is_gone_is_open_again() -> None:
+def test_a_transaction_whose_end_is_gone_is_open_again():
     cluster, _ = cluster_of()
     cluster.create_topic("t")
     log, client = cluster.log("t", 0), Client(cluster)
     cluster.append("t", 0, 1)
-    cluster.transactions.check_part = lambda *_: None  # type: ignore[method-assign]
+    cluster.transactions.check_part = lambda *_: None
     client.produce(
         "t",
         batch(
@@ -116,16 +115,14 @@ def test_a_transaction_whose_end_is_gone_is_open_again() -> None:
         (4, (-1, -1)),
     ],
 )
-def test_an_epoch_ends_where_the_next_one_wrote(
-    epoch: int, found: tuple[int, int]
-) -> None:
+def test_an_epoch_ends_where_the_next_one_wrote(epoch, found):
     epochs = LeaderEpochs()
     for start in (5, 5, 8):
         epochs.begin(start)
     assert epochs.end_of(epoch, 12) == found
 
 
-def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins() -> None:
+def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins():
     epochs = LeaderEpochs()
     for start in (5, 8):
         epochs.begin(start)

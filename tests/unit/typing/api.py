@@ -219,7 +219,7 @@ def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer]
     return function
 
 
-def handle(record: Any, context: Context) -> None:  # noqa: ANN401 - upstream's
+def handle(record: Any, context: Context) -> None:
     """Handle a record as a thread does."""
     assert_type(context.attempt, int)
     if record.key is None:
@@ -236,7 +236,7 @@ async def handle_async(_record: object, context: Context) -> None:
     await context.revoked
 
 
-def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstream's
+def work(consumer: SafeConsumer, producer: Any) -> None:
     """Use a worker as its users do."""
     worker = Worker(
         consumer,
@@ -347,7 +347,7 @@ def typed_work(consumer: SafeConsumer) -> None:
     Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is no number
 
 
-def takes_records() -> Any:  # noqa: ANN401 - upstream's
+def takes_records() -> Any:
     """Return what kafka-python's consumer returns."""
 
 
@@ -358,7 +358,7 @@ def metric(consumer: SafeConsumer, worker: Worker) -> None:
     assert_type(worker.stats().last_poll_at, float | None)
 
 
-def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
+def spark(session: Any) -> None:
     """Hold a session's streams, and name what a session needs."""
     assert_type(safe.jars("folder"), str)
     assert_type(safe.packages(), str)

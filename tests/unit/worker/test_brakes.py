@@ -1,8 +1,5 @@
 """What a worker's own holds cost where others have placed thousands."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from kafka.structs import TopicPartition
 
@@ -16,7 +13,7 @@ TP = TopicPartition("orders", 0)
 
 
 @pytest.fixture
-def consumer() -> Iterator[Any]:
+def consumer():
     """Make one that owns a partition and has many holds of others."""
     with offline(SafeConsumer) as made:
         made.assign([TP, TopicPartition("orders", 1)])
@@ -26,22 +23,19 @@ def consumer() -> Iterator[Any]:
         yield made
 
 
-def ours(consumer: Any) -> set[tuple[str, str]]:  # noqa: ANN401
+def ours(consumer):
     """Return the worker's holds: owners and scopes."""
     holds = consumer.holds()
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 
 
-def test_a_turn_looks_at_no_hold_of_others(
-    consumer: Any,  # noqa: ANN401
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_turn_looks_at_no_hold_of_others(consumer, monkeypatch):
     """Neither at each of them, nor at any again while nothing has changed."""
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})  # it looks for what an earlier worker has left
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
 
-    def refuse(_state: Holds) -> Iterator[Any]:
+    def refuse(_state):
         raise AssertionError
 
     with monkeypatch.context() as patch:
@@ -52,9 +46,7 @@ def test_a_turn_looks_at_no_hold_of_others(
     assert ours(consumer) == {(DRAIN, "@all"), (BACKPRESSURE, "orders:0")}
 
 
-def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(
-    consumer: Any,  # noqa: ANN401
-) -> None:
+def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(consumer):
     """W9: what stands in the ledger is asked, not remembered."""
     client = ConsumerClient(consumer)
     wanted = {(DRAIN, None): "planted"}
@@ -70,17 +62,14 @@ def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(
 
 @pytest.mark.parametrize("stands", [False, True])
 def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
-    consumer: Any,  # noqa: ANN401
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    stands: bool,
-) -> None:
+    consumer, monkeypatch, *, stands
+):
     """W9: whether it came to stand or not, it is placed, and it is lifted."""
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})
     place = consumer.pause_all
 
-    def interrupted(*targets: Any, **wish: Any) -> None:  # noqa: ANN401
+    def interrupted(*targets, **wish):
         if stands:
             place(*targets, **wish)
         raise KeyboardInterrupt

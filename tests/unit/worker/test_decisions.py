@@ -1,9 +1,5 @@
 """Progress, marks and retries: pure decisions of the worker."""
 
-import random
-from collections.abc import Sequence
-from typing import Any
-
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +21,7 @@ class FakeRecord:
     serialized_header_size: int | None = None
 
 
-def records(*offsets: int) -> list[FakeRecord]:
+def records(*offsets):
     return [FakeRecord(offset) for offset in offsets]
 
 
@@ -34,9 +30,7 @@ def records(*offsets: int) -> list[FakeRecord]:
     st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), max_size=4),
     st.randoms(use_true_random=False),
 )
-def test_the_watermark_is_the_first_incomplete_record(
-    gaps: Sequence[Sequence[int]], draw: random.Random
-) -> None:
+def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
     """Whatever the gaps between offsets, and in whatever order records are completed."""
     progress, offset, open_ = Progress(0), 0, []
     assert progress.watermark() == Watermark(0)
@@ -45,7 +39,7 @@ def test_the_watermark_is_the_first_incomplete_record(
         for gap in chunk_gaps:
             offset += gap
             offsets.append(offset)
-        chunk = Chunk(records(*offsets), progress.admitted)  # type: ignore[arg-type]  # a record
+        chunk = Chunk(records(*offsets), progress.admitted)
         progress.admit(chunk)
         open_ += [(chunk, index, at) for index, at in enumerate(offsets)]
     draw.shuffle(open_)
@@ -65,10 +59,10 @@ def test_the_watermark_is_the_first_incomplete_record(
     assert (total, 0) == (progress.admitted, progress.span())
 
 
-def test_a_position_is_reached_once_all_records_before_it_are_complete() -> None:
+def test_a_position_is_reached_once_all_records_before_it_are_complete():
     """Until then the next record, and what may be committed, are as they were."""
     progress = Progress(0)
-    chunk = Chunk(records(0, 1), 0)  # type: ignore[arg-type]  # a record
+    chunk = Chunk(records(0, 1), 0)
     progress.admit(chunk)
     for index in (1, 0):
         progress.reach(10, 4)
@@ -83,17 +77,17 @@ class Finishing(bytearray):
 
     chunk: Chunk
 
-    def find(self, *wanted: Any) -> int:  # noqa: ANN401 - what its parent takes
+    def find(self, *wanted):
         first = super().find(*wanted)
         if first == 2:
             self.chunk.finish(first)
         return first
 
 
-def test_what_completes_between_two_looks_makes_no_older_mark() -> None:
+def test_what_completes_between_two_looks_makes_no_older_mark():
     """W4: what was complete before it stays so; else a drain would repeat all of it."""
     progress = Progress(0)
-    chunk = Chunk(records(0, 1, 2, 3), 0)  # type: ignore[arg-type]  # a record
+    chunk = Chunk(records(0, 1, 2, 3), 0)
     chunk.done = Finishing(chunk.done)
     chunk.done.chunk = chunk
     progress.admit(chunk)
@@ -102,9 +96,9 @@ def test_what_completes_between_two_looks_makes_no_older_mark() -> None:
     assert progress.watermark() == Watermark(3, 3)
 
 
-def test_sizes_count_what_is_there_and_an_overhead() -> None:
+def test_sizes_count_what_is_there_and_an_overhead():
     """A missing key, value or header counts nothing."""
-    chunk = Chunk(records(5, 6, 7), 0)  # type: ignore[arg-type]  # a record
+    chunk = Chunk(records(5, 6, 7), 0)
     assert chunk.sizes == [12 + OVERHEAD_BYTES] * 3
     assert chunk.bytes_of(range(1, 3)) == 2 * (12 + OVERHEAD_BYTES)
     assert chunk.bytes_of([0, 2]) == chunk.bytes_of(range(2))
@@ -120,8 +114,8 @@ def test_sizes_count_what_is_there_and_an_overhead() -> None:
     st.integers(1, 50),
 )
 def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value each
-    limit: int, size: int, held: int, held_bytes: int, average: float, most: int
-) -> None:
+    limit, size, held, held_bytes, average, most
+):
     """Nor a poll, and there is some as long as there is room."""
     limits = Limits(records=limit, bytes=size)
     room = credit(limits, Load(held, held_bytes), average, most)
@@ -130,7 +124,7 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
     assert (room > 0) == (held < limit and held_bytes < size)
 
 
-def test_marks_have_hysteresis() -> None:
+def test_marks_have_hysteresis():
     """It stops at the high mark and goes on at the low one, of records and of bytes."""
     both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
@@ -143,7 +137,7 @@ def test_marks_have_hysteresis() -> None:
 
 @quick
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
-def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
+def test_waits_stay_within_their_bounds(failures, draw):
     """Between half of the wait and all of it, and never over the most."""
     retry = Retry(first=0.5, factor=2.0, most=30.0)
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
@@ -151,7 +145,7 @@ def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
     assert full == Retry(jitter=False).delay(failures, draw)
 
 
-def test_limits_of_dead_letters() -> None:
+def test_limits_of_dead_letters():
     """A ratio of few says nothing."""
     failing = Failing()
     for _ in range(3):
@@ -164,14 +158,14 @@ def test_limits_of_dead_letters() -> None:
     assert "3 of the last 100 records failed for good" in why
 
 
-def test_a_smaller_sample_counts_sooner() -> None:
+def test_a_smaller_sample_counts_sooner():
     failing = Failing(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
     why = failing.failed().exceeds(0.05) or ""
     assert "2 of the last 10 records failed for good" in why
 
 
-def test_six_letters_and_no_success_are_enough() -> None:
+def test_six_letters_and_no_success_are_enough():
     failing = Failing()
     for _ in range(5):
         failing = failing.failed()
@@ -190,9 +184,7 @@ def test_six_letters_and_no_success_are_enough() -> None:
     share=st.floats(0.0, 1.0),
     phase=st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_a_steady_rate_below_the_limit_never_trips(
-    sample: int, limit: float, share: float, phase: float
-) -> None:
+def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
     """In a sample an evenly spread rate is off by two records at most."""
     rate = share * max(0.0, limit - 2 / sample)
     failing = Failing(sample)
@@ -202,7 +194,7 @@ def test_a_steady_rate_below_the_limit_never_trips(
         assert failing.exceeds(limit) is None, (number, failing)
 
 
-def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
+def test_the_ratio_of_dead_letters_is_one_of_lately():
     """Twenty thousand good records long ago excuse nothing now."""
     failing = Failing().succeeded(20_000)
     letters = 0

@@ -3,8 +3,6 @@
 import gc
 import pickle
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.consumer.fetcher import ConsumerRecord
@@ -15,19 +13,19 @@ from safeconsumer.worker.deserializing import Readers
 from tests.harness.holds.forking import is_true_in_child
 
 
-def record(value: bytes) -> ConsumerRecord:
+def record(value):
     return ConsumerRecord("orders", 3, 7, 0, 1, 0, None, value, [], None, -1, 1, -1)
 
 
-def readers(function: Callable[[bytes], Any]) -> Readers:
+def readers(function):
     return Readers(None, DeserializeWrapper(function))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_reader_made_in_forked_child_waits_for_no_thread_of_parent() -> None:
+def test_reader_made_in_forked_child_waits_for_no_thread_of_parent():
     entered, leave = threading.Event(), threading.Event()
 
-    def decode(data: bytes) -> Any:  # noqa: ANN401 - as any deserializer
+    def decode(data):
         if threading.current_thread() is not threading.main_thread():
             entered.set()
             leave.wait()
@@ -42,8 +40,8 @@ def test_reader_made_in_forked_child_waits_for_no_thread_of_parent() -> None:
     thread.join()
 
 
-def test_deserializer_that_reads_another_record_does_not_wait_for_itself() -> None:
-    def decode(data: bytes) -> Any:  # noqa: ANN401 - as any deserializer
+def test_deserializer_that_reads_another_record_does_not_wait_for_itself():
+    def decode(data):
         if data == b"outer":
             return there.read(record(b"inner")).value
         return data.decode()
@@ -52,17 +50,17 @@ def test_deserializer_that_reads_another_record_does_not_wait_for_itself() -> No
     assert there.read(record(b"outer")).value == "inner"
 
 
-def test_readers_used_together_in_either_order_take_their_locks_in_one() -> None:
+def test_readers_used_together_in_either_order_take_their_locks_in_one():
     one, other = DeserializeWrapper(bytes.decode), DeserializeWrapper(bytes.hex)
     assert Readers(one, other)._locks == Readers(other, one)._locks
 
 
-def test_functions_of_a_module_have_a_lock_each() -> None:
+def test_functions_of_a_module_have_a_lock_each():
     """Their ``__self__`` is the module."""
     assert readers(pickle.loads)._locks != readers(pickle.dumps)._locks
 
 
-def test_locks_end_with_the_readers_that_have_them() -> None:
+def test_locks_end_with_the_readers_that_have_them():
     gc.collect()
     before = len(deserializing._LOCKS._found)
     made = readers(lambda data: data)
@@ -71,6 +69,6 @@ def test_locks_end_with_the_readers_that_have_them() -> None:
     assert len(deserializing._LOCKS._found) == before
 
 
-def test_readers_travel_to_another_process() -> None:
+def test_readers_travel_to_another_process():
     there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - ours
     assert there.read(record(b"v")).value == "v"

@@ -11,10 +11,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve, frozen
@@ -33,37 +31,37 @@ from safeconsumer.worker.executors import processes
 from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, Bench, bench
+from tests.harness.worker.bench import EXECUTORS, bench
 from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
 
 ONCE = {"retry": Retry(attempts=1)}
 FROM_OUTSIDE = "from outside"
 
 
-def exhausted(made: Bench) -> list[int]:
+def exhausted(made):
     """Return the offsets of records that failed for good."""
     return [one.offset for one in made.events if one.name == "record_exhausted"]
 
 
-def fails_slowly(record: Any, _context: Any) -> None:  # noqa: ANN401
+def fails_slowly(record, _context):
     """Take its time for one record, in vain."""
     if record.offset == 2:
         time.sleep(0.6)
         raise ValueError
 
 
-async def fails_slowly_there(record: Any, context: Any) -> None:  # noqa: ANN401
+async def fails_slowly_there(record, context):
     fails_slowly(record, context)
 
 
-def fails_slowly_as_a_batch(records: Any, context: Any) -> None:  # noqa: ANN401
+def fails_slowly_as_a_batch(records, context):
     """As it does, if the record is among them."""
     for record in records:
         fails_slowly(record, context)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
+def test_the_time_of_a_call_that_failed_is_its_own(executor):
     """And no part of that of the records before it."""
     handle = fails_slowly_there if executor == "asyncio" else fails_slowly
     pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "retry": Retry(attempts=1)}
@@ -75,7 +73,7 @@ def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
     assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
 
 
-def test_the_time_of_a_batch_that_failed_is_counted() -> None:
+def test_the_time_of_a_batch_that_failed_is_counted():
     """Of each of its records the mean."""
     with bench("thread", fails_slowly_as_a_batch, count=1, batch=4, **ONCE) as made:
         made.admit(4)
@@ -88,18 +86,18 @@ def test_the_time_of_a_batch_that_failed_is_counted() -> None:
 # ------------------------------------------------------------ asyncio
 
 
-async def _forever() -> None:
+async def _forever():
     await asyncio.Event().wait()
 
 
-async def awaits_a_cancelled_task(record: Any, _context: Any) -> None:  # noqa: ANN401
+async def awaits_a_cancelled_task(record, _context):
     if record.offset == 1:
         task = asyncio.create_task(_forever())
         task.cancel()
         await task
 
 
-async def cancels_itself(record: Any, _context: Any) -> None:  # noqa: ANN401
+async def cancels_itself(record, _context):
     """Cancel the task it runs in, and wait."""
     if record.offset == 1:
         ours = asyncio.current_task()
@@ -108,14 +106,14 @@ async def cancels_itself(record: Any, _context: Any) -> None:  # noqa: ANN401
         await asyncio.sleep(60)
 
 
-def raises_cancelled(record: Any, _context: Any) -> None:  # noqa: ANN401
+def raises_cancelled(record, _context):
     """Let out what a loop of its own was ended by."""
     if record.offset == 1:
         raise asyncio.CancelledError
 
 
-def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noqa: ANN401
-    cancelled: Any = asyncio.CancelledError()
+def a_batch_with_a_cancelled_record(records, _context):
+    cancelled = asyncio.CancelledError()
     failed = {n: cancelled for n, one in enumerate(records) if one.offset == 1}
     if failed:
         raise BatchFailure(failed)
@@ -131,9 +129,7 @@ def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noq
         ("thread", a_batch_with_a_cancelled_record, 4),
     ],
 )
-def test_a_handler_that_is_cancelled_has_failed(
-    executor: str, handle: Callable[..., Any], batch: int | None
-) -> None:
+def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
     """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
@@ -142,10 +138,10 @@ def test_a_handler_that_is_cancelled_has_failed(
         assert made.held.done == 4  # the one that was passed over counts as well
 
 
-def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
+def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
     """Neither the next record nor the worker suffers from it."""
 
-    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    async def handle(_record, _context):
         await asyncio.sleep(0)
         ours = asyncio.current_task()
         assert ours is not None
@@ -157,11 +153,11 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
         assert [slot.ended for slot in made.runner.slots] == [None]
 
 
-def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
+def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
     """W8: each may tidy up, and none is destroyed while it is pending."""
-    ended: list[int] = []
+    ended = []
 
-    async def linger(number: int) -> None:
+    async def linger(number):
         try:
             await asyncio.Event().wait()
         finally:
@@ -170,7 +166,7 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
 
     left = set()
 
-    async def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+    async def handle(record, _context):
         left.add(asyncio.create_task(linger(record.offset)))
         await asyncio.sleep(0)
 
@@ -182,22 +178,22 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
 class _Bare:
     """An awaitable whose iterator has ``__next__`` alone, which is all that it must have."""
 
-    def __init__(self, waits_for: Any) -> None:  # noqa: ANN401 - a future
+    def __init__(self, waits_for):
         self._waits_for = waits_for
 
-    def __await__(self) -> Any:  # noqa: ANN401 - an iterator
+    def __await__(self):
         return map(self._step, range(1))
 
-    def _step(self, _: int) -> object:
+    def _step(self, _):
         self._waits_for._asyncio_future_blocking = True
         return self._waits_for
 
 
 @pytest.mark.parametrize("then", ["set_result", "cancel"])
-def test_any_awaitable_is_awaited(then: str) -> None:
+def test_any_awaitable_is_awaited(then):
     """W4, W7: its record is done once it is over, and has failed if it was cancelled."""
 
-    def handle(_record: Any, _context: Any) -> _Bare:  # noqa: ANN401
+    def handle(_record, _context):
         loop = asyncio.get_running_loop()
         waits_for = loop.create_future()
         loop.call_soon(getattr(waits_for, then), *[None] * (then == "set_result"))
@@ -213,35 +209,35 @@ def test_any_awaitable_is_awaited(then: str) -> None:
 # ------------------------------------------------------------ processes
 
 
-def _sleep_for_ever() -> None:
+def _sleep_for_ever():
     time.sleep(600)
 
 
 class HangsInItsImport:
     """A handler whose process never gets to it."""
 
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+    def __reduce__(self):
         return _sleep_for_ever, ()
 
-    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, _record, _context):
         pass
 
 
 class HangsWithATable(HangsInItsImport):
     """As it, and what is sent of it is more than a pipe takes."""
 
-    def __reduce__(self) -> Any:  # noqa: ANN401 - as pickle likes it
+    def __reduce__(self):
         return tuple, ((HangsInItsImport(), bytes(1_000_000)),)
 
 
 @pytest.mark.parametrize("handle", [HangsInItsImport(), HangsWithATable()])
 def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
-    handle: HangsInItsImport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    handle, monkeypatch
+):
     """After a bound; no record is to blame, and nothing is passed over."""
     first_word = processes.Processes._first_word
 
-    def soon(runner: Any, child: Any) -> Any:  # noqa: ANN401 - its own
+    def soon(runner, child):
         # It has started: what a busy machine takes for that is bounded elsewhere.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_word(runner, child)
@@ -261,20 +257,18 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
 
 
 @pytest.mark.parametrize("start_seconds", [60.0, 0.5])
-def test_a_process_that_cannot_be_started_holds_up_no_stop(
-    start_seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkeypatch):
     """W8: it is killed if it ever starts; no record has begun; it is told after a bound."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
     with bench("process", HangsInItsImport(), **how) as made:
-        runner: Any = made.runner
+        runner = made.runner
         make = runner._context.Process
 
-        def make_standing(**how: Any) -> Any:  # noqa: ANN401
+        def make_standing(**how):
             process = make(**how)
 
-            def start() -> None:
+            def start():
                 begun.set()
                 go_on.wait(60)
                 del process.start  # it is pickled with all that it has
@@ -302,25 +296,23 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def _end_at_once() -> None:
+def _end_at_once():
     os._exit(1)
 
 
 class EndsInItsImport(HangsInItsImport):
     """A handler whose process ends there, as by a Ctrl-C that is for all of them."""
 
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+    def __reduce__(self):
         return _end_at_once, ()
 
 
-def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypatch):
     """The worker hears of the same Ctrl-C a moment later; its record has not begun."""
     monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
     with bench("process", EndsInItsImport(), count=1, **ONCE) as made:
         made.admit(1)
-        runner: Any = made.runner
+        runner = made.runner
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
@@ -338,22 +330,22 @@ class NotesItsAttempt:
 
     folder: Path
 
-    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401
+    def __call__(self, record, context):
         with (self.folder / "calls").open("a") as file:
             file.write(f"{record.offset} {context.attempt} {os.getpid()}\n")
 
-    def calls(self) -> list[list[int]]:
+    def calls(self):
         lines = (self.folder / "calls").read_text().splitlines()
         return [[int(one) for one in line.split()] for line in lines]
 
 
-def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None:
+def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
     """The next record is handled by another one, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, **ONCE) as made:
         made.finish(1)
         os.kill(handle.calls()[0][2], signal.SIGKILL)
-        runner: Any = made.runner
+        runner = made.runner
         (child,) = runner._children.values()
         child.process.join(10)
         made.finish(2)  # the same, and one more
@@ -365,21 +357,19 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None
 
 
 @contextlib.contextmanager
-def cannot_be_left() -> Iterator[None]:
+def cannot_be_left():
     yield
     raise ConnectionError(FROM_OUTSIDE)
 
 
-def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkeypatch):
     """Why it could not leave its lifespan is no answer; the record had not begun."""
     handle = NotesItsAttempt(tmp_path)
-    asked: list[object] = []
+    asked = []
 
     class EndsTheFirst(ForkingPickler):
         @classmethod
-        def dumps(cls, obj: object, protocol: int | None = None) -> memoryview:
+        def dumps(cls, obj, protocol=None):
             asked.append(obj)
             return super().dumps(None if len(asked) == 1 else obj, protocol)
 
@@ -393,7 +383,7 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(
     assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1]]
 
 
-def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> None:
+def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path):
     """``Limits.age`` may be any number, and a process has as long for its imports."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, start_seconds=1e12, **ONCE) as made:
@@ -403,12 +393,10 @@ def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("where", ["_start_child", "_first_word"])
-def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
-    where: str,
-) -> None:
+def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     """Whatever it is: too many open files, or a first word that cannot be read."""
 
-    def fail(*_its: object) -> Any:  # noqa: ANN401
+    def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)
 
     before = set(multiprocessing.active_children())
@@ -422,21 +410,19 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
         assert "RuntimeError('from outside')" in str(made.schedule.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
-        runner: Any = made.runner
+        runner = made.runner
         assert runner._children == {}
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
-    tmp_path: Path,
-) -> None:
+def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(tmp_path):
     """What ends the wait for it ends that process: another one gets what comes next."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
-        runner: Any = made.runner
+        runner = made.runner
         wait, first = runner._is_late, []
 
-        def end(slot: Any, child: Any) -> Any:  # noqa: ANN401
+        def end(slot, child):
             if not first:
                 first.append(child.process.pid)
                 raise RuntimeError(FROM_OUTSIDE)
@@ -457,7 +443,7 @@ class StartsAProcess:
 
     folder: Path
 
-    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, _record, _context):
         program = (
             "import signal; "
             "print(signal.getsignal(15) is signal.SIG_DFL, "
@@ -481,7 +467,7 @@ class StartsAProcess:
         (self.folder / "said").write_text(text)
 
 
-def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
+def test_what_a_handler_starts_takes_signals_as_ever(tmp_path):
     """Its own process goes on at a SIGTERM; programs and forks it starts do not inherit."""
     with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
@@ -492,20 +478,20 @@ def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
 class TwoRejectedError(Reject):
     """A rejection that can be pickled and not made again."""
 
-    def __init__(self, one: int, _two: int) -> None:
+    def __init__(self, one, _two):
         super().__init__(f"reason {one}")
 
 
 class SoonError(RetryLater):
     """As it, with a wait of its own, and something that cannot be pickled."""
 
-    def __init__(self, _why: object, _who: object) -> None:
+    def __init__(self, _why, _who):
         super().__init__(7.0)
         self.lock = threading.Lock()
 
 
 class WithALockError(ValueError):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("locked", threading.Lock())
 
 
@@ -526,9 +512,7 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
         (_LocalError(1, 2), TwoArgumentsError, ("_LocalError(1)",)),
     ],
 )
-def test_an_error_keeps_its_class_on_its_way_here(
-    error: Exception, kind: type[Exception], args: tuple[object, ...] | None
-) -> None:
+def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
     """W7, W11: ``never=``, ``except`` and what our own exceptions ask for mean the same."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([sendable((3, error)), sendable((0, batch))])
@@ -543,17 +527,17 @@ def test_an_error_keeps_its_class_on_its_way_here(
         assert any(type(error).__name__ in note for note in one.__notes__)
 
 
-def of_a_module_made_there(record: Any, _context: Any) -> None:  # noqa: ANN401
+def of_a_module_made_there(record, _context):
     """Raise what only this process can import, as a plugin that the handler has loaded."""
     if record.offset == 15:
         module = types.ModuleType("plugin_of_the_child")
         kind = type("RefusedError", (LookupError,), {"__module__": module.__name__})
-        module.RefusedError = kind  # type: ignore[attr-defined]  # made here
+        module.RefusedError = kind
         sys.modules[module.__name__] = module
         raise kind(15, "poison")
 
 
-def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: ANN401
+def each_of_a_module_made_there(records, context):
     """Raise it inside of what says so of each record."""
     failed = {}
     for at, record in enumerate(records):
@@ -569,9 +553,7 @@ def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: AN
     ("handle", "batch"),
     [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
 )
-def test_an_error_that_only_the_child_knows_blames_its_record(
-    handle: Callable[..., Any], batch: int | None
-) -> None:
+def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
     """W7: those before it are done, and what it is a kind of is known here."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with bench("process", handle, count=1, batch=batch, retry=retry) as made:
@@ -583,23 +565,23 @@ def test_an_error_that_only_the_child_knows_blames_its_record(
         assert (made.held.done, made.schedule.retries) == (20, 0)
 
 
-def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
+def test_a_task_that_refuses_to_end_holds_up_no_stop():
     """W8: what is cancelled is awaited within the time to end, and not for ever."""
     go_on = asyncio.Event()
     left = set()
 
-    async def linger() -> None:
+    async def linger():
         while not go_on.is_set():
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
                 continue
 
-    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    async def handle(_record, _context):
         left.add(asyncio.create_task(linger()))
 
     with bench("asyncio", handle, count=1) as made:
         made.finish(1)
         made.runner.stop(0.5)
     for task in left:  # or its end is a warning
-        task.get_coro().close()  # type: ignore[union-attr]  # it is a coroutine
+        task.get_coro().close()

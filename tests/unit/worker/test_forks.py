@@ -5,9 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 
@@ -23,22 +20,22 @@ FORKING = 3
 class Forking:
     """A handler that notes each record, forks at one, and waits for the child."""
 
-    def __init__(self, folder: Path, in_child: Callable[[], object]) -> None:
+    def __init__(self, folder, in_child):
         self._notes = folder / "handled"
         self._in_child = in_child
-        self.status: int | None = None
+        self.status = None
 
-    def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, given, _context):
         records = given if isinstance(given, list) else [given]
         with self._notes.open("a") as notes:
             notes.writelines(f"{record.offset}\n" for record in records)
         if FORKING in [record.offset for record in records]:
             self._fork()
 
-    async def wait(self, given: Any, context: Any) -> None:  # noqa: ANN401
+    async def wait(self, given, context):
         self(given, context)
 
-    def _fork(self) -> None:
+    def _fork(self):
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -47,20 +44,20 @@ class Forking:
             return
         self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    def handled(self) -> list[int]:
+    def handled(self):
         return sorted(map(int, self._notes.read_text().split()))
 
 
-def exits(code: object) -> Callable[[], NoReturn]:
+def exits(code):
     return lambda: sys.exit(code)
 
 
-def fails() -> None:
+def fails():
     message = "planted"
     raise ValueError(message)
 
 
-def returns() -> None: ...
+def returns(): ...
 
 
 @pytest.mark.contract("W5")
@@ -77,12 +74,8 @@ def returns() -> None: ...
     ],
 )
 def test_child_of_handler_ends_with_call_and_handles_nothing(
-    tmp_path: Path,
-    in_child: Callable[[], object],
-    status: int,
-    batch: int | None,
-    executor: str,
-) -> None:
+    tmp_path, in_child, status, batch, executor
+):
     handle = Forking(tmp_path, in_child)
     called = handle.wait if executor == "asyncio" else handle
     with bench(executor, called, count=2, batch=batch) as made:
@@ -92,9 +85,7 @@ def test_child_of_handler_ends_with_call_and_handles_nothing(
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_child_of_handler_that_leaves_at_once_is_left_alone(
-    tmp_path: Path, executor: str
-) -> None:
+def test_child_of_handler_that_leaves_at_once_is_left_alone(tmp_path, executor):
     handle = Forking(tmp_path, lambda: os._exit(3))
     called = handle.wait if executor == "asyncio" else handle
     with bench(executor, called, count=2) as made:
@@ -103,22 +94,20 @@ def test_child_of_handler_that_leaves_at_once_is_left_alone(
     assert handle.handled() == [*range(RECORDS)]
 
 
-def test_traceback_of_child_is_printed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_traceback_of_child_is_printed(tmp_path, capfd):
     with bench("thread", Forking(tmp_path, fails), count=1) as made:
         made.finish(RECORDS)
     assert "ValueError: planted" in capfd.readouterr().err
 
 
-def _exits_with_seven() -> None:
+def _exits_with_seven():
     sys.exit(7)
 
 
-def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere() -> None:
-    statuses: list[int | None] = []
+def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere():
+    statuses = []
 
-    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+    def handle(record, _context):
         if record.offset == FORKING:
             context = multiprocessing.get_context("fork")
             process = context.Process(target=_exits_with_seven)
@@ -133,9 +122,9 @@ def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere() -
     assert statuses == [7, 9]
 
 
-def test_child_of_handler_is_ended_by_signal_that_stops_worker() -> None:
+def test_child_of_handler_is_ended_by_signal_that_stops_worker():
     """It has no worker to stop."""
-    taken: list[int] = []
+    taken = []
     with taking([signal.SIGTERM], taken.append):
         child = os.fork()
         if child == 0:
@@ -145,11 +134,11 @@ def test_child_of_handler_is_ended_by_signal_that_stops_worker() -> None:
     assert (status, taken) == (-signal.SIGTERM, [])
 
 
-def test_handlers_from_before_are_back_with_second_signal() -> None:
+def test_handlers_from_before_are_back_with_second_signal():
     before = signal.getsignal(signal.SIGUSR1)
     seen = []
 
-    def take(count: int) -> None:
+    def take(count):
         seen.append((count, signal.getsignal(signal.SIGUSR1) is before))
 
     with taking([signal.SIGUSR1], take):

@@ -2,9 +2,7 @@
 
 import asyncio
 import pickle
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -33,11 +31,11 @@ LONGER, ALL = Pause(20.0), Pause(1.0, "all")
 BROKEN, OF_BATCH = HandlersFailError("broken"), BatchFailure({0: WRONG})
 
 
-def group(*errors: BaseException) -> BaseExceptionGroup[Any]:
+def group(*errors):
     return BaseExceptionGroup("of a task group", errors)
 
 
-def changed(error: Any, **fields: object) -> Any:  # noqa: ANN401 - any of them
+def changed(error, **fields):
     for name, value in fields.items():
         setattr(error, name, value)
     return error
@@ -71,9 +69,7 @@ def changed(error: Any, **fields: object) -> Any:  # noqa: ANN401 - any of them
         ),
     ],
 )
-def test_one_exception_of_a_group_counts(
-    counts: BaseException, raised: BaseException
-) -> None:
+def test_one_exception_of_a_group_counts(counts, raised):
     assert blamed(raised) is counts
 
 
@@ -86,12 +82,12 @@ def test_one_exception_of_a_group_counts(
     ],
     ids=["failures", "batch-failure", "two-batches"],
 )
-def test_other_groups_are_failures(raised: BaseException) -> None:
+def test_other_groups_are_failures(raised):
     assert blamed(raised) is raised
     assert isinstance(raised, Exception)
 
 
-def test_a_cancellation_in_a_group_does_not_stop_the_worker() -> None:
+def test_a_cancellation_in_a_group_does_not_stop_the_worker():
     raised = group(asyncio.CancelledError(), WRONG)
     counts = blamed(raised)
     assert isinstance(counts, HandlerCancelledError)
@@ -99,7 +95,7 @@ def test_a_cancellation_in_a_group_does_not_stop_the_worker() -> None:
     assert blamed(group(asyncio.CancelledError(), TOPIC)) is TOPIC
 
 
-def test_a_group_is_as_its_members_for_never_and_on() -> None:
+def test_a_group_is_as_its_members_for_never_and_on():
     alike = group(ConnectionError(), group(TimeoutError()))
     assert Retry(never=(OSError,)).is_final(1, alike)
     assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
@@ -109,7 +105,7 @@ def test_a_group_is_as_its_members_for_never_and_on() -> None:
     assert not desk.schedule.outages._is_named(group(alike, WRONG))
 
 
-def test_a_batch_failure_in_a_group_spares_the_other_records() -> None:
+def test_a_batch_failure_in_a_group_spares_the_other_records():
     """The journal and the spans see what the handler raised, and not what counts."""
     assert list(spared(group(OF_BATCH), 3)) == [1, 2]
     assert list(spared(group(OF_BATCH, WRONG), 3)) == []
@@ -118,40 +114,38 @@ def test_a_batch_failure_in_a_group_spares_the_other_records() -> None:
 class NotSentError(ConnectionError):
     """An error with an attribute that cannot be pickled."""
 
-    def __init__(self, _connection: object) -> None:
+    def __init__(self, _connection):
         super().__init__(lambda: None)
 
 
 @pytest.mark.parametrize(
     "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
 )
-def test_a_group_comes_back_from_a_process(
-    make: Callable[[Exception], BaseException],
-) -> None:
+def test_a_group_comes_back_from_a_process(make):
     """An error that cannot be pickled arrives as its class, as it does alone."""
     _, parcel = sendable((0, make(NotSentError(None))))
-    arrived: Any = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+    arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
     assert isinstance(found, ExceptionGroup)
     assert is_all(found, NotSentError)
 
 
-def test_a_pause_from_a_process_knows_that_an_error_is_behind_it() -> None:
+def test_a_pause_from_a_process_knows_that_an_error_is_behind_it():
     """Its cause does not travel, so it is noted."""
     pause = Pause(1.0)
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
         _, parcel = sendable((0, made))
-        arrived: Any = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+        arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
         assert is_for_error(arrived) is is_known
 
 
-def test_a_group_for_a_pumps_batch_means_the_same() -> None:
+def test_a_group_for_a_pumps_batch_means_the_same():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     (task,) = desk.schedule.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
-    batch = Batch(Ticket(desk.schedule, task), read, desk.told)  # type: ignore[arg-type]  # a list will do
+    batch = Batch(Ticket(desk.schedule, task), read, desk.told)
     with pytest.raises(TypeError, match="not ExceptionGroup"):
-        batch.fail(group(OF_BATCH))  # type: ignore[arg-type]  # on purpose
-    batch.fail(group(WRONG, STOP))  # type: ignore[arg-type]  # an Exception
+        batch.fail(group(OF_BATCH))
+    batch.fail(group(WRONG, STOP))
     assert desk.schedule.is_stop_asked

@@ -3,7 +3,6 @@
 import itertools
 import sys
 import threading
-from typing import Any
 
 import pytest
 
@@ -20,29 +19,27 @@ from tests.unit.worker.test_schedule import Desk
 class Resting:
     """Threads that wait for work, and who of them got which."""
 
-    def __init__(self, desk: Desk, count: int) -> None:
+    def __init__(self, desk, count):
         self.desk = desk
-        self.got: list[str] = []
+        self.got = []
         self.threads = [threading.Thread(target=self._take) for _ in range(count)]
         for number, thread in enumerate(self.threads, 1):
             thread.start()
             self.wait_resting(number)
 
-    def wait_resting(self, count: int) -> None:
+    def wait_resting(self, count):
         wait_for(
             lambda: len(self.desk.schedule.queue._resting) == count, "them to rest"
         )
 
-    def _take(self) -> None:
+    def _take(self):
         while (tasks := self.desk.schedule.queue.wait_claim()) is not None:
             self.got.append(threading.current_thread().name)
             done = [calls.all_done(task, 0.0) for task in tasks]
             self.desk.schedule.complete(done)
 
 
-def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(request):
     """The others would find nothing, and only get in its way."""
     # A second one, roused when the first has finished some, is given the interpreter
     # only if that one takes a second for them.
@@ -71,7 +68,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
 
 
 @pytest.mark.contract("W1")
-def test_kept_lanes_are_bounded_and_make_room() -> None:
+def test_kept_lanes_are_bounded_and_make_room():
     """W1: keys that never come again neither add up nor keep out those that do."""
     keys = itertools.count()
     desk = Desk(Order.KEY, key=lambda _: next(keys))
@@ -88,7 +85,7 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
     assert {b"%d" % n for n in range(5)} <= desk.epoch.lanes.keys()
 
 
-def test_a_lane_whose_key_is_large_is_not_kept() -> None:
+def test_a_lane_whose_key_is_large_is_not_kept():
     """W1: what it takes is counted by no limit."""
     desk = Desk(Order.KEY, key=lambda _: 1000 * "x", records=3)
     assert desk.work() == [0, 1, 2]
@@ -99,21 +96,19 @@ def test_a_lane_whose_key_is_large_is_not_kept() -> None:
 class Watched(Slot):
     """A place that notes what stands in it the moment its task does."""
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, float]] = []
+    def __init__(self):
+        self.seen = []
         super().__init__()
         self.index, self.began = 99, -1.0  # what the last one was at
 
-    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any kind
+    def __setattr__(self, name, value):
         if name == "task" and value is not None:
             self.seen.append((self.index, self.began))
         super().__setattr__(name, value)
 
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
-def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
-    *, is_batch: bool
-) -> None:
+def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch):
     """W8: another thread looks at the task first, and at index and time for it."""
     desk = Desk(Order.PARTITION, records=3)
     (task,) = desk.schedule.queue.claim()
@@ -130,9 +125,7 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
 @pytest.mark.parametrize(
     "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
 )
-def test_a_batch_that_fails_counts_once_for_each_of_its_records(
-    error: Exception,
-) -> None:
+def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
     """With their mean, also where only the first of them has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.schedule.queue.claim()

@@ -1,18 +1,15 @@
 """W10: who is handed work looks for holds, and how often."""
 
-import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.view import View, covers
+from safeconsumer.holds.view import covers
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import TP, Desk
 
 
-def test_records_of_one_partition_ask_about_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_records_of_one_partition_ask_about_no_other(monkeypatch):
     """With a thousand of them, each poll would ask a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
@@ -22,7 +19,7 @@ def test_records_of_one_partition_ask_about_no_other(
     desk.admit(1)
     asked = []
 
-    def tell(view: View, tp: TopicPartition) -> bool:
+    def tell(view, tp):
         asked.append(tp)
         return covers(view, tp)
 
@@ -31,7 +28,7 @@ def test_records_of_one_partition_ask_about_no_other(
     assert asked == [TP]
 
 
-def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
+def test_what_may_yet_begin_in_a_process_is_said_to_run():
     """What stands behind the record that it is at."""
     desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
     (task,) = desk.schedule.queue.claim()

@@ -1,10 +1,7 @@
 """Nothing that a handler raises or returns ends what runs it."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,6 @@ from safeconsumer.worker.calls import Slot, broken, call_each, context_of
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.tasks import Outcome
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import EXECUTORS, bench
 from tests.harness.worker.desk import Desk
@@ -29,17 +25,17 @@ from tests.harness.worker.desk import Desk
 class NotShownError(Exception):
     """An exception that cannot be shown, nor sent, nor made again, nor asked for truth."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         message = "no repr"
         raise ValueError(message)
 
     __str__ = __repr__
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         message = "no truth"
         raise ValueError(message)
 
-    def __reduce__(self) -> Any:  # noqa: ANN401
+    def __reduce__(self):
         message = "no pickle"
         raise ValueError(message)
 
@@ -47,59 +43,59 @@ class NotShownError(Exception):
 class TwoArgumentsError(Exception):
     """An exception that can be pickled and not made again."""
 
-    def __init__(self, one: object, _two: object) -> None:
+    def __init__(self, one, _two):
         super().__init__(one)
 
 
-def _not_shown() -> Exception:
+def _not_shown():
     return NotShownError()
 
 
-def _two_arguments() -> Exception:
+def _two_arguments():
     return TwoArgumentsError(1, 2)
 
 
-def _soon(error: RetryLater, after: object) -> RetryLater:
-    error.after = after  # type: ignore[assignment]  # on purpose
+def _soon(error, after):
+    error.after = after
     return error
 
 
-def _later_than_never() -> Exception:
+def _later_than_never():
     return _soon(RetryLater(1.0), "soon")
 
 
-def _no_index() -> Exception:
-    return BatchFailure({"0": ValueError()})  # type: ignore[dict-item]  # on purpose
+def _no_index():
+    return BatchFailure({"0": ValueError()})
 
 
-def _no_error() -> Exception:
-    return BatchFailure({0: "text"})  # type: ignore[dict-item]  # on purpose
+def _no_error():
+    return BatchFailure({0: "text"})
 
 
-def _not_shown_index() -> Exception:
-    return BatchFailure({NotShownError(): ValueError()})  # type: ignore[dict-item]  # on purpose
+def _not_shown_index():
+    return BatchFailure({NotShownError(): ValueError()})
 
 
-def _not_a_mapping() -> Exception:
+def _not_a_mapping():
     error = BatchFailure({0: ValueError()})
-    error.errors = 7  # type: ignore[assignment]  # on purpose
+    error.errors = 7
     return error
 
 
-def _with_what_cannot_be_shown() -> Exception:
+def _with_what_cannot_be_shown():
     return BatchFailure({0: NotShownError()})
 
 
 class Raising:
-    def __init__(self, make: Callable[[], Exception]) -> None:
+    def __init__(self, make):
         self.make = make
 
-    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+    def __call__(self, _record, _context):
         raise self.make()
 
 
 class AsyncRaising(Raising):
-    async def __call__(self, _record: Any, _context: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    async def __call__(self, _record, _context):
         raise self.make()
 
 
@@ -118,14 +114,12 @@ CASES = [
 ]
 
 
-def _raising(executor: str, make: Callable[[], Exception]) -> Raising:
+def _raising(executor, make):
     return (AsyncRaising if executor == "asyncio" else Raising)(make)
 
 
 @pytest.mark.parametrize(("make", "executor", "batch"), CASES)
-def test_whatever_is_raised_is_the_records_failure(
-    make: Callable[[], Exception], executor: str, batch: int | None
-) -> None:
+def test_whatever_is_raised_is_the_records_failure(make, executor, batch):
     """It is tried again, and given up; what runs handlers goes on."""
     with bench(executor, _raising(executor, make), batch=batch) as made:
         made.finish(6)
@@ -139,12 +133,10 @@ class _ThrownError(BaseException):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_what_ended_all_the_same_is_told(
-    executor: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ended_all_the_same_is_told(executor, monkeypatch):
     """By ``healthy()``, which says which one and why, and by ``run()`` with its cause."""
 
-    def complete(_self: object, _outcomes: object) -> None:
+    def complete(_self, _outcomes):
         raise _ThrownError
 
     monkeypatch.setattr(Schedule, "complete", complete)
@@ -158,13 +150,11 @@ def test_what_ended_all_the_same_is_told(
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
 
 
-def test_what_breaks_in_our_own_part_is_no_records_fault(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
     """The worker stops for it, and the thread goes on."""
-    calls: list[object] = []
+    calls = []
 
-    def context_of(*_: object) -> None:
+    def context_of(*_):
         calls.append(None)
         raise _ThrownError
 
@@ -182,12 +172,12 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(
 class _Thrower:
     """Raises at the so-many-th line of a function, as what is thrown in from outside."""
 
-    def __init__(self, function: Any, at: int) -> None:  # noqa: ANN401 - it has a code
+    def __init__(self, function, at):
         self.code = function.__code__
         self.at = at
         self.lines = 0
 
-    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
+    def __call__(self, frame, event, _arg):
         if frame.f_code is not self.code:
             return None
         if event == "line":
@@ -197,17 +187,17 @@ class _Thrower:
                 raise _ThrownError
         return self
 
-    def call(self, *args: Any) -> Outcome:  # noqa: ANN401 - the function's
+    def call(self, *args):
         before = sys.gettrace()
         sys.settrace(self)
         try:
-            outcome: Outcome = call_each(*args)
+            outcome = call_each(*args)
         finally:
             sys.settrace(before)
         return outcome
 
 
-def test_whatever_line_is_interrupted_each_record_is_done_or_there() -> None:
+def test_whatever_line_is_interrupted_each_record_is_done_or_there():
     """W5: one that is neither could never be worked on again."""
     at, is_over = 0, False
     while not is_over:
@@ -231,18 +221,18 @@ def test_whatever_line_is_interrupted_each_record_is_done_or_there() -> None:
 
 
 class _Awaitable:
-    def __await__(self) -> Iterator[None]:
+    def __await__(self):
         yield None
 
 
-async def _coroutine() -> None: ...
+async def _coroutine(): ...
 
 
-async def _async_generator() -> AsyncIterator[int]:
+async def _async_generator():
     yield 1
 
 
-UNDONE: dict[str, Callable[[], object]] = {
+UNDONE = {
     "a coroutine": _coroutine,
     "a generator": lambda: (one for one in range(3)),
     "an async generator": _async_generator,
@@ -256,15 +246,15 @@ UNDONE: dict[str, Callable[[], object]] = {
 class Returning:
     """A handler that returns before it has done anything."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what):
         self.what = what
 
-    def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+    def __call__(self, _record, _context):
         return UNDONE[self.what]()
 
 
 class AsyncReturning(Returning):
-    async def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+    async def __call__(self, _record, _context):
         return UNDONE[self.what]()
 
 
@@ -279,9 +269,7 @@ RETURNS = [
 
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
-def test_what_has_not_run_is_not_done(
-    executor: str, what: str, batch: int | None
-) -> None:
+def test_what_has_not_run_is_not_done(executor, what, batch):
     """W4: the worker stops and says what came back; no record is complete, or blamed."""
     handle = (AsyncReturning if executor == "asyncio" else Returning)(what)
     with bench(executor, handle, batch=batch) as made:

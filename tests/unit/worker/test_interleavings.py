@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
 from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.tasks import Letter, Outcome, Task
 from tests.harness.signals import Places
@@ -49,22 +48,22 @@ class Scene:
     # tasks that were handed out and have not come back
     out: list[Task] = field(factory=list)
 
-    def claim(self) -> None:
+    def claim(self):
         self.out += self.desk.schedule.queue.claim()
 
-    def end(self, task: Task, error: Exception | None = None) -> None:
+    def end(self, task, error=None):
         """Complete a task, or fail its first record."""
         self.out.remove(task)
         self.desk.schedule.complete([_outcome(task, error)])
 
-    def of(self, attempt: int, which: int = 0) -> Task:
+    def of(self, attempt, which=0):
         """Return a task that is out and at this attempt: the first, or the last."""
         found = [task for task in self.out if task.attempt == attempt]
         if not found:  # the other thread has it
             raise InfeasibleError
         return found[which]
 
-    def finish(self) -> None:
+    def finish(self):
         desk = self.desk
         desk.schedule.queue.go_on()
         desk.resume()
@@ -78,16 +77,16 @@ class Scene:
             self.claim()
 
 
-def _outcome(task: Task, error: Exception | None) -> Outcome:
+def _outcome(task, error):
     if error is None:
         return all_done(task, 0.0)
     failed = [(task.indexes[0], error)]
     return Outcome(task=task, failed=failed, left=list(task.indexes[1:]))
 
 
-def scene(order: Order) -> Scene:
+def scene(order):
     """Have a first attempt and a second one out, a letter, a retry that is due, and more."""
-    letters: list[Letter] = []
+    letters = []
     desk = Desk(
         order,
         lambda record: record.offset % 6,
@@ -120,13 +119,13 @@ class Step:
     is_polling: bool = False  # whether only the polling thread does it
 
 
-def _drop(made: Scene) -> None:
+def _drop(made):
     desk = made.desk
     desk.schedule.queue.drop_queued([desk.epoch])
     desk.held.close(desk.epoch)
 
 
-def _break_and_try(made: Scene) -> None:
+def _break_and_try(made):
     made.end(made.of(1, -1), DOWN)
     made.desk.clock.now += 0.5
     before = len(made.out)
@@ -135,12 +134,12 @@ def _break_and_try(made: Scene) -> None:
         made.end(task, DOWN)
 
 
-def _lift(made: Scene) -> None:
+def _lift(made):
     made.desk.resume(OUTAGE)
     made.desk.ledger.remove([(Topic(TP.topic), BREAKER)])
 
 
-def _ask(made: Scene) -> None:
+def _ask(made):
     desk = made.desk
     desk.held.watermarks()
     desk.schedule.running([desk.epoch])
@@ -181,7 +180,7 @@ PAIRS = [
 ]
 
 
-def _recount(held: Held, out: list[Task]) -> Iterator[str]:
+def _recount(held, out):
     open_ = [one.progress.incomplete() for one in held.epochs.values()]
     if held.records != sum(map(len, open_)):
         yield f"{held.records} are said to be held, {sum(map(len, open_))} are"
@@ -193,7 +192,7 @@ def _recount(held: Held, out: list[Task]) -> Iterator[str]:
         yield "a record was handed out twice"
 
 
-def _check(made: Scene) -> Iterator[str]:
+def _check(made):
     desk = made.desk
     yield from _recount(desk.held, made.out)
     before = len(made.out)
@@ -211,15 +210,15 @@ def _check(made: Scene) -> Iterator[str]:
         yield f"{desk.epoch} still knows of failures"
 
 
-def _met(order: Order, a: Step, b: Step, at: int) -> tuple[int, list[str]]:
+def _met(order, a, b, at):
     """Let one come in at a place of another; return how many it has, and what is wrong."""
     world = World()
 
-    def main() -> tuple[int, list[str]]:
+    def main():
         made, failed, mine = scene(order), list[Exception](), world.task
         places = Places(INSIDE, lambda: world.task is mine)
 
-        def run(step: Step) -> None:
+        def run(step):
             try:
                 step.do(made)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is wrong
@@ -227,7 +226,7 @@ def _met(order: Order, a: Step, b: Step, at: int) -> tuple[int, list[str]]:
 
         other = threading.Thread(target=run, args=(b,))
 
-        def come() -> None:
+        def come():
             other.start()
             other.join(1.0)  # or it waits for what the one has, which goes on
 
@@ -244,7 +243,7 @@ def _met(order: Order, a: Step, b: Step, at: int) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.UNORDERED])
 @pytest.mark.parametrize("name", sorted({a.name for a, _ in PAIRS}))
-def test_steps_may_meet_anywhere(order: Order, name: str) -> None:
+def test_steps_may_meet_anywhere(order, name):
     """One is interrupted at any place, and another one comes in between."""
     wrong = []
     for a, b in PAIRS:

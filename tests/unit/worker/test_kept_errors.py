@@ -2,12 +2,10 @@
 
 import gc
 import weakref
-from typing import Any
 
 import pytest
 
 from safeconsumer.worker import BatchFailure, Reject
-from safeconsumer.worker.tasks import Letter
 from safeconsumer.worker.tracebacks import chain, forget_locals
 from tests.harness.worker.bench import bench
 
@@ -16,21 +14,21 @@ class Big:
     """A large object of the handler's."""
 
 
-LOCALS: list[weakref.ref[Big]] = []
+LOCALS = []
 
 
-def _fails() -> None:
+def _fails():
     mine = Big()
     LOCALS.append(weakref.ref(mine))
     message = "planted"
     raise Reject(message)
 
 
-def alone() -> None:
+def alone():
     _fails()
 
 
-def as_cause() -> None:
+def as_cause():
     try:
         _fails()
     except Reject as error:
@@ -38,7 +36,7 @@ def as_cause() -> None:
         raise Reject(message) from error
 
 
-def as_context() -> None:
+def as_context():
     try:
         _fails()
     finally:
@@ -46,7 +44,7 @@ def as_context() -> None:
         raise Reject(message)
 
 
-def in_group() -> None:
+def in_group():
     try:
         _fails()
     except Reject as error:
@@ -56,22 +54,22 @@ def in_group() -> None:
 
 
 @pytest.fixture(autouse=True)
-def found() -> list[weakref.ref[Big]]:
+def found():
     LOCALS.clear()
     return LOCALS
 
 
-def alive() -> list[Big]:
+def alive():
     gc.collect()
     return [one for ref in LOCALS if (one := ref()) is not None]
 
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
-def test_letter_under_way_keeps_no_local_of_handler(fail: Any) -> None:  # noqa: ANN401
-    letters: list[Letter] = []
+def test_letter_under_way_keeps_no_local_of_handler(fail):
+    letters = []
 
-    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    def handle(_record, _context):
         fail()
 
     with bench("thread", handle, count=1, post=letters.append) as made:
@@ -83,10 +81,10 @@ def test_letter_under_way_keeps_no_local_of_handler(fail: Any) -> None:  # noqa:
 
 
 @pytest.mark.contract("W1")
-def test_failed_record_behind_letter_keeps_no_local_of_handler() -> None:
-    letters: list[Letter] = []
+def test_failed_record_behind_letter_keeps_no_local_of_handler():
+    letters = []
 
-    def handle(records: Any, _context: Any) -> None:  # noqa: ANN401
+    def handle(records, _context):
         errors = {}
         for at, _ in enumerate(records):
             try:
@@ -102,8 +100,8 @@ def test_failed_record_behind_letter_keeps_no_local_of_handler() -> None:
         assert alive() == []
 
 
-def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away() -> None:
-    def giving() -> Any:  # noqa: ANN401
+def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
+    def giving():
         try:
             _fails()
         except Reject as error:

@@ -1,8 +1,6 @@
 """Which handlers and lifespans are taken."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -12,22 +10,22 @@ from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.executors.lifespan import check_lifespan
 from tests.harness.kafka.offline import offline
 
-CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+CONFIG = {"group_id": "g", "enable_auto_commit": False}
 
 
-def first(_record: object, _context: object) -> None: ...
+def first(_record, _context): ...
 
 
-def second(_record: object, _context: object) -> None: ...
+def second(_record, _context): ...
 
 
-def third(_record: object, _context: object) -> None: ...
+def third(_record, _context): ...
 
 
-async def awaits(_record: object, _context: object) -> None: ...
+async def awaits(_record, _context): ...
 
 
-def test_stocks_consumer_is_refused_in_words() -> None:
+def test_stocks_consumer_is_refused_in_words():
     """And so is the class instead of a consumer."""
     from kafka import KafkaConsumer  # noqa: PLC0415
 
@@ -39,7 +37,7 @@ def test_stocks_consumer_is_refused_in_words() -> None:
         Worker(SafeConsumer, first)
 
 
-def test_every_error_of_a_worker_is_among_the_errors() -> None:
+def test_every_error_of_a_worker_is_among_the_errors():
     """What comes out of ``run()``, of a pump, and what a handler raises."""
     import safeconsumer.worker.handlers as room  # noqa: PLC0415
 
@@ -58,24 +56,23 @@ def test_every_error_of_a_worker_is_among_the_errors() -> None:
         offline(SafeConsumer, "orders", **CONFIG) as consumer,
         pytest.raises(safeconsumer.errors.HookTypeError),
     ):
-        Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it
+        Worker(consumer, first, on_event=3)
 
 
-def test_kinds_that_do_not_fit_are_refused() -> None:
+def test_kinds_that_do_not_fit_are_refused():
     """At construction, with what would do."""
 
-    def generator() -> Iterator[None]:
+    def generator():
         yield
 
-    async def async_generator() -> AsyncIterator[None]:
+    async def async_generator():
         yield
 
-    wrong: Any
     for wrong in (generator, async_generator):
         with pytest.raises(WorkerSettingError, match="decorate it"):
             check_lifespan(wrong, "thread")
     with pytest.raises(WorkerSettingError, match="must be callable"):
-        check_lifespan(contextlib.nullcontext(), "thread")  # type: ignore[arg-type]
+        check_lifespan(contextlib.nullcontext(), "thread")
     with pytest.raises(WorkerSettingError, match="cannot be imported"):
         check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
     check_lifespan(None, "thread")

@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections import namedtuple
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 from kafka.serializer.wrapper import DeserializeWrapper
@@ -28,13 +27,12 @@ from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk
 from tests.harness.worker.fake_client import FakeRecord
-from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
-def test_what_is_shown_of_an_error_is_cut() -> None:
+def test_what_is_shown_of_an_error_is_cut():
     """The beginning of a message, both ends of a chain, the end of a stack."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
@@ -45,12 +43,10 @@ def test_what_is_shown_of_an_error_is_cut() -> None:
     assert len(stack(error).encode()) <= 4_096
 
 
-def test_a_stack_is_told_where_python_cannot_format_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
     """Several handlers that raise at once can make it fail, before Python 3.13."""
 
-    def confused(*_: object, **__: object) -> None:
+    def confused(*_, **__):
         message = "AST constructor recursion depth mismatch"
         raise SystemError(message)
 
@@ -65,13 +61,13 @@ def test_a_stack_is_told_where_python_cannot_format_it(
 
 
 @simulated(seeds=1)
-def test_a_letter_of_a_revoked_partition_is_not_begun(world: Lab) -> None:  # noqa: ARG001 - its time is used
+def test_a_letter_of_a_revoked_partition_is_not_begun(world):  # noqa: ARG001 - its time is used
     """W5: its record is handled again elsewhere, and would be written twice."""
     desk = Desk(Order.PARTITION, retry=ONCE)
-    sent: list[object] = []
+    sent = []
     over = threading.Event()
 
-    def sink(record: Any, _failure: object) -> None:  # noqa: ANN401
+    def sink(record, _failure):
         sent.append(record.offset)
         over.set()
 
@@ -79,7 +75,7 @@ def test_a_letter_of_a_revoked_partition_is_not_begun(world: Lab) -> None:  # no
     gone, there = (
         Letter(
             lane=lane, chunk=None, index=0, record=record, attempt=1, error=KeyError()
-        )  # type: ignore[arg-type]  # as much as is asked
+        )
         for lane, record in (
             (Lane(Desk(Order.PARTITION).epoch, None), FakeRecord(*TP, 0)),
             (Lane(desk.epoch, None), FakeRecord(*TP, 1)),
@@ -93,11 +89,11 @@ def test_a_letter_of_a_revoked_partition_is_not_begun(world: Lab) -> None:  # no
     assert sent == [1]
 
 
-def _letter(desk: Desk, offset: int) -> Letter:
+def _letter(desk, offset):
     (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
     return Letter(
         lane=lane,
-        chunk=None,  # type: ignore[arg-type]  # as much as is asked
+        chunk=None,
         index=0,
         record=FakeRecord(*TP, offset),
         attempt=1,
@@ -106,16 +102,16 @@ def _letter(desk: Desk, offset: int) -> Letter:
 
 
 @simulated(seeds=1)
-def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None:
+def test_a_letter_that_failed_is_tried_again_while_others_come(lab):
     """W5: so its record does not block its lane for as long as they do."""
     desk, most = Desk(Order.PARTITION), 1_000
-    sent: list[int] = []
+    sent = []
     over = threading.Event()
 
-    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+    def sink(record, _failure):
         sent.append(record.offset)
         lab.sleep(0.001)
-        answer: Future[None] = Future()
+        answer = Future()
         if record.offset == 0 and sent.count(0) == 1:
             answer.set_exception(ConnectionError())
         elif record.offset == 0 or len(sent) == most:
@@ -134,16 +130,16 @@ def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None
 
 
 @simulated(seeds=1)
-def test_a_letter_that_has_arrived_keeps_no_record(world: Lab) -> None:  # noqa: ARG001 - its time is used
+def test_a_letter_that_has_arrived_keeps_no_record(world):  # noqa: ARG001 - its time is used
     """W1: as soon as its answer is there."""
     desk = Desk(Order.PARTITION)
     over = threading.Event()
     letters = dead_letters.DeadLetters(lambda _record, _failure: done, ONCE, desk.emit)
-    done: Future[None] = Future()
+    done = Future()
     done.set_result(None)
-    arrived: list[None] = []
+    arrived = []
 
-    def then(_letter: Letter) -> None:
+    def then(_letter):
         arrived.append(None)
         if len(arrived) == 4:
             over.set()
@@ -163,16 +159,16 @@ def test_a_letter_that_has_arrived_keeps_no_record(world: Lab) -> None:  # noqa:
 
 @simulated(seeds=1)
 def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
-    world: Lab,  # noqa: ARG001 - its time is used
-) -> None:
+    world,  # noqa: ARG001 - its time is used
+):
     """W1: its record is no longer counted, and the wait may be long."""
     desk = Desk(Order.PARTITION)
     failed = threading.Event()
 
-    def emit(_kind: object, **_fields: object) -> None:
+    def emit(_kind, **_fields):
         failed.set()
 
-    def sink(_record: object, _failure: object) -> None:
+    def sink(_record, _failure):
         raise ConnectionError
 
     slow = Retry(first=3600.0, most=3600.0, jitter=False)
@@ -184,7 +180,7 @@ def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
     assert failed.wait(30)
     desk.regain()
 
-    def is_forgotten() -> bool:
+    def is_forgotten():
         letters.turn()
         return not letters._posts
 
@@ -212,27 +208,21 @@ Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI
         ("1x", RetryLater, HandlersFailError),
     ],
 )
-def test_a_batch_of_which_some_cannot_be_read(
-    values: str,
-    named: object,
-    expected: object,
-    *,
-    is_async: bool,
-) -> None:
+def test_a_batch_of_which_some_cannot_be_read(values, named, expected, *, is_async):
     """W4, W7: the handler gets the others; what it says of them is said of the batch's."""
 
-    def handle(records: list[Any], _context: object) -> object:
+    def handle(records, _context):
         assert [one.value for one in records] == [int(v) for v in values if v != "x"]
         if isinstance(named, dict):
             raise BatchFailure(named)
         return named
 
-    async def handle_async(records: list[Any], context: object) -> object:
+    async def handle_async(records, context):
         return handle(records, context)
 
     readers = Readers(None, DeserializeWrapper(int))
     reading = readers.before(handle_async if is_async else handle, is_batch=True)
-    raised: Any = None
+    raised = None
     try:
         answer = reading([Record("t", None, value, []) for value in values], None)
         if is_async:

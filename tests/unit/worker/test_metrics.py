@@ -1,7 +1,5 @@
 """What a worker measures, and how it is told."""
 
-from typing import Any
-
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
@@ -14,7 +12,7 @@ from safeconsumer.worker.progress import Progress
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
-def test_durations_are_counted_by_their_mean() -> None:
+def test_durations_are_counted_by_their_mean():
     """Each of a hand-over as an even part; a bound belongs to what is below it."""
     durations = Durations()
     durations.add(0.4, 8)
@@ -29,20 +27,20 @@ def test_durations_are_counted_by_their_mean() -> None:
 class Works:
     """Work that never moves."""
 
-    def has_waiting(self, _epoch: Any) -> bool:  # noqa: ANN401
+    def has_waiting(self, _epoch):
         return True
 
-    def is_starving(self, _epoch: Any) -> bool:  # noqa: ANN401
+    def is_starving(self, _epoch):
         return False
 
 
-def test_pauses_are_timed_by_their_owner() -> None:
+def test_pauses_are_timed_by_their_owner():
     """While something is held in its name; what a handler's thread lifts ends there."""
     clock = Clock()
     client = FakeClient(clock, most=4)
     held = Held(clock)
     brakes = Brakes(client, held, Limits(records=4), clock)
-    brakes.work = Works()  # type: ignore[assignment]  # as much as is asked here
+    brakes.work = Works()
     client.log[EVERY[0]] = 4
     client.rebalance(EVERY[0])
     while not (polled := client.poll(0.1, 4)):
@@ -66,17 +64,17 @@ class Forgets(Epoch):
     """An ownership whose floor the polling thread forgets once it was looked at."""
 
     @property
-    def committed(self) -> int:  # type: ignore[override]  # as the attribute it is
+    def committed(self):
         """What is committed, the first time."""
         found, self.__dict__["floor"] = self.__dict__["floor"], -1
         return int(found)
 
     @committed.setter
-    def committed(self, floor: int) -> None:
+    def committed(self, floor):
         self.__dict__["floor"] = floor
 
 
-def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
+def test_a_position_that_is_reset_while_the_lag_is_counted():
     """A floor that is gone by the second look counts for nothing."""
     clock = Clock()
     held = Held(clock)
@@ -89,7 +87,7 @@ def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
     assert commits.lag() == 0
 
 
-def test_for_how_long_no_commit_goes_through() -> None:
+def test_for_how_long_no_commit_goes_through():
     """
     From the first that failed, until one goes through or nothing is left to commit.
 
@@ -102,10 +100,10 @@ def test_for_how_long_no_commit_goes_through() -> None:
     commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
     epoch = held.open(EVERY[0], 1, 0, 7)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise KafkaError
 
-    client.commit = refuse  # type: ignore[method-assign]  # as a broker may
+    client.commit = refuse
     assert commits.failing() == 0
     commits.now()
     clock.now += 100.0
@@ -118,13 +116,13 @@ def test_for_how_long_no_commit_goes_through() -> None:
     assert commits.failing() == 0
 
 
-def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back() -> None:
+def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back():
     """What is committed already would count as lag, and be committed again."""
     clock = Clock()
     held = Held(clock)
     client = FakeClient(clock, most=4)
-    sent: list[Any] = []
-    client.commit_soon = lambda marks, then: sent.append((marks, then))  # type: ignore[method-assign]  # answers are kept back
+    sent = []
+    client.commit_soon = lambda marks, then: sent.append((marks, then))
     commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
     epoch = held.open(EVERY[0], 1, 0, 0)
     epoch.committed = 0

@@ -2,9 +2,7 @@
 
 import math
 import pickle
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,7 @@ from safeconsumer.worker.batches import Ticket
 from safeconsumer.worker.calls import all_done, batch_failed
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.desk import TP, Desk
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
@@ -27,12 +25,12 @@ BREAKS = Breaker(on=(ConnectionError,), failures=2, first=10.0, factor=3.0)
 _RETRY = Retry(attempts=5, first=0.0, jitter=False)
 
 
-def claim(desk: Desk) -> Task:
+def claim(desk):
     (task,) = desk.schedule.queue.claim()
     return task
 
 
-def fail(desk: Desk, error: BaseException, task: Task | None = None) -> int:
+def fail(desk, error, task=None):
     """Fail the first record of what is next, and give the rest back."""
     task = claim(desk) if task is None else task
     first = record_at(task.chunk, task.indexes[0]).offset
@@ -42,14 +40,14 @@ def fail(desk: Desk, error: BaseException, task: Task | None = None) -> int:
     return first
 
 
-def owners(desk: Desk) -> set[str]:
+def owners(desk):
     return {hold.owner for hold in desk.ledger.view().holds}
 
 
 # ------------------------------------------------------------ pauses
 
 
-def test_a_pause_uses_up_no_attempt() -> None:
+def test_a_pause_uses_up_no_attempt():
     """However often; and those that were used are not given back."""
     desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
     fail(desk, ValueError())
@@ -66,7 +64,7 @@ def test_a_pause_uses_up_no_attempt() -> None:
     assert desk.schedule.outages.pauses == 5
 
 
-def test_what_is_told_of_a_pause() -> None:
+def test_what_is_told_of_a_pause():
     """One event, with the handler's words."""
     desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
@@ -81,7 +79,7 @@ def test_what_is_told_of_a_pause() -> None:
     )
 
 
-def test_a_pause_never_shortens_another() -> None:
+def test_a_pause_never_shortens_another():
     """Of the same scope: the one that ends last counts."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     tasks = [claim(desk), claim(desk), claim(desk)]
@@ -93,7 +91,7 @@ def test_a_pause_never_shortens_another() -> None:
     assert desk.work() == [0, 1, 2]
 
 
-def test_a_pause_is_told_with_the_hold_that_counts() -> None:
+def test_a_pause_is_told_with_the_hold_that_counts():
     """A longer one that stands, and that of a record behind another of its batch."""
     desk = Desk(Order.UNORDERED, quantum=1, records=2)
     first, second = claim(desk), claim(desk)
@@ -113,7 +111,7 @@ def test_a_pause_is_told_with_the_hold_that_counts() -> None:
     assert desk.schedule.outages.pauses == 1
 
 
-def test_a_hold_that_cannot_be_placed_is_the_records_failure() -> None:
+def test_a_hold_that_cannot_be_placed_is_the_records_failure():
     """Nothing is lost: it is tried again as after any other."""
     desk = Desk(Order.PARTITION)
     desk.schedule.outages._place = _refusing
@@ -124,12 +122,12 @@ def test_a_hold_that_cannot_be_placed_is_the_records_failure() -> None:
     assert desk.work() == [0, 1]
 
 
-def _refusing(*_: object) -> None:
+def _refusing(*_):
     message = "not consumed any more"
     raise LookupError(message)
 
 
-def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
+def test_a_pause_in_an_ownership_that_has_ended_holds_nothing():
     """What comes late changes nothing."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
@@ -140,7 +138,7 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("scope", ["topic", "all"])
-def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:  # noqa: ANN401 - a name
+def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
     """W11: in the second for which a cooperative revocation waits; the record is dropped."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
@@ -154,7 +152,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
 
 
 @EACH_ORDER
-def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order: Order) -> None:
+def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order):
     """A pump gives back a batch that nobody answered; its topic would otherwise stay held."""
     desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
     fail(desk, DOWN)
@@ -170,9 +168,7 @@ def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order: Order) -
 
 @EACH_ORDER
 @pytest.mark.parametrize("error", [None, DOWN])
-def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
-    order: Order, error: Exception | None
-) -> None:
+def test_a_trial_whose_partition_went_and_came_back_decides_nothing(order, error):
     """Another record tries, of the ownership that is, and is heard."""
     desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
     fail(desk, DOWN)
@@ -202,9 +198,9 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
     assert (desk.held.records, desk.held.done) == (0, 3)
 
 
-def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
+def test_a_letter_may_arrive_while_its_topic_is_paused():
     """Its record is complete; what stands behind it waits."""
-    letters: list[Any] = []
+    letters = []
     desk = Desk(Order.UNORDERED, quantum=1, post=letters.append, records=3)
     fail(desk, Reject("planted"))
     fail(desk, Pause(60.0))
@@ -223,7 +219,7 @@ _NO_HOLD = ("unordered", "key")
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
+def test_a_batch_that_pauses_comes_again_as_one(order, scope):
     """All of it, once the pause is over."""
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     desk.schedule.complete([batch_failed(claim(desk), Pause(60.0, scope), 0.0)])
@@ -232,12 +228,12 @@ def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> Non
     assert list(claim(desk).indexes) == [0, 1, 2, 3]
 
 
-def test_any_answer_of_a_batch_may_pause() -> None:
+def test_any_answer_of_a_batch_may_pause():
     """The hold is placed at once, whatever the records before it wait for."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
-    errors: dict[int, Exception] = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
+    errors = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
     desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
     assert owners(desk) == {OUTAGE}
     desk.pass_time(59.9)
@@ -248,10 +244,10 @@ def test_any_answer_of_a_batch_may_pause() -> None:
     assert not desk.epoch.failed
 
 
-def test_records_that_pause_together_come_again_together() -> None:
+def test_records_that_pause_together_come_again_together():
     """A batch may name each; they are no suspects, and need not come one by one."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
-    errors: dict[int, Exception] = {at: Pause(60.0) for at in (1, 2, 3)}
+    errors = {at: Pause(60.0) for at in (1, 2, 3)}
     desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
     desk.pass_time(60.0)
     assert list(claim(desk).indexes) == [1, 2, 3]
@@ -279,19 +275,17 @@ def test_records_that_pause_together_come_again_together() -> None:
         {"for_": 1.0, "reason": 3},
     ],
 )
-def test_an_impossible_pause_is_refused_where_it_is_made(settings: Any) -> None:  # noqa: ANN401
+def test_an_impossible_pause_is_refused_where_it_is_made(settings):
     """In a handler that is a failure of the record, as of any other error."""
     with pytest.raises(HoldSettingError):
         Pause(**settings)
 
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
-def test_a_pause_made_impossible_later_is_the_records_failure(
-    scope: Any,  # noqa: ANN401 - a name
-) -> None:
+def test_a_pause_made_impossible_later_is_the_records_failure(scope):
     """It ends no thread, and the record is tried again."""
     spoiled = Pause(60.0, scope)
-    spoiled.for_ = "soon"  # type: ignore[assignment]  # on purpose
+    spoiled.for_ = "soon"
     desk = Desk(Order.KEY, records=2)
     fail(desk, spoiled)
     assert desk.told == [worker_events.RecordRetried]
@@ -302,7 +296,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(
     assert not desk.held.records
 
 
-def test_a_pause_comes_back_from_another_process() -> None:
+def test_a_pause_comes_back_from_another_process():
     there = Pause(for_=timedelta(seconds=3), scope="all", reason="why")
     back = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
     assert (back.for_, back.scope, back.reason) == (3.0, "all", "why")
@@ -311,7 +305,7 @@ def test_a_pause_comes_back_from_another_process() -> None:
 # ------------------------------------------------------------ the breaker
 
 
-def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - the policy's own
+def broken(order=Order.KEY, **policy):
     """Return a desk whose breaker has just opened, with six records there."""
     desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=6)
     fail(desk, DOWN)
@@ -321,7 +315,7 @@ def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - t
 
 
 @pytest.mark.contract("W11")
-def test_it_holds_the_topic_and_says_why() -> None:
+def test_it_holds_the_topic_and_says_why():
     """With the error and how often, and until when."""
     desk = broken()
     (hold,) = desk.ledger.view().holds
@@ -339,7 +333,7 @@ def test_it_holds_the_topic_and_says_why() -> None:
     assert desk.work() == []
 
 
-def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
+def test_a_try_in_vain_holds_the_topic_for_longer():
     """Each time, and none of them is an attempt."""
     desk = broken(Order.PARTITION, retry=_RETRY)
     for wait in (10.0, 30.0, 60.0, 60.0):
@@ -358,7 +352,7 @@ def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
     assert desk.schedule.outages.opened == 1
 
 
-def test_who_lifts_the_hold_closes_it() -> None:
+def test_who_lifts_the_hold_closes_it():
     """All goes on at once; as many failures as before open it again."""
     desk = broken()
     desk.ledger.remove([(Topic("orders"), BREAKER)])
@@ -371,7 +365,7 @@ def test_who_lifts_the_hold_closes_it() -> None:
     assert owners(desk) == {BREAKER}
 
 
-def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
+def test_what_began_before_it_opened_is_no_attempt_and_no_try():
     """A late failure does not prolong it, a late success does not close it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     early = [claim(desk) for _ in range(4)]
@@ -387,7 +381,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     assert desk.schedule.queue.claim() == []
 
 
-def test_other_errors_neither_open_nor_close_it() -> None:
+def test_other_errors_neither_open_nor_close_it():
     """A try that ends so says nothing: another record tries."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
@@ -402,7 +396,7 @@ def test_other_errors_neither_open_nor_close_it() -> None:
     assert worker_events.BreakerClosed in desk.told
 
 
-def test_a_success_in_between_begins_the_count_anew() -> None:
+def test_a_success_in_between_begins_the_count_anew():
     """In a row is in a row; also within one hand-over."""
     desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
     desk.epoch.pace = 0.0
@@ -422,7 +416,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
 
 
 @pytest.mark.parametrize("answer", ["raises", "BatchFailure"])
-def test_a_batch_is_one_call(answer: str) -> None:
+def test_a_batch_is_one_call(answer):
     """It counts once; if it opens the breaker, it comes again, and nothing was used up."""
     desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3, records=3)
     fail(desk, DOWN)
@@ -436,7 +430,7 @@ def test_a_batch_is_one_call(answer: str) -> None:
     assert not owners(desk)
 
 
-def test_a_batch_that_opens_it_comes_again_whole() -> None:
+def test_a_batch_that_opens_it_comes_again_whole():
     """One of its records tries first."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
@@ -449,7 +443,7 @@ def test_a_batch_that_opens_it_comes_again_whole() -> None:
     assert list(claim(desk).indexes) == [1, 2]
 
 
-def test_a_failure_of_what_is_being_taken_away_counts() -> None:
+def test_a_failure_of_what_is_being_taken_away_counts():
     """W11: it is the topic's breaker, and the rest of the topic stays."""
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
@@ -466,7 +460,7 @@ def test_a_failure_of_what_is_being_taken_away_counts() -> None:
     assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
+def test_a_try_in_vain_of_what_is_being_taken_away_counts():
     """W11: as any other; the next one tries later."""
     desk = broken()
     desk.pass_time(10.0)
@@ -478,13 +472,13 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
     desk.held.close(desk.epoch)
 
 
-def test_nothing_begins_before_the_hold_is_placed() -> None:
+def test_nothing_begins_before_the_hold_is_placed():
     """The moment between the decision and the hold lets nothing through."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
-    seen: list[Any] = []
-    place: Callable[..., None] = desk.place
+    seen = []
+    place = desk.place
 
-    def placing(*args: Any) -> None:  # noqa: ANN401
+    def placing(*args):
         seen.append(desk.schedule.queue.claim())
         desk.schedule.turn()
         seen.append(desk.schedule.queue.claim())
@@ -503,12 +497,12 @@ def test_nothing_begins_before_the_hold_is_placed() -> None:
     assert not desk.held.records
 
 
-def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
+def test_a_topic_that_cannot_be_held_goes_on_without():
     """Each failure is then the record's own; it has never opened, for who counts it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.schedule.outages, []
 
-    def refusing(*_: object) -> None:
+    def refusing(*_):
         opened.append(outages.opened)
         _refusing()
 
@@ -524,7 +518,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
     assert desk.work() == [2]
 
 
-def test_a_reason_can_always_be_written() -> None:
+def test_a_reason_can_always_be_written():
     """Whatever the error says."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, records=1)
@@ -549,6 +543,6 @@ def test_a_reason_can_always_be_written() -> None:
         ({"most": float("inf")}, "finite"),
     ],
 )
-def test_impossible_breakers_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_impossible_breakers_are_refused(settings, said):
     with pytest.raises(WorkerSettingError, match=said):
         Breaker(**{"on": (OSError,), **settings})

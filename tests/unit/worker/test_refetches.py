@@ -2,16 +2,14 @@
 
 from collections import defaultdict
 from random import Random
-from typing import Any
 
 import pytest
-from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.tasks import Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.worker import fake_client
 from tests.harness.worker.fake_client import EVERY, FakeRecord
@@ -23,7 +21,7 @@ LOG = 120
 class Chance(Loop):
     """A worker on four partitions of which some stand still for a while, by chance."""
 
-    def __init__(self, seed: int, order: Order, *, batch: bool) -> None:
+    def __init__(self, seed, order, *, batch):
         self.dice = Random(seed)  # noqa: S311 - chance
         super().__init__(
             *EVERY,
@@ -36,11 +34,11 @@ class Chance(Loop):
             quantum=self.dice.choice([1, 4]),
             is_batch=batch,
         )
-        self.ended: defaultdict[TopicPartition, list[int]] = defaultdict(list)
-        self.out: list[Task] = []
-        self.later: dict[tuple[TopicPartition, int], float] = {}
+        self.ended = defaultdict(list)
+        self.out = []
+        self.later = {}
 
-    def step(self) -> None:
+    def step(self):
         """Let records come, be claimed, answered or held, or time pass."""
         what = self.dice.choice(
             ["turn", "turn", "claim", "answer", "answer", "answer", "hold"]
@@ -61,7 +59,7 @@ class Chance(Loop):
             self.turn()
         assert self.engine.held.records <= 40
 
-    def hold(self) -> None:
+    def hold(self):
         """Place or lift an operator's hold of a partition."""
         scope = partition(*self.dice.choice(EVERY))
         if self.dice.random() < 0.5:
@@ -70,7 +68,7 @@ class Chance(Loop):
             self.client.ledger.remove([(scope, "ops")])
         self.schedule.queue.obey()
 
-    def claim(self) -> None:
+    def claim(self):
         for task in self.schedule.queue.claim():
             for index in task.indexes:
                 record = task.chunk.records[index]
@@ -79,7 +77,7 @@ class Chance(Loop):
                 assert due <= self.clock.now, "asked for later, and came at once"
             self.out.append(task)
 
-    def answer(self, task: Task) -> None:
+    def answer(self, task):
         tp, (first, *rest) = task.epoch.tp, task.indexes
         record = task.chunk.records[first]
         assert record is not None
@@ -90,15 +88,15 @@ class Chance(Loop):
             failed = [(first, error)]
             done = Outcome(task=task, failed=failed, left=rest)
         else:
-            self.ended[tp] += [task.chunk.records[at].offset for at in task.indexes]  # type: ignore[union-attr]
+            self.ended[tp] += [task.chunk.records[at].offset for at in task.indexes]
             done = all_done(task, 0.001)
         self.schedule.complete([done])
 
-    def finish(self) -> None:
+    def finish(self):
         """Let all go on, and handle everything."""
         self.client.ledger.remove([(partition(*tp), "ops") for tp in EVERY])
         self.schedule.queue.obey()
-        self.dice.random = lambda: 1.0  # type: ignore[method-assign]  # nothing fails any more
+        self.dice.random = lambda: 1.0
         self.client.log.update(dict.fromkeys(EVERY, LOG))
         for _ in range(3_000):
             self.clock.now += 1.0
@@ -114,7 +112,7 @@ class Chance(Loop):
 @pytest.mark.contract("W1", "W3", "W4")
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("order", list(Order))
-def test_each_record_ends_once_whatever_is_forgotten(order: Order, batch: bool) -> None:  # noqa: FBT001
+def test_each_record_ends_once_whatever_is_forgotten(order, batch):
     """W1, W3, W4: by chance, in every order; what waits for its time keeps to it."""
     refetched = 0
     for seed in range(6):
@@ -138,9 +136,7 @@ def test_each_record_ends_once_whatever_is_forgotten(order: Order, batch: bool) 
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
 @pytest.mark.parametrize("order", list(Order))
-def test_what_was_begun_is_kept_with_all_before_it(
-    order: Order, error: Exception
-) -> None:
+def test_what_was_begun_is_kept_with_all_before_it(order, error):
     """One that waits for its time, and one that has failed, whoever needs the room."""
     loop = Loop(*EVERY[:2], most=20, limits=Limits(records=20), order=order, quantum=1)
     loop.client.log[EVERY[0]] = 10
@@ -165,18 +161,18 @@ def test_what_was_begun_is_kept_with_all_before_it(
 A, B, C, _ = EVERY
 
 
-def made(**how: Any) -> Loop:  # noqa: ANN401 - as a loop is made
+def made(**how):
     """Make a worker that owns two partitions, and has room for twenty records."""
     usual = {"limits": Limits(records=20), "commit": Commit(), "quantum": 1, "most": 20}
     return Loop(A, B, **{**usual, **how})
 
 
-def hold(loop: Loop, tp: TopicPartition) -> None:
+def hold(loop, tp):
     loop.client.ledger.place([partition(*tp)], owner="ops")
     loop.schedule.queue.obey()
 
 
-def fail_first(loop: Loop, error: Exception) -> None:
+def fail_first(loop, error):
     """Let the first record of each task that can be claimed fail."""
     for task in loop.schedule.queue.claim():
         first, *rest = task.indexes
@@ -184,7 +180,7 @@ def fail_first(loop: Loop, error: Exception) -> None:
 
 
 @pytest.mark.contract("W4")
-def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
+def test_an_interrupt_before_the_seek_passes_over_nothing():
     """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
     loop = made(order=Order.UNORDERED, is_batch=True, quantum=10)
     loop.client.log[A] = 20
@@ -194,11 +190,11 @@ def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
     loop.client.log[B] = 5
     seek = loop.client.go_back
 
-    def interrupted(*_: object) -> None:
-        loop.client.go_back = seek  # type: ignore[method-assign]  # once
+    def interrupted(*_):
+        loop.client.go_back = seek
         raise KeyboardInterrupt
 
-    loop.client.go_back = interrupted  # type: ignore[method-assign]  # on purpose
+    loop.client.go_back = interrupted
     with pytest.raises(KeyboardInterrupt):
         loop.turn(10)
     loop.engine.departures.stop(5.0)
@@ -211,7 +207,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_blocked_batch_keeps_only_what_failed(batch: bool) -> None:  # noqa: FBT001
+def test_a_blocked_batch_keeps_only_what_failed(batch):
     """W1: two partitions block, and a third one's records come."""
     how = {"on_exhausted": "block", "retry": Retry(attempts=1)}
     loop = made(is_batch=batch, quantum=20, **how)
@@ -230,7 +226,7 @@ def test_a_blocked_batch_keeps_only_what_failed(batch: bool) -> None:  # noqa: F
     assert len(done) == 5
 
 
-def test_a_position_that_was_reset_is_not_left() -> None:
+def test_a_position_that_was_reset_is_not_left():
     """What is held of a log that is gone cannot be fetched again."""
     loop = made()
     loop.client.log[A] = 20
@@ -244,10 +240,10 @@ def test_a_position_that_was_reset_is_not_left() -> None:
     assert loop.client.positions[A] == 100
 
 
-def test_a_huge_record_is_not_fetched_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_record_is_not_fetched_for_ever(monkeypatch):
     """It is larger than its partition's share, which a blocked record keeps from moving."""
 
-    def sized(topic: str, number: int, offset: int) -> FakeRecord:
+    def sized(topic, number, offset):
         size = 10_000 if offset else 10
         return FakeRecord(topic, number, offset, serialized_value_size=size)
 
@@ -264,7 +260,7 @@ def test_a_huge_record_is_not_fetched_for_ever(monkeypatch: pytest.MonkeyPatch) 
     assert loop.engine.brakes.refetched <= 2
 
 
-def test_no_room_is_made_for_what_an_operator_holds() -> None:
+def test_no_room_is_made_for_what_an_operator_holds():
     """It has no record to work on, and wants none."""
     loop = made()
     hold(loop, B)
@@ -276,7 +272,7 @@ def test_no_room_is_made_for_what_an_operator_holds() -> None:
     assert loop.engine.brakes.refetched == 0
 
 
-def test_what_waits_for_a_handler_of_before_is_not_begun() -> None:
+def test_what_waits_for_a_handler_of_before_is_not_begun():
     """A regained partition waits for one that hangs: all of it can be fetched again."""
     loop = made(is_batch=True, quantum=20)
     loop.client.log[A] = 1
@@ -292,7 +288,7 @@ def test_what_waits_for_a_handler_of_before_is_not_begun() -> None:
     assert loop.engine.held.give_back(epoch, Load(5, 10**9), 20) is not None
 
 
-def test_a_partition_whose_shared_lane_is_empty_still_works() -> None:
+def test_a_partition_whose_shared_lane_is_empty_still_works():
     """Unordered, while others of its tasks are out: it does not starve."""
     loop = made(order=Order.UNORDERED)
     loop.client.log[A] = 3

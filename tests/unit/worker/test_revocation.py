@@ -9,30 +9,29 @@ polling thread, which ends the worker with a half closed epoch.
 import asyncio
 import sys
 import threading
-from typing import Any
 
 from safeconsumer.worker.revocation import Revocation
 
 
-def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing() -> None:
+def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing():
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     revoked, raised = Revocation(), list[BaseException]()
 
-    async def begin() -> list[asyncio.Task[None]]:
+    async def begin():
         tasks = [asyncio.ensure_future(revoked._until_set()) for _ in range(2)]
         await asyncio.sleep(0)
         return tasks
 
-    async def cancel(task: asyncio.Task[None]) -> None:
+    async def cancel(task):
         task.cancel()
         await asyncio.wait([task])
 
     tasks = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
     assert len(revoked._waiting) == 2
 
-    def trace(frame: Any, event: str, _arg: object) -> Any:  # noqa: ANN401 - a tracer
+    def trace(frame, event, _arg):
         # A switch to the loop's thread after "while self._waiting", where one is left.
         code = frame.f_code
         if code is Revocation.set.__code__:
@@ -41,7 +40,7 @@ def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing() -
                 asyncio.run_coroutine_threadsafe(cancel(tasks[0]), loop).result(10)
         return trace
 
-    def revoke() -> None:
+    def revoke():
         sys.settrace(trace)
         try:
             revoked.set()
@@ -59,7 +58,7 @@ def test_a_coroutine_that_is_cancelled_while_the_event_is_set_breaks_nothing() -
     assert raised == []
 
 
-def test_a_thread_waits_for_it_as_for_an_event() -> None:
+def test_a_thread_waits_for_it_as_for_an_event():
     revoked = Revocation()
     assert revoked.wait(timeout=0.0) is False
     assert "unset" in repr(revoked)

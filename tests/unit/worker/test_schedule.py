@@ -2,8 +2,6 @@
 
 import gc
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -23,15 +21,13 @@ from safeconsumer.worker.calls import (
 )
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
-from safeconsumer.worker.tasks import Letter, Outcome
+from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.desk import TP, Desk, done_by
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
-def test_all_of_a_batch_that_comes_again_are_told_of(
-    order: Order, error: Exception
-) -> None:
+def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
     """By one event: together, or one by one since none is to blame yet."""
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.schedule.queue.claim()[0]
@@ -42,7 +38,7 @@ def test_all_of_a_batch_that_comes_again_are_told_of(
     assert desk.schedule.retries == 4
 
 
-def test_a_delay_is_told_as_it_is_left() -> None:
+def test_a_delay_is_told_as_it_is_left():
     """Of a record behind another of its batch, which has waited first."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
@@ -51,13 +47,13 @@ def test_a_delay_is_told_as_it_is_left() -> None:
     assert [(one.offset, one.delay) for one in desk.events] == [(0, 6.0), (1, 4.0)]
 
 
-def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
+def _partly(desk, errors):
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, BatchFailure(errors), 0.0)])
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
+def test_each_answer_of_a_batch_is_heeded(order):
     """W7: what is rejected is not handled again, what asks for later comes no sooner."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
@@ -82,7 +78,7 @@ def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
     assert not desk.epoch.failed
 
 
-def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
+def test_a_batch_that_rejects_each_is_given_up_whole():
     """W7: however many there are, and none is handled again."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip", records=2000
@@ -92,7 +88,7 @@ def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
+def test_a_batch_that_rejects_does_not_say_which(order):
     """W7: its records come one by one, and only the one that is meant has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while tasks := desk.schedule.queue.claim():
@@ -109,7 +105,7 @@ def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> None:
+def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order):
     """At once, and the record comes again after the restart."""
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
@@ -117,9 +113,9 @@ def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> No
     assert desk.held.records == 2
 
 
-def test_letters_of_one_batch_go_in_order() -> None:
+def test_letters_of_one_batch_go_in_order():
     """W3: the second once the first is acknowledged."""
-    letters: list[Letter] = []
+    letters = []
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, post=letters.append, records=4
     )
@@ -132,7 +128,7 @@ def test_letters_of_one_batch_go_in_order() -> None:
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
-def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> None:
+def test_a_regained_partition_waits_for_what_still_runs_of_it(order):
     """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
     desk = Desk(order, quantum=1, records=6)
     (old,) = desk.schedule.queue.claim()
@@ -147,7 +143,7 @@ def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> N
     assert not desk.held.records
 
 
-def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
+def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
     """W3: each key of it, also behind others that may go on together."""
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
@@ -163,15 +159,15 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
     assert not desk.held._left_behind
 
 
-def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> None:
+def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
     """Whoever owns the partition by now does it."""
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
     (task,) = desk.schedule.queue.claim()
-    seen: list[int] = []
+    seen = []
 
-    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+    def handle(record, _context):
         seen.append(record.offset)
         desk.regain()
 
@@ -179,7 +175,7 @@ def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> Non
     assert (seen, list(outcome.left)) == ([0], [1, 2])
 
 
-def _sizes(desk: Desk) -> list[list[int]]:
+def _sizes(desk):
     """Complete all that can be claimed, and return the offsets of each call."""
     found = []
     while tasks := desk.schedule.queue.claim():
@@ -189,7 +185,7 @@ def _sizes(desk: Desk) -> list[list[int]]:
     return found
 
 
-def test_keys_share_the_lanes_of_batches() -> None:
+def test_keys_share_the_lanes_of_batches():
     """W3: a batch has several keys, the records of one are in order and never overlap."""
     desk = Desk(
         Order.KEY,
@@ -209,14 +205,14 @@ def test_keys_share_the_lanes_of_batches() -> None:
     assert _sizes(desk) == [[7, 9, 11]]
 
 
-def test_a_key_has_the_same_lane_in_every_process() -> None:
+def test_a_key_has_the_same_lane_in_every_process():
     """What a run has put together another one does, too."""
     desk = Desk(Order.KEY, key=lambda record: "abc"[record.offset], lanes=8, records=3)
     assert [*desk.epoch.lanes] == [3, 1, 7]
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_a_batch_has_records_of_several_polls(order: Order) -> None:
+def test_a_batch_has_records_of_several_polls(order):
     """Each of them is done, failed or left where it came from."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
@@ -235,7 +231,7 @@ def test_a_batch_has_records_of_several_polls(order: Order) -> None:
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
+def test_a_batch_waits_for_more_so_long_and_no_longer(order):
     """Counted from its first record; a full one does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
@@ -263,7 +259,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
         (Order.UNORDERED, RetryLater(1.0)),
     ],
 )
-def test_what_failed_waits_for_no_batch(order: Order, error: Exception) -> None:
+def test_what_failed_waits_for_no_batch(order, error):
     """W7: its time has come, and it comes by itself."""
     desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
     _partly(desk, {0: error})
@@ -272,7 +268,7 @@ def test_what_failed_waits_for_no_batch(order: Order, error: Exception) -> None:
 
 
 @pytest.mark.contract("W6")
-def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
+def test_a_batch_that_waits_for_more_goes_with_its_partition():
     """W6: and nothing of it is begun, then or later."""
     desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
@@ -286,7 +282,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     assert sorted(desk.work()) == [0, 1]
 
 
-def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
+def test_what_waits_for_its_retry_goes_with_its_partition():
     """W6: a batch's record too, whose time comes while the revocation waits for others."""
     desk = Desk(Order.KEY, is_batch=True, quantum=1, records=3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
@@ -298,7 +294,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
     assert desk.schedule.queue.claim() == []
 
 
-def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
+def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     """W6: once that one's task comes back, though something else has failed."""
     desk = Desk(Order.KEY, is_batch=True, quantum=1, records=1)
     (left_behind,) = desk.schedule.queue.claim()
@@ -317,11 +313,11 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
-    order: Order,
-    is_batch: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    order,
+    is_batch,
+):
     """W5: it was waited for, so nobody handles the record and writes the letter again."""
-    letters: list[Letter] = []
+    letters = []
     desk = Desk(
         order,
         is_batch=is_batch,
@@ -340,25 +336,25 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     assert desk.work() == []
 
 
-def _answer(desk: Desk, error: Exception) -> None:
+def _answer(desk, error):
     for task in desk.schedule.queue.claim():
         failed, left = [(task.indexes[0], error)], task.indexes[1:]
         desk.schedule.complete([Outcome(task=task, failed=failed, left=left)])
 
 
-def _ask_for_later(desk: Desk) -> None:
+def _ask_for_later(desk):
     _answer(desk, RetryLater(3600.0))
 
 
-def _fail_for_good(desk: Desk) -> None:
+def _fail_for_good(desk):
     _answer(desk, Reject("planted"))
 
 
-def _hang(desk: Desk) -> None:
+def _hang(desk):
     desk.schedule.queue.claim()
 
 
-def _leave(_desk: Desk) -> None:
+def _leave(_desk):
     pass
 
 
@@ -366,14 +362,14 @@ def _leave(_desk: Desk) -> None:
 @pytest.mark.parametrize("is_batch", [True, False])
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
 def test_ended_ownerships_keep_no_records(
-    step: Callable[[Desk], None],
-    order: Order,
-    is_batch: bool,  # noqa: FBT001 - a parameter
-) -> None:
+    step,
+    order,
+    is_batch,
+):
     """W1: no limit counts them any more, and what waits may wait for ever."""
     settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
-    before: list[weakref.ref[Any]] = []
+    before = []
     for _ in range(3):
         chunks = [desk.admit(10), desk.admit(10)]
         step(desk)
@@ -389,7 +385,7 @@ def test_ended_ownerships_keep_no_records(
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order: Order) -> None:
+def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order):
     """W1: it has its task, which has the ended ownership; that keeps nothing."""
     desk = Desk(order, quantum=2, records=10)
     tasks = desk.schedule.queue.claim()
@@ -403,7 +399,7 @@ def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order: Order) -
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
+def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
     """W10: also one whose time comes meanwhile."""
     desk = Desk(
         Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0, records=2
@@ -415,7 +411,7 @@ def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
     assert desk.work() == [0, 1]
 
 
-def test_only_lanes_within_the_span_are_woken() -> None:
+def test_only_lanes_within_the_span_are_woken():
     """One record completed lets one more begin, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
@@ -431,7 +427,7 @@ def test_only_lanes_within_the_span_are_woken() -> None:
     assert len(desk.work()) == 990
 
 
-def test_what_is_put_back_within_the_span_begins() -> None:
+def test_what_is_put_back_within_the_span_begins():
     """Although what stands behind it in its lane does not."""
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
@@ -443,7 +439,7 @@ def test_what_is_put_back_within_the_span_begins() -> None:
     assert desk.work() == [0, 1, 4, 5, 6, 7]
 
 
-def test_records_that_failed_together_are_handed_out_one_by_one() -> None:
+def test_records_that_failed_together_are_handed_out_one_by_one():
     """W5: together they would fail again, and nothing would say which is to blame."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     (task,) = desk.schedule.queue.claim()

@@ -3,9 +3,7 @@
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,69 +16,67 @@ from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry, RetryL
 from tests.harness.kafka.offline import offline
 
 
-def handle(_record: object, _context: object) -> None:
+def handle(_record, _context):
     """Do nothing."""
 
 
-async def handle_async(_record: object, _context: object) -> None:
+async def handle_async(_record, _context):
     """Do nothing."""
 
 
-def handle_and_yield(_record: object, _context: object) -> Iterator[int]:
+def handle_and_yield(_record, _context):
     """Do nothing, and not even that before somebody iterates."""
     yield 1
 
 
-async def handle_async_and_yield(
-    _record: object, _context: object
-) -> AsyncIterator[int]:
+async def handle_async_and_yield(_record, _context):
     """Do nothing, and not even that before somebody iterates."""
     yield 1
 
 
 class YieldingHandler:
-    def __call__(self, record: object, context: object) -> Iterator[int]:
+    def __call__(self, record, context):
         yield from handle_and_yield(record, context)
 
 
 class Handling:
     """Handlers of a kind that is easily given wrongly."""
 
-    def __init__(self, *_connections: object) -> None: ...
+    def __init__(self, *_connections): ...
 
-    def __call__(self, record: object, context: object) -> None:
+    def __call__(self, record, context):
         """Do nothing."""
 
-    def work(self, _record: object, _context: object) -> None:
+    def work(self, _record, _context):
         """Do nothing."""
 
 
-def only_one(_record: object) -> None:
+def only_one(_record):
     """Take a record alone."""
 
 
-def with_more(handle: Callable[..., None]) -> Callable[..., None]:
+def with_more(handle):
     """Call it with an argument more, as what injects dependencies does."""
 
     @functools.wraps(handle)
-    def call(*args: object) -> None:
+    def call(*args):
         handle(*args, None)
 
     return call
 
 
 @with_more
-def injected(_record: object, _context: object, _connection: object) -> None:
+def injected(_record, _context, _connection):
     """Do nothing."""
 
 
-def letter(_record: object, _failure: object) -> None:
+def letter(_record, _failure):
     """Do nothing."""
 
 
 NAN = float("nan")
 SENDS = SimpleNamespace(send=handle)
-CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+CONFIG = {"group_id": "g", "enable_auto_commit": False}
 
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
@@ -136,9 +132,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
     ],
 )
-def test_what_is_impossible_is_refused(
-    config: dict[str, Any], settings: dict[str, Any], said: str
-) -> None:
+def test_what_is_impossible_is_refused(config, settings, said):
     """At construction, with what would do; no thread is left."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
@@ -160,7 +154,7 @@ def test_what_is_impossible_is_refused(
         {"dead_letter": Mock()},
     ],
 )
-def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
+def test_what_may_work_is_taken(settings):
     """What a decorator's result takes nobody knows; some functions do not say it."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, settings.pop("handle", handle), **settings)
@@ -176,9 +170,7 @@ def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
-def test_a_pump_refuses_the_same(
-    config: dict[str, Any], settings: dict[str, Any], said: str
-) -> None:
+def test_a_pump_refuses_the_same(config, settings, said):
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
         pytest.raises(WorkerSettingError, match=said),
@@ -212,12 +204,12 @@ def test_a_pump_refuses_the_same(
         (DeadLetter, {"producer": SimpleNamespace(send=handle_async), "topic": "t"}),
     ],
 )
-def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
+def test_impossible_options_are_refused(kind, settings):
     with pytest.raises(WorkerSettingError):
         kind(**settings)
 
 
-def test_all_options_are_shown_with_their_defaults() -> None:
+def test_all_options_are_shown_with_their_defaults():
     """To ``help()`` and editors, though each stands in one place only."""
     worker, pump, run = map(inspect.signature, (Worker, Pump, run_worker))
     assert [*worker.parameters][:2] == ["consumer", "handle"]

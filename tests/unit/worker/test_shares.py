@@ -1,10 +1,8 @@
 """W1: partitions share what may be held, and what waits leaves room to the others."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
-from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject
@@ -22,9 +20,7 @@ LOG = 200
 class Share(Loop):
     """A worker without handlers, on partitions that all have more than may be held."""
 
-    def __init__(
-        self, limits: Limits, busy: int = len(EVERY), most: int = MOST
-    ) -> None:
+    def __init__(self, limits, busy=None, most=MOST):
         super().__init__(
             *EVERY,
             most=most,
@@ -36,20 +32,18 @@ class Share(Loop):
         self.client.log.update(dict.fromkeys(EVERY[:busy], LOG))
         self.turns(3)
 
-    def turns(self, count: int) -> None:
+    def turns(self, count):
         for _ in range(count):
             self.schedule.turn()
             self.engine.turn()
 
-    def records(self) -> list[int]:
+    def records(self):
         held = self.engine.held.epochs
         return [held[tp].records if tp in held else 0 for tp in EVERY]
 
-    def share_out(
-        self, blocked: frozenset[TopicPartition], rounds: int
-    ) -> Counter[int]:
+    def share_out(self, blocked, rounds):
         """Reject what is of these partitions, do the rest; return what was done, of which."""
-        done: Counter[int] = Counter()
+        done = Counter()
         for _ in range(rounds):
             self.turns(1)
             for task in self.schedule.queue.claim():
@@ -64,7 +58,7 @@ class Share(Loop):
         return done
 
 
-def test_each_partition_gets_something_before_one_gets_all() -> None:
+def test_each_partition_gets_something_before_one_gets_all():
     """However slow the handlers are: here none ever ends."""
     share = Share(Limits(records=40))
     share.turns(20)
@@ -72,14 +66,14 @@ def test_each_partition_gets_something_before_one_gets_all() -> None:
     assert sum(share.records()) <= 40
 
 
-def test_what_idle_partitions_leave_is_used() -> None:
+def test_what_idle_partitions_leave_is_used():
     """One that has records takes the share of those that have none."""
     share = Share(Limits(records=40), busy=1)
     share.turns(20)
     assert share.records()[0] >= 20
 
 
-def test_a_poll_is_no_larger_than_a_share() -> None:
+def test_a_poll_is_no_larger_than_a_share():
     """All that comes may be of one partition."""
     share = Share(Limits(records=40), busy=0)
     assert share.engine.brakes.room() == MOST
@@ -89,9 +83,7 @@ def test_a_poll_is_no_larger_than_a_share() -> None:
 
 
 @pytest.mark.parametrize("who", ["late", "application"])
-def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
-    who: str,
-) -> None:
+def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(who):
     """
     In the middle of a poll: a thread that saw the low mark long ago, or somebody else.
 
@@ -111,20 +103,20 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
     full.turns(40)  # it goes on by itself, until it is full again
     poll = client.poll
 
-    def lifted(timeout: float, records: int) -> Any:  # noqa: ANN401 - what was polled
+    def lifted(timeout, records):
         if who == "application":
             client.lift_all(BACKPRESSURE)
         elif late.pop():
             lift()
         return poll(timeout, records)
 
-    client.poll = lifted  # type: ignore[method-assign]  # nothing else can come between
+    client.poll = lifted
     most = []
     for _ in range(len(late)):
         full.turns(1)
         most.append(held.records)
     assert max(most) <= 100
-    client.poll = poll  # type: ignore[method-assign]  # as it was
+    client.poll = poll
     held.when_low = lift
     full.share_out(frozenset(), 6_000)
     ends = {tp: epoch.progress.next_offset for tp, epoch in held.epochs.items()}
@@ -133,9 +125,7 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
 
 
 @pytest.mark.parametrize("records", [40, 100, 1000])
-def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
-    records: int,
-) -> None:
+def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(records):
     """W10: each took a share of what was left, and keeps no more than one of all."""
     share = Share(Limits(records=records), busy=0)
     for tp in EVERY[:3]:
@@ -149,7 +139,7 @@ def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
     assert share.share_out(frozenset(), 2000) == {3: LOG}
 
 
-def test_what_comes_in_a_new_ownership_was_not_held() -> None:
+def test_what_comes_in_a_new_ownership_was_not_held():
     """A partition's hold ends with its ownership: lost and regained within one poll, say."""
     share = Share(Limits(records=40), busy=1)
     share.turns(20)
@@ -157,12 +147,12 @@ def test_what_comes_in_a_new_ownership_was_not_held() -> None:
     assert engine.brakes._wanted == {(BACKPRESSURE, EVERY[0])}
     poll = client.poll
 
-    def regained(timeout: float, records: int) -> Any:  # noqa: ANN401 - as the client's
+    def regained(timeout, records):
         client._assign(frozenset())
         client._assign(frozenset(EVERY))
         return poll(timeout, records)
 
-    client.poll = regained  # type: ignore[method-assign]
+    client.poll = regained
     begun = len(client.delivered)
     share.turns(1)
     assert len(client.delivered) > begun

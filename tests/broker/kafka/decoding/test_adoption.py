@@ -11,7 +11,7 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.offline import offline
 
 
-def test_only_our_consumers() -> None:
+def test_only_our_consumers():
     """A stock one beside it keeps upstream's classes, and the modules do."""
     names = (manager.KafkaTCPTransport, manager.KafkaSSLTransport, parser.KafkaProtocol)
     with offline(SafeConsumer) as ours, offline(KafkaConsumer) as stock:
@@ -24,7 +24,7 @@ def test_only_our_consumers() -> None:
     ]
 
 
-def test_every_connection_of_a_live_consumer() -> None:
+def test_every_connection_of_a_live_consumer():
     """Those that records, metadata and the group's coordinator come by."""
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
@@ -41,7 +41,7 @@ def test_every_connection_of_a_live_consumer() -> None:
     assert kinds == {receiving.ReceivingTransport}
 
 
-def test_a_client_of_the_users_own_is_left_alone() -> None:
+def test_a_client_of_the_users_own_is_left_alone():
     """What it does on a connection is its own matter."""
 
     class Theirs(KafkaConnectionManager):

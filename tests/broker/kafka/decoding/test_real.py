@@ -21,15 +21,15 @@ HEADERS = [("trace", b"\x00\xff"), ("nöthing", b""), ("", b"x" * 200)]
 Make = Callable[..., Any]
 
 
-def _read(make: Make, kind: type, topic: str, **config: object) -> dict[str, Any]:
+def _read(make, kind, topic, **config):
     consumer = make(kind, **config)
     parts = [TopicPartition(topic, 0)]
     consumer.assign(parts)
     consumer.seek_to_beginning(*parts)
     ends = consumer.end_offsets(parts)
-    records: list[Any] = []
+    records = []
 
-    def is_read() -> bool:
+    def is_read():
         return all(consumer.position(tp) >= ends[tp] for tp in parts)
 
     for _ in looks(is_read, f"the ends: {ends}", seen=lambda: len(records)):
@@ -42,7 +42,7 @@ def _read(make: Make, kind: type, topic: str, **config: object) -> dict[str, Any
     }
 
 
-def _alike(make: Make, topic: str, **config: object) -> dict[str, Any]:
+def _alike(make, topic, **config):
     stock = _read(make, KafkaConsumer, topic, **config)
     ours = _read(make, SafeConsumer, topic, decoder="compiled", **config)
     assert ours == stock
@@ -51,9 +51,7 @@ def _alike(make: Make, topic: str, **config: object) -> dict[str, Any]:
 
 @pytest.mark.contract("P15")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(
-    make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None
-) -> None:
+def test_every_codec(make_consumer, make_producer, kafka_topic, codec):
     """Nulls, headers, sizes from nothing to many kilobytes, times of every age."""
     topic = kafka_topic(partitions=1)
     producer = make_producer(compression_type=codec, linger_ms=50)

@@ -1,6 +1,5 @@
 """Answers as a broker writes them, and parsers that wait for them."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -29,7 +28,7 @@ class Exchange:
     answer: bytes
 
 
-def heartbeat(number: int, error: int = 0) -> Exchange:
+def heartbeat(number, error=0):
     response = HeartbeatResponse(throttle_time_ms=0, error_code=error, version=4)
     request = HeartbeatRequest(
         group_id="g", generation_id=1, member_id="m", version=4, group_instance_id=None
@@ -37,13 +36,13 @@ def heartbeat(number: int, error: int = 0) -> Exchange:
     return Exchange(request, _written(response, number))
 
 
-def api_versions(number: int, error: int = 0) -> Exchange:
+def api_versions(number, error=0):
     keys = [_Api(api_key=1, min_version=0, max_version=12)]
     response = ApiVersionsResponse(error_code=error, api_keys=keys, version=0)
     return Exchange(ApiVersionsRequest(version=0), _written(response, number))
 
 
-def fetch(number: int, *records: bytes) -> Exchange:
+def fetch(number, *records):
     partitions = [
         _Partition(
             partition_index=index,
@@ -67,17 +66,17 @@ def fetch(number: int, *records: bytes) -> Exchange:
     return Exchange(FetchRequest(version=11), _written(response, number))
 
 
-def token(data: bytes) -> Exchange:
+def token(data):
     """Answer an authentication of old: a length and bytes, no header."""
     return Exchange(SaslBytesRequest(b"t"), len(data).to_bytes(4, "big") + data)
 
 
-def _written(response: Any, number: int) -> bytes:  # noqa: ANN401 - upstream's class
+def _written(response, number):
     response.with_header(correlation_id=number)
     return bytes(response.encode(header=True, framed=True))
 
 
-def stock(requests: Iterable[Any], **config: object) -> KafkaProtocol:
+def stock(requests, **config):
     """Make upstream's parser, which has sent these."""
     parser = KafkaProtocol(client_id="c", **config)
     for request in requests:
@@ -85,26 +84,25 @@ def stock(requests: Iterable[Any], **config: object) -> KafkaProtocol:
     return parser
 
 
-def ours(requests: Iterable[Any], **config: object) -> FrameParser:
+def ours(requests, **config):
     """Make our parser, adopted as a transport does it."""
-    parser: Any = stock(requests, **config)
+    parser = stock(requests, **config)
     parser.__class__ = FrameParser
     parser.prepare()
-    adopted: FrameParser = parser
-    return adopted
+    return parser
 
 
-def handed(parser: KafkaProtocol, chunks: Iterable[bytes]) -> list[object]:
+def handed(parser, chunks):
     """Hand a parser these bytes; return what it answers, and the error that ends it."""
     return _told(parser.receive_bytes(chunk) for chunk in chunks)
 
 
-def received(parser: FrameParser, chunks: Sequence[bytes]) -> list[object]:
+def received(parser, chunks):
     """Hand our parser these bytes where it wants them, as a socket would."""
     return _told(_placed(parser, chunks))
 
 
-def _placed(parser: FrameParser, chunks: Sequence[bytes]) -> Iterable[list[Any]]:
+def _placed(parser, chunks):
     for chunk in chunks:
         left = memoryview(chunk)
         while left:
@@ -115,8 +113,8 @@ def _placed(parser: FrameParser, chunks: Sequence[bytes]) -> Iterable[list[Any]]
             yield parser.receive_bytes(room[:count])
 
 
-def _told(answers: Iterable[list[Any]]) -> list[object]:
-    told: list[object] = []
+def _told(answers):
+    told = []
     try:
         for some in answers:
             told += [(number, _plain(response)) for number, response in some]
@@ -125,5 +123,5 @@ def _told(answers: Iterable[list[Any]]) -> list[object]:
     return told
 
 
-def _plain(response: Any) -> object:  # noqa: ANN401 - upstream's class
+def _plain(response):
     return getattr(response, "auth_bytes", None) or str(response)

@@ -1,7 +1,6 @@
 """Record batches as brokers store them: compacted, stamped, in transactions, of any age."""
 
 import struct
-from collections.abc import Sequence
 
 from attrs import evolve, frozen
 from kafka import codec as codecs
@@ -49,7 +48,7 @@ class Frame:
     tail: int = 0
 
 
-def many(rows: Sequence[Row], count: int) -> list[Row]:
+def many(rows, count):
     """Repeat rows until there are so many, each a little different."""
     return [
         evolve(row, value=None if row.value is None else row.value + b"%d" % number)
@@ -58,7 +57,7 @@ def many(rows: Sequence[Row], count: int) -> list[Row]:
     ]
 
 
-def written(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
+def written(first, rows, frame):
     """Write a batch that begins at offset ``first``; tell the offset behind it as well."""
     if frame.magic < 2:
         return _legacy(first, rows, frame)
@@ -81,14 +80,14 @@ def written(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
     return bytes(sealed(data)), first + after
 
 
-def marker(first: int, kind: int, producer: int, epoch: int = 0) -> tuple[bytes, int]:
+def marker(first, kind, producer, epoch=0):
     """Write the control batch that ends a transaction."""
     frame = Frame(producer=producer, transactional=True, control=True, epoch=epoch)
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     return written(first, [Row(key=key, value=value)], frame)
 
 
-def sealed(data: bytes) -> bytearray:
+def sealed(data):
     """Return a batch of format 2 with length and checksum as they should be."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -96,7 +95,7 @@ def sealed(data: bytes) -> bytearray:
     return data
 
 
-def legacy_sealed(data: bytes) -> bytearray:
+def legacy_sealed(data):
     """Return a message of format 0 or 1 with length and checksum as they should be."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -105,7 +104,7 @@ def legacy_sealed(data: bytes) -> bytearray:
     return data
 
 
-def _attributes(frame: Frame) -> int:
+def _attributes(frame):
     return (
         frame.codec
         | (_TRANSACTIONAL if frame.transactional else 0)
@@ -114,7 +113,7 @@ def _attributes(frame: Frame) -> int:
     )
 
 
-def _legacy(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
+def _legacy(first, rows, frame):
     offsets, at = [], first
     for row in rows:
         offsets.append(at := at + row.gap)
@@ -135,7 +134,7 @@ def _legacy(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
     return bytes(legacy_sealed(data)), at
 
 
-def _message(row: Row, offset: int, frame: Frame) -> bytes:
+def _message(row, offset, frame):
     builder = LegacyRecordBatchBuilder(frame.magic, 0, _ROOM)
     builder.append(offset, row.timestamp, row.key, row.value)
     return bytes(builder.build())

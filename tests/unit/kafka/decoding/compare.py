@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import field, frozen
 from kafka import TopicPartition
-from kafka.consumer.fetcher import ConsumerRecord, Fetcher
+from kafka.consumer.fetcher import Fetcher
 from kafka.protocol.consumer import IsolationLevel
 from kafka.record import MemoryRecords
 
@@ -47,11 +47,11 @@ class Aggregator:
 
     told: list[tuple[Any, ...]] = field(factory=list)
 
-    def record(self, *what: Any) -> None:  # noqa: ANN401 - upstream's types
+    def record(self, *what):
         self.told.append(what)
 
 
-def compared(case: Case) -> list[Any]:
+def compared(case):
     """
     Return what both decoders did; fail if it is not the same.
 
@@ -71,19 +71,19 @@ def compared(case: Case) -> list[Any]:
     return stock
 
 
-def _unsaid(steps: list[Any]) -> list[Any]:
+def _unsaid(steps):
     """Return a story without the texts of type errors."""
     return [one[:2] if one[:2] == ("raised", TypeError) else one for one in steps]
 
 
-def story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
+def story(kind, case):
     """Read an answer with one decoder; an error ends nothing, only the caller's interest."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deserializers that take two arguments
         return _story(kind, case)
 
 
-def records_of(steps: list[Any]) -> list[tuple[Any, ...]]:
+def records_of(steps):
     """Return the fields of all records of a story, without their types."""
     return [
         tuple(value for _, value in fields)
@@ -93,19 +93,19 @@ def records_of(steps: list[Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def errors_of(steps: list[Any]) -> list[type]:
+def errors_of(steps):
     """Return the classes of all errors of a story."""
     return [step[1] for step in steps if step[0] == "raised"]
 
 
-def _story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
+def _story(kind, case):
     aggregator = Aggregator()
-    drained: list[Any] = []
+    drained = []
     try:
         part = _opened(kind, case, aggregator, drained)
     except Exception as error:  # noqa: BLE001 - compared with the other decoder's
         return [("raised", type(error), str(error))]
-    steps: list[Any] = []
+    steps = []
     for number in range(min(case.drained_after, _MOST_TAKES)):
         if not part:
             break
@@ -122,12 +122,7 @@ def _story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
     return steps
 
 
-def _opened(
-    kind: Any,  # noqa: ANN401 - either class
-    case: Case,
-    aggregator: Aggregator,
-    drained: list[Any],
-) -> Any:  # noqa: ANN401 - either class
+def _opened(kind, case, aggregator, drained):
     return kind(
         case.fetch_offset,
         TP,
@@ -144,13 +139,13 @@ def _opened(
     )
 
 
-def _take(part: Any, n: int | None) -> tuple[Any, ...]:  # noqa: ANN401 - either class
+def _take(part, n):
     try:
         return "taken", [_seen(record) for record in part.take(n)]
     except Exception as error:  # noqa: BLE001 - compared with the other decoder's
         return "raised", type(error), str(error)
 
 
-def _seen(record: ConsumerRecord) -> tuple[Any, ...]:
+def _seen(record):
     headers = [(type(one), *map(type, one)) for one in record.headers or ()]
     return type(record), [(type(one), one) for one in record], headers

@@ -1,8 +1,5 @@
 """Answers that are broken at random, in all places: headers, records, compressed data."""
 
-import random
-from collections.abc import Callable
-
 from kafka import codec as codecs
 
 from tests.unit.kafka.decoding.batches import (
@@ -38,7 +35,7 @@ _ROWS = (
 )
 
 
-def case(dice: random.Random) -> Case:
+def case(dice):
     """Damage one batch, and put others before and behind it, or none."""
     at = dice.choice((0, 0, 3, 2**40))
     before, broken_at = _one(dice, at) if dice.random() < 0.3 else (b"", at)
@@ -57,7 +54,7 @@ def case(dice: random.Random) -> Case:
     )
 
 
-def _one(dice: random.Random, at: int) -> tuple[bytes, int]:
+def _one(dice, at):
     if dice.random() < 0.1:
         return marker(at, dice.choice((ABORT, COMMIT)), 7)
     magic = dice.choice((2, 2, 2, 2, 1, 0))
@@ -72,7 +69,7 @@ def _one(dice: random.Random, at: int) -> tuple[bytes, int]:
     return written(at, dice.choice(_ROWS), frame)
 
 
-def _damaged(dice: random.Random, data: bytes) -> bytes:
+def _damaged(dice, data):
     magic = data[_MAGIC_AT]
     if dice.random() < 0.1:  # the length is the first thing to go
         return _hit(dice, data, 0)
@@ -85,10 +82,10 @@ def _damaged(dice: random.Random, data: bytes) -> bytes:
     return bytes((sealed if magic == 2 else legacy_sealed)(data))
 
 
-def _inside(dice: random.Random, data: bytes) -> bytes:
+def _inside(dice, data):
     # records are damaged, and then compressed as they should be
     codec = data[_LOW_ATTRIBUTES] & 0x07
-    unpack: tuple[Callable[[bytes], bytes], ...] = (
+    unpack = (
         bytes,
         codecs.gzip_decode,
         codecs.snappy_decode,
@@ -99,7 +96,7 @@ def _inside(dice: random.Random, data: bytes) -> bytes:
     return data[:_HEADER] + bytes(_PACK[codec](records))
 
 
-def _hit(dice: random.Random, data: bytes, first: int) -> bytes:
+def _hit(dice, data, first):
     broken = bytearray(data)
     for _ in range(dice.choice((1, 1, 1, 2, 4))):
         if first >= len(broken):

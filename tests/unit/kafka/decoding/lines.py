@@ -4,13 +4,11 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import trustme
 from attrs import frozen
-from kafka.metrics import Metrics
 from kafka.net.connection import KafkaConnection
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -30,10 +28,10 @@ class Line:
     connection: Any  # upstream's; the transport is upstream's or ours
     far: Any  # what the broker would write to
 
-    def ask(self, *requests: object, then: bytes = b"", end: bool = False) -> list[Any]:
+    def ask(self, *requests, then=b"", end=False):
         """Send requests; return the futures of their answers."""
 
-        async def send() -> list[Any]:
+        async def send():
             futures = [self.connection.send_request(one) for one in requests]
             if then:
                 self.far.sendall(then)
@@ -44,29 +42,29 @@ class Line:
         (futures,) = self.net.run(send)
         return list(futures)
 
-    def send(self, *chunks: bytes) -> None:
+    def send(self, *chunks):
         """Write to the connection from the other side, and wait until it is written."""
         for chunk in chunks:
             self.far.sendall(chunk)
 
-    def outcomes(self, futures: list[Any]) -> list[object]:
+    def outcomes(self, futures):
         """Wait for answers: their text, or the kinds of errors they ended with."""
         return [self._outcome(future) for future in futures]
 
-    def _outcome(self, future: Any) -> object:  # noqa: ANN401 - upstream's class
+    def _outcome(self, future):
         done = threading.Event()
         future.add_both(lambda _: done.set())
         assert done.wait(_BOUND), "no answer"
         return type(future.exception) if future.exception else str(future.value)
 
-    def reset(self) -> None:
+    def reset(self):
         """End the connection as a broken one ends."""
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.far.close()
 
 
 @contextmanager
-def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterator[Line]:
+def line(*, is_ours, tls, metrics=None):
     """Open a connection and close it."""
     near, far = _pair()
     # Otherwise a step that took 0.1 s, on a busy machine, is a warning.
@@ -75,7 +73,7 @@ def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterato
         net, metrics=metrics, receive_message_max_bytes=100_000_000
     )
     authority = trustme.CA()
-    accepted: list[Any] = [far]
+    accepted = [far]
     plain, encrypted = (
         ReceivingManager.transports
         if is_ours
@@ -86,11 +84,11 @@ def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterato
         accepting.start()
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        transport: Any = encrypted(net, near, _HOST, ssl_context=context)
+        transport = encrypted(net, near, _HOST, ssl_context=context)
     else:
         transport = plain(net, near, _HOST)
 
-    async def begin() -> None:
+    async def begin():
         await transport.handshake()
         connection.connection_made(transport)
         connection._init_complete()
@@ -107,7 +105,7 @@ def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterato
         accepted[-1].close()
 
 
-def _pair() -> tuple[socket.socket, socket.socket]:
+def _pair():
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         near.settimeout(0)
@@ -115,7 +113,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-def _accept(authority: trustme.CA, accepted: list[Any]) -> None:
+def _accept(authority, accepted):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(_HOST).configure_cert(context)
     accepted.append(context.wrap_socket(accepted[-1], server_side=True))

@@ -1,8 +1,5 @@
 """Answers of brokers, drawn by Hypothesis."""
 
-from collections.abc import Callable
-from typing import Any
-
 from attrs import evolve, frozen
 from hypothesis import strategies as st
 
@@ -35,7 +32,7 @@ TAKES = st.lists(st.integers(0, 9) | st.integers(1, 3000) | st.none(), min_size=
 
 
 @st.composite
-def rows(draw: Callable[..., Any], *, magic: int = 2) -> list[Row]:
+def rows(draw, *, magic=2):
     """Draw the records of one batch."""
     row = st.builds(
         Row,
@@ -63,12 +60,12 @@ class _Log:
     opened: tuple[tuple[int, int], ...] = ()
     aborted: tuple[Aborted, ...] = ()
 
-    def plus(self, batch: tuple[bytes, int]) -> "_Log":
+    def plus(self, batch):
         return evolve(self, data=self.data + batch[0], end=batch[1])
 
 
 @st.composite
-def answers(draw: Callable[..., Any]) -> Case:
+def answers(draw):
     """Draw several batches of all kinds in one answer, and how they are read."""
     log = _Log(end=draw(st.integers(0, 50)))
     first = log.end
@@ -90,7 +87,7 @@ def answers(draw: Callable[..., Any]) -> Case:
 
 
 @st.composite
-def _grown(draw: Callable[..., Any], log: _Log, kind: str) -> _Log:
+def _grown(draw, log, kind):
     if kind == "marker":
         return draw(_ended(log))
     magic = draw(st.sampled_from((0, 1))) if kind == "legacy" else 2
@@ -110,7 +107,7 @@ def _grown(draw: Callable[..., Any], log: _Log, kind: str) -> _Log:
 
 
 @st.composite
-def _ended(draw: Callable[..., Any], log: _Log) -> _Log:
+def _ended(draw, log):
     producer = draw(st.sampled_from(PRODUCERS))
     kind = draw(st.sampled_from((ABORT, COMMIT)))
     opened = dict(log.opened)

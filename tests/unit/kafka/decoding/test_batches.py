@@ -1,4 +1,3 @@
-# ruff: noqa: ANN401 - arguments of every kind
 """The compiled code itself: no bytes and no arguments make it read elsewhere, or leak."""
 
 import gc
@@ -9,8 +8,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
-from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -19,7 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.record._crc32c import crc as kafkas_sum
 
 from safeconsumer._kafka.decoding import _batches
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 
 HEADER = 61
@@ -39,7 +36,7 @@ WRONG = [
 ]
 
 
-def read(data: Any, at: Any = 0, count: Any = COUNT, **other: Any) -> Any:
+def read(data, at=0, count=COUNT, **other):
     """Call it with what is usual, but for what is said."""
     usual = {
         "kind": ConsumerRecord,
@@ -53,7 +50,7 @@ def read(data: Any, at: Any = 0, count: Any = COUNT, **other: Any) -> Any:
     return _batches.read(data, at, count, *(usual | other).values())
 
 
-def test_records_are_made_from_any_place_on() -> None:
+def test_records_are_made_from_any_place_on():
     """In any numbers, which add up to all of them, and to all bytes."""
     _batches.check(SOUND, 0, COUNT)
     whole, size, end = read(SOUND)
@@ -69,8 +66,8 @@ def test_records_are_made_from_any_place_on() -> None:
     assert read(SOUND, 0, 0) == ([], 0, 0)
 
 
-@each("buffer", [bytes, bytearray, memoryview])
-def test_any_buffer_will_do(buffer: Any) -> None:
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview], ids=short)
+def test_any_buffer_will_do(buffer):
     """And what came from it does not change with it."""
     data = buffer(SOUND)
     _batches.check(data, 0, COUNT)
@@ -81,7 +78,7 @@ def test_any_buffer_will_do(buffer: Any) -> None:
     assert all(type(record.key) in (bytes, type(None)) for record in records)
 
 
-def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
+def test_a_skip_ends_before_the_first_that_is_wanted():
     """How many, their bytes, where the next one is, and the last one's offset."""
     for wanted in range(COUNT + 2):
         count, size, at, last = _batches.pass_over(SOUND, 0, COUNT, wanted)
@@ -91,8 +88,8 @@ def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
     assert _batches.pass_over(SOUND, 0, 4, -5) == (0, 0, 0, -1)
 
 
-@each("data", WRONG)
-def test_what_no_producer_writes(data: bytes) -> None:
+@pytest.mark.parametrize("data", WRONG, ids=short)
+def test_what_no_producer_writes(data):
     """The check says so, and neither reading nor skipping it goes anywhere else."""
     with pytest.raises(ValueError, match="producer writes"):
         _batches.check(data, 0, COUNT)
@@ -104,13 +101,13 @@ def test_what_no_producer_writes(data: bytes) -> None:
             break
 
 
-def one(body: str) -> bytes:
+def one(body):
     """Return a record of what stands in it, in hex: attributes, time, offset, key, ..."""
     inside = bytes.fromhex(body)
     return bytes([2 * len(inside)]) + inside
 
 
-@each(
+@pytest.mark.parametrize(
     "body",
     [
         "00 00 00 01 01 00 00",  # a byte too many
@@ -128,8 +125,9 @@ def one(body: str) -> bytes:
         "00 00 00 01 01 02 02 ff 01",  # a name that is no text
         "",
     ],
+    ids=short,
 )
-def test_a_record_that_no_producer_writes(body: str) -> None:
+def test_a_record_that_no_producer_writes(body):
     """By itself, and with another one behind it that would do for what is missing."""
     sound = one("00 00 00 01 01 00")
     _batches.check(sound + sound, 0, 2)
@@ -141,7 +139,7 @@ def test_a_record_that_no_producer_writes(body: str) -> None:
 
 
 @given(data=st.binary(max_size=100), at=st.integers(0, 100))
-def test_a_checksum_is_kafka_pythons(data: bytes, at: int) -> None:
+def test_a_checksum_is_kafka_pythons(data, at):
     """By the processor's instruction and by tables, of any buffer, from any place on."""
     if at > len(data):
         with pytest.raises(ValueError, match="no such place"):
@@ -151,7 +149,7 @@ def test_a_checksum_is_kafka_pythons(data: bytes, at: int) -> None:
     assert sums == {kafkas_sum(data[at:])}
 
 
-def test_the_checksum_of_much() -> None:
+def test_the_checksum_of_much():
     """Other threads may run meanwhile; RFC 3720 has these two."""
     assert _batches.crc32c(bytes(32), 0) == 0x8A9136AA
     assert _batches.crc32c(b"\xff" * 32, 0) == 0x62A8AB43
@@ -159,7 +157,7 @@ def test_the_checksum_of_much() -> None:
     assert _batches.crc32c(much, 0) == _batches.crc32c(much, 0, 1) == kafkas_sum(much)
 
 
-def test_records_that_are_cut_off() -> None:
+def test_records_that_are_cut_off():
     """Wherever the buffer ends: a sanitizer sees what is read behind it."""
     for end in range(len(SOUND)):
         with pytest.raises(ValueError, match="producer writes"):
@@ -181,7 +179,7 @@ def test_records_that_are_cut_off() -> None:
     count=st.integers(-2, 30),
     delta=st.integers(-(2**63), 2**63 - 1),
 )
-def test_any_bytes_at_any_place(data: bytes, at: int, count: int, delta: int) -> None:
+def test_any_bytes_at_any_place(data, at, count, delta):
     """Either a result or a ValueError; what is checked can be read."""
     try:
         _batches.check(data, at, count)
@@ -206,11 +204,11 @@ class Other(tuple):
 
     __slots__ = ()
 
-    def __new__(cls, *_: object) -> Self:
+    def __new__(cls, *_):
         raise AssertionError
 
 
-@each(
+@pytest.mark.parametrize(
     ("error", "arguments"),
     [
         (ValueError, {"at": -1}),
@@ -228,23 +226,22 @@ class Other(tuple):
         (TypeError, {"data": None}),
         (BufferError, {"data": memoryview(SOUND)[::2]}),
     ],
+    ids=short,
 )
-def test_arguments_that_cannot_be(
-    error: type[Exception], arguments: dict[str, Any]
-) -> None:
+def test_arguments_that_cannot_be(error, arguments):
     """A Python error, and nothing is read."""
     with pytest.raises(error):
         read(**({"data": SOUND} | arguments))
 
 
-def test_a_record_is_of_the_type_that_was_given() -> None:
+def test_a_record_is_of_the_type_that_was_given():
     """Made as a named tuple makes its own: by tuple, with as many fields."""
     records, *_ = read(SOUND, kind=Other)
     assert {type(record) for record in records} == {Other}
     assert {len(record) for record in records} == {len(ConsumerRecord._fields)}
 
 
-def test_the_collector_does_not_know_what_was_made() -> None:
+def test_the_collector_does_not_know_what_was_made():
     """Nothing in a record leads back to it; there is no place for something that could."""
     records, *_ = read(SOUND)
     made = [*records, *(one.headers for one in records)]
@@ -254,7 +251,7 @@ def test_the_collector_does_not_know_what_was_made() -> None:
     assert ConsumerRecord.__dictoffset__ == ConsumerRecord.__weakrefoffset__ == 0
 
 
-def test_the_time_of_the_broker_is_that_of_all() -> None:
+def test_the_time_of_the_broker_is_that_of_all():
     """And its type says so."""
     records, *_ = read(SOUND, append_time=9)
     assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
@@ -263,17 +260,17 @@ def test_the_time_of_the_broker_is_that_of_all() -> None:
 MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
-def collecting_often(call: Callable[[], None]) -> None:
+def collecting_often(call):
     """Have the collector start often, and call something each time that it has."""
     gc.set_threshold(100)
     gc.callbacks.append(lambda *_: call())
 
 
-def look_at_what_the_collector_sees() -> None:
+def look_at_what_the_collector_sees():
     data = bytes(written(0, [MANY], Frame())[0][HEADER:])
-    seen: list[int] = []
+    seen = []
 
-    def look() -> None:
+    def look():
         lists = [one for one in gc.get_objects() if type(one) in (list, tuple)]
         seen.append(sum(len([*one]) for one in lists))
 
@@ -283,11 +280,11 @@ def look_at_what_the_collector_sees() -> None:
     assert seen
 
 
-def change_what_the_collector_sees() -> None:
+def change_what_the_collector_sees():
     kept = bytes(written(0, [MANY], Frame())[0][HEADER:])
     data = bytearray(kept)
 
-    def change() -> None:
+    def change():
         data[:] = b"\x7f" * len(data)
         for one in gc.get_objects():
             if type(one) is list and len(one) > 100 and one[0] == ("h", b"1"):
@@ -303,10 +300,10 @@ def change_what_the_collector_sees() -> None:
         assert record.key == b"k"
 
 
-@each("does", [look_at_what_the_collector_sees, change_what_the_collector_sees])
-def test_code_that_the_collector_runs_may_look_and_change(
-    does: Callable[[], None],
-) -> None:
+@pytest.mark.parametrize(
+    "does", [look_at_what_the_collector_sees, change_what_the_collector_sees], ids=short
+)
+def test_code_that_the_collector_runs_may_look_and_change(does):
     """
     A list with empty places, a buffer that is written to, or a list that is emptied.
 
@@ -318,13 +315,13 @@ def test_code_that_the_collector_runs_may_look_and_change(
     subprocess.run(asked, check=True, timeout=60)  # noqa: S603 - our own code
 
 
-def test_a_sum_that_leaves_64_bits_turns_over() -> None:
+def test_a_sum_that_leaves_64_bits_turns_over():
     """Callers see to it that none does; here nothing is undefined."""
     (record,), *_ = read(one("00 00 02 01 01 00"), 0, 1, offset=2**63 - 1)
     assert record.offset == -(2**63)
 
 
-def test_a_name_is_text_where_python_says_so() -> None:
+def test_a_name_is_text_where_python_says_so():
     """For all first bytes with what may follow them, and where they are cut off."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
@@ -348,14 +345,14 @@ def test_a_name_is_text_where_python_says_so() -> None:
             assert record.headers == [(text, None)]
 
 
-def test_others_run_while_a_large_batch_is_checked() -> None:
+def test_others_run_while_a_large_batch_is_checked():
     """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
     data = record * count
     running, done = threading.Event(), threading.Event()
 
-    def check() -> None:
+    def check():
         running.set()
         _batches.check(data, 0, count)
         done.set()
@@ -370,13 +367,13 @@ def test_others_run_while_a_large_batch_is_checked() -> None:
     assert steps > 100, "it had the interpreter to itself"
 
 
-@each("data", [SOUND, *WRONG])
-def test_nothing_is_kept(data: bytes) -> None:
+@pytest.mark.parametrize("data", [SOUND, *WRONG], ids=short)
+def test_nothing_is_kept(data):
     """Neither of what it is given nor of what it makes, also after a fault in the middle."""
     append_time, epoch = 10**15, 10**12
     given = data, TOPIC, append_time, epoch, ConsumerRecord
 
-    def often() -> None:
+    def often():
         for _ in range(50):
             for call in (_batches.check, read):
                 _batches.header(BATCH, 0, 1)

@@ -4,7 +4,6 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from safeconsumer._kafka.decoding import _batches, decoders
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
-from tests.harness.kafka.fixtures import Maker
 from tests.unit.kafka.decoding.compare import TP
 
 INSTALL = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary"
@@ -23,7 +21,7 @@ BATCHES = "safeconsumer._kafka.decoding._batches"
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def fresh(monkeypatch):
     """Let the choice be made anew, and forgotten afterwards."""
     monkeypatch.setattr(decoders, "_logged", set())
     decoders._compiled.cache_clear()
@@ -36,7 +34,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     ("wanted", "got"),
     [("auto", "compiled"), ("compiled", "compiled"), ("python", "python")],
 )
-def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> None:
+def test_the_consumer_tells_its_decoder(safe, wanted, got):
     """As an attribute; and it is what reads the batches."""
     consumer = safe(decoder=wanted)
     assert consumer.decoder == got
@@ -48,9 +46,7 @@ def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> N
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
 
 
-def test_it_is_logged_once(
-    safe: Maker, fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_is_logged_once(safe, fresh, caplog):
     """However many consumers there are; each decoder has a line."""
     del fresh
     caplog.set_level(logging.INFO, "safeconsumer")
@@ -80,7 +76,7 @@ except Exception as error:
 """
 
 
-def _chosen(*missing: str, folder: Path | None = None) -> list[str]:
+def _chosen(*missing, folder=None):
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _CHOOSE, *missing],
         cwd=folder,
@@ -93,7 +89,7 @@ def _chosen(*missing: str, folder: Path | None = None) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_where_there_was_no_compiler() -> None:
+def test_where_there_was_no_compiler():
     """``auto`` tells the reason, ``compiled`` the way out."""
     auto, compiled = _chosen(BATCHES)
     assert auto == "python | this installation was built without it"
@@ -102,9 +98,7 @@ def test_where_there_was_no_compiler() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["auto", "python"])
-def test_a_consumer_without_it_reads_all_the_same(
-    safe: Maker, fresh: pytest.MonkeyPatch, wanted: str
-) -> None:
+def test_a_consumer_without_it_reads_all_the_same(safe, fresh, wanted):
     """``auto`` never fails; ``compiled`` fails before anything is opened."""
     _hide(fresh)
     consumer = safe(decoder=wanted)
@@ -117,7 +111,7 @@ def test_a_consumer_without_it_reads_all_the_same(
     assert INSTALL in str(caught.value)
 
 
-def test_a_stale_one_is_not_used(fresh: pytest.MonkeyPatch) -> None:
+def test_a_stale_one_is_not_used(fresh):
     """As after a pull, in an editable installation that was not made again."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
@@ -129,7 +123,7 @@ def test_a_stale_one_is_not_used(fresh: pytest.MonkeyPatch) -> None:
         decoders.choose("compiled")
 
 
-def test_one_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+def test_one_that_cannot_be_loaded_says_why(tmp_path):
     """Another machine's, say, in a checkout that is shared."""
     package = tmp_path / "safeconsumer"
     ours = Path(decoders.__file__).parents[2]
@@ -141,7 +135,7 @@ def test_one_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     assert "built without" not in auto
 
 
-def test_what_was_not_to_be_had_is_looked_for_again(fresh: pytest.MonkeyPatch) -> None:
+def test_what_was_not_to_be_had_is_looked_for_again(fresh):
     """A failure is not remembered."""
     with fresh.context() as patched:
         _hide(patched)
@@ -149,6 +143,6 @@ def test_what_was_not_to_be_had_is_looked_for_again(fresh: pytest.MonkeyPatch) -
     assert decoders.choose("auto").name == "compiled"
 
 
-def _hide(patched: pytest.MonkeyPatch) -> None:
+def _hide(patched):
     patched.setitem(sys.modules, BATCHES, None)
     patched.delattr(decoding, "_batches")

@@ -1,7 +1,6 @@
 """Compressed data that is unusual or broken is read alike (P15)."""
 
 import struct
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import lz4.frame
@@ -11,7 +10,7 @@ import zstandard
 from kafka import codec as codecs
 
 from safeconsumer._kafka.decoding.uncompressing import _Zstd
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import Frame, Row, sealed, written
 from tests.unit.kafka.decoding.compare import Case, compared, errors_of, records_of
 
@@ -19,7 +18,7 @@ ROWS = [Row(5, b"k", b"value" * 10)] * 20
 HEADER = 61
 PLAIN = written(0, ROWS, Frame())[0][HEADER:]
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of user data, LZ4's and Zstd's
-PACK: dict[int, Callable[[bytes], bytes]] = {
+PACK = {
     1: codecs.gzip_encode,
     2: codecs.snappy_encode,
     3: codecs.lz4_encode,
@@ -27,31 +26,29 @@ PACK: dict[int, Callable[[bytes], bytes]] = {
 }
 
 
-def _read(codec: int, section: bytes) -> int:
+def _read(codec, section):
     header = written(0, ROWS, Frame())[0][:HEADER]
     data = sealed(header[:22] + bytes([codec]) + header[23:] + section)
     return len(records_of(compared(Case(data=bytes(data)))))
 
 
-def _ends(good: bytes) -> Iterator[bytes]:
+def _ends(good):
     for size in range(1, 13):
         yield good[:-size]
         yield good + bytes(size)
         yield good + bytes(range(1, size + 1))
 
 
-@each("codec", PACK)
-def test_ends_that_are_missing_or_too_many(codec: int) -> None:
+@pytest.mark.parametrize("codec", PACK, ids=short)
+def test_ends_that_are_missing_or_too_many(codec):
     """Libraries differ in what they forgive."""
     good = PACK[codec](PLAIN)
     assert _read(codec, good) == 20
     assert min(_read(codec, section) for section in _ends(good)) == 0
 
 
-@each("library", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_codec_that_kafka_python_does_without(
-    library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("library", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_codec_that_kafka_python_does_without(library, monkeypatch):
     """It says when a codec's library is missing; the records are not read all the same."""
     codec = ["", "gzip", "snappy", "lz4", "zstd"].index(library)
     good = PACK[codec](PLAIN)
@@ -60,8 +57,8 @@ def test_a_codec_that_kafka_python_does_without(
     assert _read(codec, good) == 0
 
 
-@each("codec", PACK)
-def test_several_streams_in_one_batch(codec: int) -> None:
+@pytest.mark.parametrize("codec", PACK, ids=short)
+def test_several_streams_in_one_batch(codec):
     """Whole, torn apart, with nothing before and behind."""
     pack = PACK[codec]
     good = pack(PLAIN)
@@ -78,7 +75,7 @@ def test_several_streams_in_one_batch(codec: int) -> None:
         _read(codec, section)
 
 
-def test_snappy_without_and_with_a_foreign_frame() -> None:
+def test_snappy_without_and_with_a_foreign_frame():
     """Producers other than Java's write it raw, or count the version otherwise."""
     framed = codecs.snappy_encode(PLAIN)
     assert _read(2, snappy.compress(PLAIN)) == 20
@@ -89,15 +86,17 @@ def test_snappy_without_and_with_a_foreign_frame() -> None:
     assert errors_of(compared(Case(data=bytes(sealed(empty[:61] + framed[:16])))))
 
 
-@each("size", [0, -1, -4, -5, -20, -25, -(2**31), 2**31 - 1, 1, 30])
-def test_snappy_whose_block_has_another_size(size: int) -> None:
+@pytest.mark.parametrize(
+    "size", [0, -1, -4, -5, -20, -25, -(2**31), 2**31 - 1, 1, 30], ids=short
+)
+def test_snappy_whose_block_has_another_size(size):
     """Too small, or leading back; one that is too large ends with the batch."""
     framed = codecs.snappy_encode(PLAIN)
     section = framed[:16] + struct.pack(">i", size) + framed[20:]
     assert _read(2, section) == (20 if size > len(section) else 0)
 
 
-def test_snappy_whose_blocks_are_counted_from_the_end() -> None:
+def test_snappy_whose_blocks_are_counted_from_the_end():
     """A size that leads before the beginning, and from there to the end."""
     framed = codecs.snappy_encode(PLAIN)
     last = struct.pack(">i", 10_000) + snappy.compress(b"")
@@ -105,7 +104,7 @@ def test_snappy_whose_blocks_are_counted_from_the_end() -> None:
     assert _read(2, framed[:16] + struct.pack(">i", size) + framed[20:] + last) == 0
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
     [
         {"block_linked": True},
@@ -114,26 +113,28 @@ def test_snappy_whose_blocks_are_counted_from_the_end() -> None:
         {"store_size": False},
         {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
     ],
+    ids=short,
 )
-def test_lz4_of_every_kind(options: dict[str, int]) -> None:
+def test_lz4_of_every_kind(options):
     """And each with every one of its bytes damaged."""
     good = lz4.frame.compress(PLAIN, **options)
     assert _read(3, good) == 20
     _flipped(3, good)
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
     [{"write_checksum": True}, {"write_content_size": False}, {"level": 19}],
+    ids=short,
 )
-def test_zstd_of_every_kind(options: dict[str, int]) -> None:
+def test_zstd_of_every_kind(options):
     """And each with every one of its bytes damaged."""
     good = zstandard.ZstdCompressor(**options).compress(PLAIN)
     assert _read(4, good) == 20
     _flipped(4, good)
 
 
-def test_zstd_on_several_threads() -> None:
+def test_zstd_on_several_threads():
     """Each has a decompressor of its own: a mixed-up one would give errors."""
     sections = [
         codecs.zstd_encode(PLAIN * 2_000 + bytes([one]) * 1_000_000) for one in range(4)
@@ -141,14 +142,14 @@ def test_zstd_on_several_threads() -> None:
     decode = _Zstd().decode
     expected = [codecs.zstd_decode(section) for section in sections]
 
-    def read(number: int) -> set[bytes]:
+    def read(number):
         return {decode(sections[number]) for _ in range(50)}
 
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(read, range(4))] == [{one} for one in expected]
 
 
-def test_a_large_window_is_not_kept() -> None:
+def test_a_large_window_is_not_kept():
     """A producer chooses it: 128 MB for 1 MB on the wire."""
     options = zstandard.ZstdCompressionParameters.from_level(
         1, window_log=27, write_content_size=False
@@ -163,6 +164,6 @@ def test_a_large_window_is_not_kept() -> None:
     assert decoder._decompressor.memory_size() < 2**20
 
 
-def _flipped(codec: int, good: bytes) -> None:
+def _flipped(codec, good):
     for at in range(len(good)):
         _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])

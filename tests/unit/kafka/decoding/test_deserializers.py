@@ -1,9 +1,7 @@
 """Deserializers of all three forms, and what they raise, count alike (P15)."""
 
 import warnings
-from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -16,7 +14,7 @@ from kafka.serializer import Deserializer
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.deserializing import deserialized
 from tests.harness.kafka.offline import offline
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 from tests.unit.kafka.decoding.compare import (
     Case,
@@ -31,45 +29,41 @@ from tests.unit.kafka.decoding.test_equality import SLOW
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)
 
-ERRORS: list[type[Exception]] = [ValueError, StopIteration, TypeError]
+ERRORS = [ValueError, StopIteration, TypeError]
 
 
-class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Picky(Deserializer):
     """Raises for data of some first letters, and notes what it was asked for."""
 
-    def __init__(self, error: type[Exception] | None, letters: bytes) -> None:
+    def __init__(self, error, letters):
         self.error = error
         self.letters = letters
 
-    def deserialize(
-        self, topic: str, headers: list[Any], data: bytes | None
-    ) -> tuple[Any, ...]:
+    def deserialize(self, topic, headers, data):
         if self.error and data and data[0] in self.letters:
             raise self.error(data)
         return topic, len(headers), data
 
 
-class Two(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Two(Deserializer):
     """The older form, without headers."""
 
-    def __init__(self, picky: Picky) -> None:
+    def __init__(self, picky):
         self.picky = picky
 
-    def deserialize(self, topic: str, data: bytes | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def deserialize(self, topic, data):
         return self.picky.deserialize(topic, [], data)
 
 
-class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Meddling(Deserializer):
     """Changes the headers it is shown."""
 
-    def deserialize(
-        self, topic: str, headers: list[Any], data: bytes | None
-    ) -> str | None:
+    def deserialize(self, topic, headers, data):
         headers.append((topic, data))
         return None if data is None else data.decode("latin-1")
 
 
-def wrapped(deserializer: Callable[[bytes | None], Any]) -> Any:  # noqa: ANN401
+def wrapped(deserializer):
     """Return what a consumer makes of a plain callable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,7 +71,7 @@ def wrapped(deserializer: Callable[[bytes | None], Any]) -> Any:  # noqa: ANN401
             return consumer._fetcher.config["value_deserializer"]
 
 
-def _plain(data: bytes | None) -> str | None:
+def _plain(data):
     return None if data is None else data.decode("utf-8")
 
 
@@ -97,7 +91,7 @@ deserializers = (
 
 @settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 @given(case=answers(), key=deserializers, value=deserializers)
-def test_whatever_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
+def test_whatever_they_do(case, key, value):
     """The same results, or the same error at the same record, whatever was taken before."""
     compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
@@ -105,7 +99,7 @@ def test_whatever_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: AN
 @pytest.mark.nightly
 @settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
 @given(case=answers(), key=deserializers, value=deserializers)
-def test_whatever_else_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
+def test_whatever_else_they_do(case, key, value):
     """The same, and more of it."""
     compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
@@ -113,14 +107,14 @@ def test_whatever_else_they_do(case: Case, key: Any, value: Any) -> None:  # noq
 FORMS = [lambda picky: picky, Two, lambda picky: wrapped(_calling(picky))]
 
 
-def _calling(picky: Picky) -> Callable[[bytes | None], Any]:
+def _calling(picky):
     return lambda data: picky.deserialize("", [], data)
 
 
-@each(("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])])
-def test_the_error_comes_behind_what_stands_before_it(
-    form: Callable[[Picky], Any], error: type[Exception], start: int
-) -> None:
+@pytest.mark.parametrize(
+    ("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])], ids=short
+)
+def test_the_error_comes_behind_what_stands_before_it(form, error, start):
     """``StopIteration`` as ``RuntimeError``; also if nothing stands before it."""
     rows = [Row(value=b"%d" % number, headers=(("h", b"v"),)) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=1))
@@ -138,10 +132,10 @@ def test_the_error_comes_behind_what_stands_before_it(
     assert [record[3] for record in records_of(steps)] == [*range(start, 5)]
 
 
-@each(("decoder", "form"), [*product(["python", "compiled"], FORMS)])
-def test_a_type_error_of_a_deserializer_comes_as_it_was_raised(
-    decoder: str, form: Callable[[Picky], Any]
-) -> None:
+@pytest.mark.parametrize(
+    ("decoder", "form"), [*product(["python", "compiled"], FORMS)], ids=short
+)
+def test_a_type_error_of_a_deserializer_comes_as_it_was_raised(decoder, form):
     """kafka-python tries a second time, without headers, and raises what that raises."""
     data, _ = written(0, [Row(value=b"5")], Frame())
     reader = form(Picky(TypeError, b"5"))
@@ -152,20 +146,20 @@ def test_a_type_error_of_a_deserializer_comes_as_it_was_raised(
     assert (stock == raised) == (form is Two)
 
 
-class Doubtful(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Doubtful(Deserializer):
     """Hands on whatever it is given, as decorated methods do."""
 
-    def __init__(self, reader: Any) -> None:  # noqa: ANN401 - any of them
+    def __init__(self, reader):
         self.reader = reader
 
-    def deserialize(self, *given: Any) -> Any:  # noqa: ANN401 - as its reader
+    def deserialize(self, *given):
         return self.reader.deserialize(*given)
 
 
-@each(("form", "data"), [*product([lambda picky: picky, Two], [b"5", b"6"])])
-def test_what_hands_on_its_arguments_is_understood(
-    form: Callable[[Picky], Any], data: bytes
-) -> None:
+@pytest.mark.parametrize(
+    ("form", "data"), [*product([lambda picky: picky, Two], [b"5", b"6"])], ids=short
+)
+def test_what_hands_on_its_arguments_is_understood(form, data):
     """The error that comes from further inside is the deserializer's own."""
     reader = Doubtful(form(Picky(TypeError, b"5")))
     with warnings.catch_warnings():
@@ -177,10 +171,12 @@ def test_what_hands_on_its_arguments_is_understood(
             deserialized(reader, "t", [], data)
 
 
-@each(("decoder", "codec", "magic"), [*product(["python", "compiled"], [0, 1], [1, 2])])
-def test_what_a_seek_went_past_is_not_deserialized(
-    decoder: str, codec: int, magic: int
-) -> None:
+@pytest.mark.parametrize(
+    ("decoder", "codec", "magic"),
+    [*product(["python", "compiled"], [0, 1], [1, 2])],
+    ids=short,
+)
+def test_what_a_seek_went_past_is_not_deserialized(decoder, codec, magic):
     """
     A record that cannot be is passed by a seek to the next one; upstream raises again.
 

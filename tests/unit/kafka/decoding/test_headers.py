@@ -10,7 +10,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from safeconsumer._kafka.decoding import _batches
 from safeconsumer._kafka.decoding.records import Header
-from tests.harness.listing import each
+from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
@@ -27,7 +27,7 @@ ROWS = [Row(n, b"k" * n, b"v" * 30 if n % 2 else None) for n in range(4)]
 BATCH = written(5, ROWS, Frame())[0]
 
 
-def header(data: bytes, at: int = 0, *, is_summed: bool = True) -> Header | None:
+def header(data, at=0, *, is_summed=True):
     """Call it; a header of its own kind."""
     found = _batches.header(data, at, is_summed)
     return None if found is None else Header._make(found)
@@ -39,7 +39,7 @@ PACKED, END = written(NEXT, [Row(5, b"k", b"v" * 9)] * 3, Frame(codec=3, tail=2)
 BEHIND, _ = written(END, [Row(5, None, b"v")] * 2, Frame(epoch=4))
 
 
-@each(
+@pytest.mark.parametrize(
     "batch",
     [
         BATCH,
@@ -51,8 +51,9 @@ BEHIND, _ = written(END, [Row(5, None, b"v")] * 2, Frame(epoch=4))
         marker(8, ABORT, 7)[0],
         marker(8, COMMIT, 7)[0],
     ],
+    ids=short,
 )
-def test_a_header_says_what_kafka_python_reads(batch: bytes) -> None:
+def test_a_header_says_what_kafka_python_reads(batch):
     """Wherever the batch stands, and whatever stands behind it."""
     theirs = DefaultRecordBatch(batch)
     append_time = theirs.max_timestamp if theirs.timestamp_type else None
@@ -72,7 +73,7 @@ def test_a_header_says_what_kafka_python_reads(batch: bytes) -> None:
         assert list(map(type, found)) == list(map(type, expected))
 
 
-def test_a_batch_that_is_cut_off_or_damaged_has_no_header() -> None:
+def test_a_batch_that_is_cut_off_or_damaged_has_no_header():
     """Offset and epoch are the broker's: no checksum covers them."""
     for end in range(len(BATCH)):
         assert header(BATCH[:end], is_summed=False) is None
@@ -83,7 +84,7 @@ def test_a_batch_that_is_cut_off_or_damaged_has_no_header() -> None:
             assert header(broken, is_summed=False) == header(BATCH)
 
 
-@each(
+@pytest.mark.parametrize(
     ("at", "number"),
     [
         (0, struct.pack(">q", -1)),
@@ -99,8 +100,9 @@ def test_a_batch_that_is_cut_off_or_damaged_has_no_header() -> None:
         (57, struct.pack(">i", -1)),
         (22, b"\x20"),  # a control batch, whose first record has a key of no bytes
     ],
+    ids=short,
 )
-def test_a_header_that_no_broker_writes(at: int, number: bytes) -> None:
+def test_a_header_that_no_broker_writes(at, number):
     """It is left to kafka-python, also where checksums are not looked at."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert header(forged, is_summed=False) is None
@@ -109,8 +111,8 @@ def test_a_header_that_no_broker_writes(at: int, number: bytes) -> None:
     assert header(BATCH) is not None
 
 
-@each("codec", range(5))
-def test_a_marker_that_no_broker_writes(codec: int) -> None:
+@pytest.mark.parametrize("codec", range(5), ids=short)
+def test_a_marker_that_no_broker_writes(codec):
     """Cut off, compressed, or with none: kafka-python finds the error."""
     batch, _ = marker(8, ABORT, 7)
     assert header(batch) is not None
@@ -132,7 +134,7 @@ def test_a_marker_that_no_broker_writes(codec: int) -> None:
     at=st.integers(-2, len(BATCH) + 2),
     is_summed=st.booleans(),
 )
-def test_a_header_of_any_bytes(data: bytes, at: int, is_summed: bool) -> None:  # noqa: FBT001 - drawn
+def test_a_header_of_any_bytes(data, at, is_summed):
     """None, or a batch that is within these bytes."""
     if not 0 <= at <= len(data):
         with pytest.raises(ValueError, match="no such place"):
@@ -142,8 +144,8 @@ def test_a_header_of_any_bytes(data: bytes, at: int, is_summed: bool) -> None:  
     assert found is None or at + HEADER <= found[0] <= len(data)
 
 
-@each("committed", [True, False])
-def test_an_answer_that_is_cut_at_each_place(committed: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_answer_that_is_cut_at_each_place(committed):
     """A broker ends it where the room ends; the position is behind the last whole one."""
     data = BEFORE + MARKED + PACKED + BEHIND
     for end in range(len(data) + 1):
@@ -160,8 +162,8 @@ def test_an_answer_that_is_cut_at_each_place(committed: bool) -> None:  # noqa: 
             )
 
 
-@each("batch", [PACKED, MARKED, BEFORE])
-def test_a_header_that_is_damaged_at_each_place(batch: bytes) -> None:
+@pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
+def test_a_header_that_is_damaged_at_each_place(batch):
     """Between others, with and without a checksum that says so, which may be looked at."""
     for at, bits in product(range(HEADER), (0x01, 0x10, 0x80, 0xFF)):
         broken = batch[:at] + bytes([batch[at] ^ bits]) + batch[at + 1 :]
@@ -178,8 +180,12 @@ def test_a_header_that_is_damaged_at_each_place(batch: bytes) -> None:
             )
 
 
-@each("length", [0, 13, 14, 48, 49, -1, -12, -13, -40, -100, -200, 2**31 - 1, -(2**31)])
-def test_a_length_that_leads_elsewhere(length: int) -> None:
+@pytest.mark.parametrize(
+    "length",
+    [0, 13, 14, 48, 49, -1, -12, -13, -40, -100, -200, 2**31 - 1, -(2**31)],
+    ids=short,
+)
+def test_a_length_that_leads_elsewhere(length):
     """Back into what was read, or beyond the end: kafka-python takes it from the end."""
     forged = PACKED[:8] + struct.pack(">i", length) + PACKED[12:]
     compared(Case(data=BEFORE + forged + BEHIND, fetch_offset=10))

@@ -1,41 +1,37 @@
 """Taking records that ends early, by an error, Ctrl-C or a drain."""
 
 import sys
-from typing import Any
 
 import pytest
 from kafka.record import MemoryRecords
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
-from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import COMMIT, Frame, Row, marker, written
 from tests.unit.kafka.decoding.compare import TP
 
 
-class Raising(Deserializer):  # type: ignore[misc]  # upstream is untyped
+class Raising(Deserializer):
     """Leaves the bytes, and raises when it is told to."""
 
-    def __init__(
-        self, error: type[BaseException] | BaseException | None = None
-    ) -> None:
+    def __init__(self, error=None):
         self.error = error
 
-    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+    def deserialize(self, topic, headers, data):
         del topic, headers
         if self.error is not None:
             raise self.error
         return data
 
 
-def _part(deserializer: Deserializer) -> Any:  # noqa: ANN401 - our subclass
+def _part(deserializer):
     data, _ = written(0, [Row(value=b"v")] * 3, Frame())
     return choose("compiled").records(
         0, TP, MemoryRecords(data), value_deserializer=deserializer
     )
 
 
-def test_nothing_more_comes_after_ctrl_c() -> None:
+def test_nothing_more_comes_after_ctrl_c():
     """As from upstream's generator: what was taken and lost is fetched again."""
     raising = Raising()
     part = _part(raising)
@@ -48,8 +44,8 @@ def test_nothing_more_comes_after_ctrl_c() -> None:
     assert part.next_fetch_offset == 1
 
 
-@each("codec", [0, 1, 3, 4])
-def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
+@pytest.mark.parametrize("codec", [0, 1, 3, 4])
+def test_an_answer_is_not_kept_by_what_has_read_it(codec):
     """What is not compressed is read where it stands; after a drain nothing stays."""
     data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
@@ -62,9 +58,7 @@ def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
     assert part.take() == []
 
 
-def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(caplog):
     """In the log and in the error, as with kafka-python."""
     stop = StopIteration("next() of mine")
     with pytest.raises(RuntimeError) as caught:
@@ -74,11 +68,11 @@ def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
     assert (logged.name, logged.exc_info[1]) == ("kafka.consumer.fetcher", stop)
 
 
-def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
+def test_a_deserializer_that_has_the_rest_thrown_away():
     """It closes the consumer, say: the record comes, and nothing after it."""
 
-    class Closing(Deserializer):  # type: ignore[misc]  # upstream is untyped
-        def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+    class Closing(Deserializer):
+        def deserialize(self, topic, headers, data):
             del topic, headers
             part.drain()
             return data
@@ -89,17 +83,17 @@ def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
     assert part.next_fetch_offset == 1
 
 
-def test_one_batch_is_open_at_a_time() -> None:
+def test_one_batch_is_open_at_a_time():
     """The next one is opened when it is asked for; what one had is gone then."""
     data, at = b"", 0
     for _ in range(3):
         more, at = written(at, [Row(value=b"v" * 50)] * 10, Frame(codec=3))
         data += more
-    kind: Any = choose("compiled").records
-    opened: list[int] = []
+    kind = choose("compiled").records
+    opened = []
 
-    class Counting(kind):  # type: ignore[misc]  # made at run time
-        def _open(self, *which: Any) -> Any:  # noqa: ANN401 - the parent's
+    class Counting(kind):
+        def _open(self, *which):
             is_open = super()._open(*which)
             opened.append(self._left)
             return is_open
@@ -113,11 +107,9 @@ def test_one_batch_is_open_at_a_time() -> None:
     assert len(part._data) == 0
 
 
-@each("decoder", ["python", "compiled"])
-@each("is_transactional", [False, True])
-def test_that_a_batch_was_a_transactions_is_known(
-    decoder: str, *, is_transactional: bool
-) -> None:
+@pytest.mark.parametrize("decoder", ["python", "compiled"])
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_that_a_batch_was_a_transactions_is_known(decoder, *, is_transactional):
     """Once it was read, for a journal; a marker alone is enough."""
     first, at = written(0, [Row(value=b"v")] * 3, Frame())
     frame = Frame(producer=7, transactional=is_transactional)

@@ -2,13 +2,12 @@
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
 
 import pytest
 from kafka.errors import CorrelationIdError, KafkaConnectionError
 from kafka.metrics import Metrics
 
-from tests.unit.kafka.decoding.answers import Exchange, fetch, heartbeat
+from tests.unit.kafka.decoding.answers import fetch, heartbeat
 from tests.unit.kafka.decoding.lines import line
 
 tls = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -22,11 +21,11 @@ MIXED = (
 )
 
 
-def _requests(exchanges: Sequence[Exchange]) -> list[object]:
+def _requests(exchanges):
     return [one.request for one in exchanges]
 
 
-def _pieces(data: bytes, seed: int) -> Iterator[bytes]:
+def _pieces(data, seed):
     chance = random.Random(seed)  # noqa: S311 - no secret
     at = 0
     while at < len(data):
@@ -37,7 +36,7 @@ def _pieces(data: bytes, seed: int) -> Iterator[bytes]:
 
 @tls
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_in_pieces(seed: int, *, tls: bool) -> None:
+def test_answers_in_pieces(seed, *, tls):
     """Whatever is written together, the answers are upstream's."""
     written = b"".join(one.answer for one in MIXED)
     outcomes = []
@@ -51,7 +50,7 @@ def test_answers_in_pieces(seed: int, *, tls: bool) -> None:
 
 
 @tls
-def test_the_rest_of_a_record(*, tls: bool) -> None:
+def test_the_rest_of_a_record(*, tls):
     """A record of TLS that ends one answer and holds the next: no selector tells of it."""
     pair = fetch(1, bytes(100_000)), heartbeat(2)
     with line(is_ours=True, tls=tls) as one:
@@ -62,7 +61,7 @@ def test_the_rest_of_a_record(*, tls: bool) -> None:
 
 
 @tls
-def test_an_end_in_the_middle(*, tls: bool) -> None:
+def test_an_end_in_the_middle(*, tls):
     """Of a length, a small answer or a large one: what was asked fails as upstream's does."""
     for cut in (2, 9, 100_000):
         outcomes = []
@@ -79,7 +78,7 @@ def test_an_end_in_the_middle(*, tls: bool) -> None:
 
 
 @tls
-def test_a_broken_connection(*, tls: bool) -> None:
+def test_a_broken_connection(*, tls):
     """A reset in the middle of an answer."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(*_requests(MIXED[:2]))
@@ -93,7 +92,7 @@ def test_a_broken_connection(*, tls: bool) -> None:
 
 
 @tls
-def test_an_answer_right_before_the_end(*, tls: bool) -> None:
+def test_an_answer_right_before_the_end(*, tls):
     """Both are there at the first look: the answer counts, and then the end."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(
@@ -108,7 +107,7 @@ def test_an_answer_right_before_the_end(*, tls: bool) -> None:
 
 
 @tls
-def test_an_answer_to_nothing(*, tls: bool) -> None:
+def test_an_answer_to_nothing(*, tls):
     """A wrong number closes the connection, with upstream's error."""
     outcomes = []
     for is_ours in (False, True):
@@ -119,7 +118,7 @@ def test_an_answer_to_nothing(*, tls: bool) -> None:
 
 
 @tls
-def test_closed_by_an_answer(caplog: pytest.LogCaptureFixture, *, tls: bool) -> None:
+def test_closed_by_an_answer(caplog, *, tls):
     """Who gets an answer may close the connection, with more of it to be read."""
     pair = fetch(1, bytes(100_000)), heartbeat(2)
     with line(is_ours=True, tls=tls) as one:
@@ -133,7 +132,7 @@ def test_closed_by_an_answer(caplog: pytest.LogCaptureFixture, *, tls: bool) -> 
 
 
 @tls
-def test_bytes_are_counted(*, tls: bool) -> None:
+def test_bytes_are_counted(*, tls):
     """Upstream's metric of incoming bytes, and the time of the last one."""
     metrics = Metrics()
     with line(is_ours=True, tls=tls, metrics=metrics) as one:
