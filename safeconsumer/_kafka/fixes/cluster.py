@@ -38,6 +38,11 @@ class PauseSafeCluster(ClusterMetadata):
     _answered: frozenset[str] | None = frozenset()
     _doubted: frozenset[str] = frozenset()  # topics that the last answer did not know
 
+    version: int = 0
+    """
+    How often leaders may have changed; the same number, the same leaders.
+    """
+
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember which topics it asks for."""
         self._asked = self._wanted()
@@ -47,6 +52,7 @@ class PauseSafeCluster(ClusterMetadata):
         """Take an answer; ask again if it lacks a topic, or more are wanted by now."""
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         super().update_metadata(metadata)
+        self.version += 1
         self._answered = self._asked
         wanted = self._wanted()
         asked = self._asked
@@ -87,6 +93,16 @@ class PauseSafeCluster(ClusterMetadata):
             is_internal=name in self.internal_topics,
             partitions=[*self._partitions[name].values()],
         )
+
+    def update_partition_leader(
+        self, partition: TopicPartition, leader_id: int, leader_epoch: int
+    ) -> bool:
+        """Take a leader that another answer than one about metadata has named."""
+        is_new: bool = super().update_partition_leader(
+            partition, leader_id, leader_epoch
+        )
+        self.version += 1
+        return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
         """Tell whether the last answer was about these topics: what it lacks is not there."""

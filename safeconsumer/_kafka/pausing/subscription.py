@@ -84,6 +84,8 @@ class LedgerSubscription(SubscriptionState):
         refusal: makes the exception of every commit that is not of the worker or pump
             that has the consumer; None: none has it.
         poller: the thread on which that worker or pump polls now; None: it does not.
+        unvalidated: the states whose position was set otherwise than by reading on, since
+            positions were last compared with their leaders' epochs.
         is_closing: whether its consumer is being closed: nobody works on its records.
     """
 
@@ -96,6 +98,7 @@ class LedgerSubscription(SubscriptionState):
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
         self.undelivered = Undelivered()
+        self.unvalidated: set[OwnedPartitionState] = set()
         self.cause = Cause.JOINED
         self.journal: Journal | None = None
         self.refusal: Callable[[], Exception] | None = None
@@ -248,7 +251,7 @@ class LedgerSubscription(SubscriptionState):
         super()._apply_assignment(partitions, randomize)
         for state in self.assignment.values():
             if not isinstance(state, OwnedPartitionState):
-                OwnedPartitionState.prepare(state, self._lock)
+                OwnedPartitionState.prepare(state, self._lock, self.unvalidated)
                 state.__class__ = OwnedPartitionState
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)

@@ -20,6 +20,7 @@ class OwnedPartitionState(TopicPartitionState):
     """
 
     lock: AbstractContextManager[object]
+    unvalidated: set[OwnedPartitionState]
     before: OffsetAndMetadata | None = None
     """
     The position before a poll took records that it has not returned. None: it has taken
@@ -57,19 +58,35 @@ class OwnedPartitionState(TopicPartitionState):
     does not say that there is none.
     """
 
-    def prepare(self, lock: AbstractContextManager[object]) -> None:
+    def prepare(
+        self,
+        lock: AbstractContextManager[object],
+        unvalidated: set[OwnedPartitionState],
+    ) -> None:
         """
         Make the attributes that this class needs beyond upstream's.
 
         Args:
             lock: upstream's subscription lock.
+            unvalidated: the states whose position was set otherwise than by reading on,
+                since positions were last compared with their leaders' epochs.
         """
         self.lock = lock
+        self.unvalidated = unvalidated
+
+    def _set_position(self, offset: OffsetAndMetadata) -> None:
+        before = self._position
+        super()._set_position(offset)
+        if before is None or offset.leader_epoch < before.leader_epoch:
+            self.unvalidated.add(self)
+
+    position = property(TopicPartitionState._get_position, _set_position)
 
     def seek(self, offset: int | OffsetAndMetadata) -> None:
         with self.lock:
             self.moves += 1
             super().seek(offset)
+            self.unvalidated.add(self)
             self.moved_to, self.before = self._position, None
             self.out_of_range = None
 
@@ -95,6 +112,7 @@ class OwnedPartitionState(TopicPartitionState):
         """
         with self.lock:
             self._position = self.moved_to
+            self.unvalidated.add(self)
 
     def move_back(self) -> OffsetAndMetadata | None:
         """
