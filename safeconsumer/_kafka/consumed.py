@@ -37,6 +37,8 @@ class Consumed:
         """Yield the topics known now that this consumer would consume."""
         names = {tp.topic for tp in tuple(self._subscription.assignment)}
         names.update(self._subscription.subscription or ())
+        if self.has_any() and not self._is_subscribed():
+            return iter(names)  # assigned by hand
         pattern = self._subscription.subscribed_pattern
         if pattern is not None or not self.has_any():
             names.update(self._cluster.topics())

@@ -31,8 +31,8 @@ class Holds:
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        # Of partitions, by topic and number, and of topics, by name.
-        self._narrow: dict[TopicPartition | str, ByOwner] = {}
+        # Of topics and their partitions: by topic, and by partition or None, the topic.
+        self._narrow: dict[str, dict[int | None, ByOwner]] = {}
         # Of patterns and of everything: each is asked.
         self._wide: dict[Scope, ByOwner] = {}
         for hold in holds:
@@ -42,12 +42,10 @@ class Holds:
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether any hold covers the partition."""
-        narrow = self._narrow
-        return (
-            tp in narrow
-            or tp[0] in narrow
-            or (bool(self._wide) and any(one.covers(tp) for one in self._wide))
-        )
+        narrow = self._narrow.get(tp[0])
+        if narrow is not None and (tp[1] in narrow or None in narrow):
+            return True
+        return bool(self._wide) and any(one.covers(tp) for one in self._wide)
 
     def covered(self, assigned: Assigned) -> set[TopicPartition]:
         """Return the assigned partitions that any hold covers."""
@@ -61,15 +59,19 @@ class Holds:
         def are_theirs(by: ByOwner) -> bool:
             return any(owner in by for owner in owners)
 
-        narrow = {at for at, by in self._narrow.items() if are_theirs(by)}
+        narrow = {
+            topic: {at for at, by in held.items() if are_theirs(by)}
+            for topic, held in self._narrow.items()
+        }
         wide = [scope for scope, by in self._wide.items() if are_theirs(by)]
         return _covered(assigned, narrow, wide)
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
         """Return the holds that cover the partition, narrowest first."""
+        narrow = self._narrow.get(tp[0], {})
         found = (
-            *self._narrow.get(tp, _NONE).values(),
-            *self._narrow.get(tp[0], _NONE).values(),
+            *narrow.get(tp[1], _NONE).values(),
+            *narrow.get(None, _NONE).values(),
         )
         if not self._wide:
             return found
@@ -92,28 +94,31 @@ class Holds:
         one of its partitions may still be held. Two patterns overlap if their texts are
         equal: whether any name matches both cannot be computed.
         """
-        if isinstance(scope, Partition):
-            return self.covering((scope.topic, scope.partition))
-        return tuple(hold for hold in self if _overlap(scope, hold.scope))
+        match scope:
+            case Partition():
+                return self.covering((scope.topic, scope.partition))
+            case Topic():
+                near: list[Mapping[Any, ByOwner]] = [
+                    self._narrow.get(scope.topic, {}),
+                    self._wide,
+                ]
+            case _:
+                near = [*self._narrow.values(), self._wide]
+        return tuple(hold for hold in _each(near) if _overlap(scope, hold.scope))
 
     def __iter__(self) -> Iterator[Hold]:
-        for by in (*self._narrow.values(), *self._wide.values()):
-            yield from by.values()
+        return _each((*self._narrow.values(), self._wide))
 
     def __bool__(self) -> bool:
         return bool(self._narrow or self._wide)
 
     def _by_owner(self, scope: Scope) -> ByOwner:
-        index, at = self._place_of(scope)
-        return index.get(at, _NONE)
-
-    def _place_of(self, scope: Scope) -> tuple[dict[Any, ByOwner], Any]:
         match scope:
             case Partition():
-                return self._narrow, (scope.topic, scope.partition)
+                return self._narrow.get(scope.topic, {}).get(scope.partition, _NONE)
             case Topic():
-                return self._narrow, scope.topic
-        return self._wide, scope
+                return self._narrow.get(scope.topic, {}).get(None, _NONE)
+        return self._wide.get(scope, _NONE)
 
     # ------------------------------------------------------------ others
 
@@ -129,8 +134,13 @@ class Holds:
             keys: of those that go.
             instead: holds that come after that.
         """
+        keys, instead = tuple(keys), tuple(instead)
         made = Holds()
         made._narrow, made._wide = dict(self._narrow), dict(self._wide)
+        scopes = [*(scope for scope, _ in keys), *(hold.scope for hold in instead)]
+        topics = {one.topic for one in scopes if isinstance(one, Partition | Topic)}
+        for topic in topics:
+            made._narrow[topic] = {**self._narrow.get(topic, {})}
         for scope, owner in keys:
             index, at = made._place_of(scope)
             left = {**index.get(at, _NONE)}
@@ -141,24 +151,42 @@ class Holds:
                 index.pop(at, None)
         for hold in instead:
             made._put(hold)
+        for topic in topics:
+            if not made._narrow[topic]:
+                del made._narrow[topic]
         return made
 
     def _put(self, hold: Hold) -> None:
         index, at = self._place_of(hold.scope)
         index[at] = {**index.get(at, _NONE), hold.owner: hold}
 
+    def _place_of(self, scope: Scope) -> tuple[dict[Any, ByOwner], Any]:
+        match scope:
+            case Partition():
+                return self._narrow.setdefault(scope.topic, {}), scope.partition
+            case Topic():
+                return self._narrow.setdefault(scope.topic, {}), None
+        return self._wide, scope
+
+
+def _each(indexes: Iterable[Mapping[Any, ByOwner]]) -> Iterator[Hold]:
+    for index in indexes:
+        for by in index.values():
+            yield from by.values()
+
 
 def _covered(
     assigned: Assigned,
-    narrow: Container[TopicPartition | str],
+    narrow: Mapping[str, Container[int | None]],
     wide: Collection[Scope],
 ) -> set[TopicPartition]:
     found: set[TopicPartition] = set()
     for topic, partitions in assigned.items():
-        if topic in narrow or any(one.covers((topic, 0)) for one in wide):
+        held = narrow.get(topic, ())
+        if None in held or any(one.covers((topic, 0)) for one in wide):
             found.update(partitions)
-        else:
-            found.update(filter(narrow.__contains__, partitions))
+        elif held:
+            found.update(tp for tp in partitions if tp[1] in held)
     return found
 
 

@@ -116,7 +116,9 @@ class PauseSafeFetcher(Fetcher):
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when it has ended
-        self._validated: int | None = None  # the cluster's version at the last comparison
+        self._validated: int | None = (
+            None  # the cluster's version at the last comparison
+        )
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 

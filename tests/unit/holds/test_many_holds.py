@@ -1,0 +1,36 @@
+"""What a call costs does not grow with holds and topics that it is not about."""
+
+from kafka.structs import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.consumed import Consumed
+from safeconsumer.holds import view
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Partition, Topic
+from safeconsumer.holds.view import Holds
+from tests.harness.kafka.offline import offline
+
+
+def test_what_overlaps_a_topic_is_sought_in_that_topic_only(monkeypatch):
+    looked_at = []
+    overlap = view._overlap
+
+    def counted(asked, held):
+        looked_at.append(held)
+        return overlap(asked, held)
+
+    monkeypatch.setattr(view, "_overlap", counted)
+    others = [Hold(scope=Partition("orders", one), owner="app") for one in range(99)]
+    own = Hold(scope=Topic("invoices"), owner="app")
+    assert Holds([*others, own]).overlapping(Topic("invoices")) == (own,)
+    assert looked_at == [Topic("invoices")]
+
+
+def test_a_pattern_asks_nothing_of_topics_that_are_assigned(monkeypatch):
+    """Each question went through the whole assignment: a second with 5,000 topics."""
+    asked = []
+    monkeypatch.setattr(Consumed, "may_have", lambda _, topic: asked.append(topic))
+    with offline(SafeConsumer) as consumer:
+        consumer.assign([TopicPartition("orders", 0), TopicPartition("invoices", 0)])
+        assert set(Consumed(consumer).known_topics()) == {"orders", "invoices"}
+    assert asked == []
