@@ -1,7 +1,7 @@
 """Uses a Kafka cluster that somebody else runs."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,8 @@ class ExistingCluster:
         """
         Create a topic with the broker's usual replication.
 
-        Returns once every partition has a leader.
+        Returns once every partition has a leader. A broker may report a deleted topic
+        of the same name a while longer: the new one is known by its id.
         """
         wanted = {
             name: {
@@ -57,7 +58,11 @@ class ExistingCluster:
             }
         }
         with self.admin() as admin:
-            admin.create_topics(wanted, wait_for_metadata=True)
+            (made,) = admin.create_topics(wanted)["topics"]
+            _wait_until(
+                lambda: _is_led(admin.describe_topics([name])[0], made.get("topic_id")),
+                f"{name} has no leader yet",
+            )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records."""
@@ -66,16 +71,12 @@ class ExistingCluster:
 
     def add_partitions(self, name: str, total: int) -> None:
         """Let a topic grow to ``total`` partitions, and wait until its broker knows them."""
-        from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
-
         with self.admin() as admin:
             admin.create_partitions({name: total})
-            deadline = time.monotonic() + _TOLD_WITHIN
-            while len(admin.describe_topics([name])[0]["partitions"]) < total:
-                if time.monotonic() > deadline:
-                    message = f"{name} has no {total} partitions yet"
-                    raise KafkaTimeoutError(message)
-                time.sleep(0.05)
+            _wait_until(
+                lambda: len(admin.describe_topics([name])[0]["partitions"]) >= total,
+                f"{name} has no {total} partitions yet",
+            )
 
     @contextmanager
     def admin(self) -> Iterator["KafkaAdminClient"]:
@@ -115,6 +116,26 @@ def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
     if not (isinstance(where, str) and all(map(_is_address, where.split(",")))):
         raise BrokerTypeError(given)
     return ExistingCluster(where)
+
+
+def _is_led(topic: Mapping[str, Any], topic_id: str | None) -> bool:
+    leaders = [one["leader_id"] for one in topic["partitions"] if not one["error_code"]]
+    return (
+        not topic["error_code"]
+        and topic.get("topic_id") == topic_id
+        and len(leaders) == len(topic["partitions"]) > 0
+        and min(leaders) >= 0
+    )
+
+
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
+
+    deadline = time.monotonic() + _TOLD_WITHIN
+    while not condition():
+        if time.monotonic() > deadline:
+            raise KafkaTimeoutError(otherwise)
+        time.sleep(0.05)
 
 
 def _is_address(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Topics, records, and consumers in processes, for the cases of one client."""
 
 import contextlib
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from kafka import KafkaProducer
-from kafka.errors import TopicAlreadyExistsError
+from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from safeconsumer.testing.cases.consumer import BOUND, Consumer, Record, until
-from safeconsumer.testing.cases.outcomes import NotOnThisBrokerError
+from safeconsumer.testing.cases.outcomes import NotOnThisBrokerError, NotReachedError
 from safeconsumer.testing.cases.process import (
     ClientError,
     HangsError,
@@ -92,15 +93,26 @@ class Lab:
         for tp in tps:
             del self._produced[tp]
 
-    def make_again(self, tps: list[TopicPartition], each: int) -> None:
-        """Delete the topic of these partitions; create it with ``each`` records in each."""
-        topic = tps[0].topic
-        self.drop(tps)
+    def make_again(
+        self, tps: list[TopicPartition], each: int, group: str, consumer: Consumer
+    ) -> None:
+        """
+        Delete the topic of these partitions; create it with ``each`` records in each.
+
+        The consumer stands still meanwhile, and the producer is another one afterwards:
+        a client that asks for metadata while there is no topic has its broker create
+        one. The new topic is created once the commits of the old one are gone: brokers
+        delete them by the topic's name.
+        """
+        self._producer.close(5)
+        consumer.process.freeze()
         try:
-            self.topic(len(tps), topic)
-        except TopicAlreadyExistsError:  # a client asked for it, so the broker made one
-            self.broker.delete_topic(topic)
-            self.topic(len(tps), topic)
+            self.drop(tps)
+            self._wait_for_no_commits(group, tps)
+            self.topic(len(tps), tps[0].topic)
+        finally:
+            consumer.process.thaw()
+            self._producer = self._new_producer()
         self.produce(tps, each)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
@@ -209,6 +221,17 @@ class Lab:
             if consumer.process.is_alive:
                 self._idle.append(consumer.process)
         self._lent.clear()
+
+    def _wait_for_no_commits(self, group: str, tps: list[TopicPartition]) -> None:
+        deadline = time.monotonic() + BOUND
+        with contextlib.closing(KafkaAdminClient(**self.broker.client_config)) as admin:
+            while set(tps) & admin.list_group_offsets(group)[group].keys():
+                if time.monotonic() > deadline:
+                    message = (
+                        f"the commits of a deleted topic are there after {BOUND:g} s"
+                    )
+                    raise NotReachedError(message)
+                time.sleep(0.05)
 
     def _renew_producer(self) -> None:
         self._producer.close(5)

@@ -9,6 +9,8 @@ from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over changed logs"
 _DEFAULT_METADATA_AGE = 300.0
+# Seconds, longer than a consumer stands still while its topic is made again.
+_SESSION = 60.0
 
 
 def test_log_cut_while_away(lab: Lab) -> None:
@@ -81,10 +83,10 @@ def test_commit_after_recreation(lab: Lab) -> None:
 
 def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
     """Let a topic that is paused be made again while it is not looked at."""
-    here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE)
+    here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
     here.beat()  # no fetch is in flight, whose error would have it looked at
-    lab.make_again(here.tps, each)
+    lab.make_again(here.tps, each, here.group, here.consumer)
     here.beat()
     paused.expect_nothing()
     paused.taken = dict.fromkeys(here.tps, 0)
