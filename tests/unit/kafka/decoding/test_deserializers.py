@@ -5,7 +5,6 @@ from itertools import product
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
@@ -23,8 +22,7 @@ from tests.unit.kafka.decoding.compare import (
     records_of,
     story,
 )
-from tests.unit.kafka.decoding.strategies import answers
-from tests.unit.kafka.decoding.test_equality import SLOW
+from tests.unit.kafka.decoding.strategies import answers, draw, examples
 
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)
@@ -89,19 +87,14 @@ deserializers = (
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
-@given(case=answers(), key=deserializers, value=deserializers)
-def test_whatever_they_do(case, key, value):
+@examples(8, 1_000)
+def test_whatever_they_do(most):
     """The same results, or the same error at the same record, whatever was taken before."""
-    compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
+    def alike(case, key, value):
+        compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
-@pytest.mark.nightly
-@settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
-@given(case=answers(), key=deserializers, value=deserializers)
-def test_whatever_else_they_do(case, key, value):
-    """The same, and more of it."""
-    compared(evolve(case, key_deserializer=key, value_deserializer=value))
+    draw(most, alike, case=answers(), key=deserializers, value=deserializers)
 
 
 FORMS = [lambda picky: picky, Two, lambda picky: wrapped(_calling(picky))]
