@@ -1,8 +1,6 @@
 """Answers of brokers, drawn by Hypothesis."""
 
-import pytest
 from attrs import evolve, frozen
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.kafka.decoding.batches import (
@@ -31,19 +29,6 @@ _HEADERS = st.lists(st.tuples(st.text(max_size=5), _BLOBS), max_size=3).map(tupl
 _GAPS = st.just(0) | st.integers(0, 9)
 _COUNTS = st.just(0) | st.just(0) | st.just(0) | st.integers(1, 5000)
 TAKES = st.lists(st.integers(0, 9) | st.integers(1, 3000) | st.none(), min_size=1)
-
-
-def examples(by_day, at_night):
-    """Give a test ``most``, the number of examples that it draws."""
-    more = pytest.param(at_night, marks=pytest.mark.nightly)
-    return pytest.mark.parametrize("most", [by_day, more])
-
-
-def draw(most, test, **strategies):
-    """Call ``test`` with so many examples of what the strategies draw."""
-    slow = (HealthCheck.too_slow, HealthCheck.data_too_large)
-    most_of_it = settings(max_examples=most, deadline=None, suppress_health_check=slow)
-    most_of_it(given(**strategies)(test))()
 
 
 @st.composite

@@ -12,6 +12,7 @@ from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.deserializing import deserialized
+from tests.harness.drawing import draw, examples
 from tests.harness.kafka.offline import offline
 from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import Frame, Row, written
@@ -22,7 +23,7 @@ from tests.unit.kafka.decoding.compare import (
     records_of,
     story,
 )
-from tests.unit.kafka.decoding.strategies import answers, draw, examples
+from tests.unit.kafka.decoding.strategies import answers
 
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)

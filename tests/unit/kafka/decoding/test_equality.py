@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kafka import codec as codecs
 from kafka.errors import CorruptRecordError
 
+from tests.harness.drawing import draw, examples
 from tests.harness.listing import short
 from tests.unit.kafka.decoding.batches import (
     ABORT,
@@ -26,7 +27,7 @@ from tests.unit.kafka.decoding.compare import (
     errors_of,
     records_of,
 )
-from tests.unit.kafka.decoding.strategies import answers, draw, examples
+from tests.unit.kafka.decoding.strategies import answers
 
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)

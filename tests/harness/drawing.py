@@ -1,0 +1,17 @@
+"""Tests by Hypothesis that draw few examples by day, and many at night."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+
+def examples(by_day, at_night):
+    """Give a test ``most``, the number of examples that it draws."""
+    more = pytest.param(at_night, marks=pytest.mark.nightly)
+    return pytest.mark.parametrize("most", [by_day, more])
+
+
+def draw(most, test, **strategies):
+    """Call ``test`` with so many examples of what the strategies draw."""
+    slow = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    most_of_it = settings(max_examples=most, deadline=None, suppress_health_check=slow)
+    most_of_it(given(**strategies)(test))()
