@@ -17,6 +17,8 @@ from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
 
 _BOUND = 20.0
+# Not the default one, which reads the machine's certificates each time.
+_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def receiving(**configs):
@@ -43,7 +45,7 @@ def made(kind, server, protocol):
     return kind(
         bootstrap_servers=[f"127.0.0.1:{server.getsockname()[1]}"],
         security_protocol=protocol,
-        ssl_context=ssl.create_default_context(),
+        ssl_context=_CONTEXT,
     )
 
 
