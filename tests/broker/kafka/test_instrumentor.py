@@ -2,25 +2,53 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from kafka import KafkaProducer
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.broker.kafka.test_spans import instrumented, names
+from safeconsumer import SafeConsumer
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
 
 pytestmark = pytest.mark.any_broker
 
-Exported = InMemorySpanExporter
 
-
-@pytest.fixture
-def exported():
-    """Have kafka-python instrumented, and return what is recorded."""
-    with instrumented() as found:
+@contextmanager
+def instrumented():
+    """Have kafka-python instrumented for the block; what is recorded stays."""
+    found = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    try:
         yield found
+    finally:
+        instrumentor.uninstrument()
+
+
+def names(found):
+    return [span.name.split()[-1] for span in found.get_finished_spans()]
+
+
+@simulated(seeds=1)
+def test_an_iteration_that_runs_is_instrumented_from_then_on(lab):
+    """And no longer once that is over: in the middle of what a poll returned."""
+    (tp,) = lab.topic("t", 1, records=9)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
+    reader.take(3)
+    with instrumented() as found:
+        reader.take(3)
+    reader.take(3)
+    assert reader.offsets(tp) == [*range(9)]
+    assert names(found) == 3 * ["receive"]
 
 
 _BEFORE = """
@@ -69,9 +97,9 @@ def test_what_wrapped_upstream_before_our_import_sees_every_record(
     assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
 
 
-def test_control_traffic_is_nobodys_span(kafka_broker, exported):
+def test_control_traffic_is_nobodys_span(kafka_broker):
     """A member that reads, reports, pauses and resumes its group; an operator that holds."""
-    with Team(kafka_broker) as team:
+    with instrumented() as exported, Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote
         member = team.subscribed()
         team.settled(member)
@@ -80,4 +108,4 @@ def test_control_traffic_is_nobodys_span(kafka_broker, exported):
         team.operator_holds(team.topic)
         poll_until(member, team.is_quiet(member))
         member.close()
-    assert names(exported) == []
+        assert names(exported) == []

@@ -1,10 +1,11 @@
 """Programs as people write them for kafka-python, with one import line changed (P13)."""
 
 import json
+import warnings
 
-import kafka
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
+from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch
@@ -20,14 +21,14 @@ def test_who_wraps_upstreams_next_sees_every_record(safe, monkeypatch):
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
     seen = []
-    own = kafka.KafkaConsumer.__next__
+    own = KafkaConsumer.__next__
 
     def traced(self):
         record = own(self)
         seen.append(record.offset)
         return record
 
-    monkeypatch.setattr(kafka.KafkaConsumer, "__next__", traced)
+    monkeypatch.setattr(KafkaConsumer, "__next__", traced)
     assert [next(consumer).offset for _ in range(5)] == [0, 1, 2, 3, 4] == seen
 
 
@@ -67,7 +68,7 @@ def test_our_private_names_are_not_those_of_a_subclass(safe, tmp_path):
     for consumer in (safe(), safe(journal=tmp_path)):
         ours = {name for one in type(consumer).__mro__ for name in vars(one)}
         ours |= vars(consumer).keys()
-        with offline(kafka.KafkaConsumer) as upstreams:
+        with offline(KafkaConsumer) as upstreams:
             ours -= vars(upstreams).keys() | set(dir(upstreams))
         private = {name for name in ours if name.startswith("_")}
         assert {one for one in private if not one.startswith(("_safe_", "__"))} == set()
@@ -85,3 +86,84 @@ def test_a_subclass_may_have_a_decoder_of_its_own(safe):
     assert consumer.decoder is json.loads
     consumer.close(autocommit=False, timeout_ms=0)
     assert safe(decoder="python").decoder == "python"
+
+
+class OfOld:
+    """A deserializer as of kafka-python 2, which knows no headers."""
+
+    def deserialize(self, topic, data):
+        del topic
+        return data
+
+
+class OfOldAsChild(OfOld, Deserializer):
+    """One of which only the call shows its age."""
+
+
+def _mine(kind):
+    class Mine(kind):
+        def __init__(self, *topics, **configs):
+            super().__init__(*topics, **configs)
+
+    return Mine
+
+
+def _made(kind, **configs):
+    with offline(kind, **configs):
+        pass
+
+
+def _made_by_a_subclass(kind):
+    _made(_mine(kind), value_deserializer=bytes.decode)
+
+
+def _read(kind):
+    with offline(kind, value_deserializer=OfOldAsChild()) as consumer:
+        assigned(consumer, A)
+        consumer.seek(A, 0)
+        answer(consumer, A, 0, batch(0, 1))
+        assert [one.value for one in consumer.poll(0)[A]] == [b"value"]
+
+
+def _one(key, value):
+    return lambda kind: _made(kind, **{key: value})
+
+
+WAYS = {
+    "a function for values": _one("value_deserializer", bytes.decode),
+    "a function for keys": _one("key_deserializer", bytes.decode),
+    "an object that is no Deserializer": _one("value_deserializer", OfOld()),
+    "in a subclass": _made_by_a_subclass,
+    "a record is read": _read,
+}
+
+
+@pytest.mark.contract("P13")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_warning_points_where_upstreams_does(way):
+    """So Python's own filter shows it in a program, or hides it, as with kafka-python."""
+    said = []
+    for kind in (KafkaConsumer, SafeConsumer):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            way(kind)
+        said.append(
+            [
+                (one.category, str(one.message), one.filename)
+                for one in caught
+                if "_deserializer" in str(one.message)
+                or "deserialize" in str(one.message)
+            ]
+        )
+    stock, ours = said
+    assert stock
+    assert ours == stock
+
+
+def test_the_consumers_setting_stays_what_was_given():
+    given = bytes.decode
+    with (
+        pytest.warns(DeprecationWarning, match="value_deserializer"),
+        offline(SafeConsumer, value_deserializer=given) as consumer,
+    ):
+        assert consumer.config["value_deserializer"] is given

@@ -1,20 +1,23 @@
-"""However a connection ends, its socket does not wait for the collector."""
+"""A client leaves no socket to the collector, and no thread if it cannot be made."""
 
 import gc
 import select
 import socket
 import ssl
+import threading
 import time
 import warnings
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, KafkaError
 from kafka.net.compat import KafkaNetClient
 
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
+from safeconsumer.group import clients
 
 _BOUND = 20.0
 # Not the default one, which reads the machine's certificates each time.
@@ -134,7 +137,15 @@ def test_every_socket_is_closed(kind, server, way):
     assert found == []
 
 
-def test_a_refused_connection_is_closed_at_once(kind, monkeypatch):
+@pytest.fixture
+def refusing():
+    """Return the address of a port at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_refused_connection_is_closed_at_once(kind, refusing, monkeypatch):
     """A client that tries again and again has no more sockets than one that tried once."""
     sockets = []
 
@@ -143,16 +154,14 @@ def test_a_refused_connection_is_closed_at_once(kind, monkeypatch):
             super().__init__(*args, **options)
             sockets.append(self)
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens there
-        client = made(kind, taken, "PLAINTEXT")
-        with monkeypatch.context() as patched:
-            patched.setattr(socket, "socket", Noted)
-            futures = [connecting(client) for _ in range(3)]
-            for one in futures:
-                client._net.poll(future=one)
-        numbers = [one.fileno() for one in sockets]
-        client.close()
+    client = kind(bootstrap_servers=[refusing])
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Noted)
+        futures = [connecting(client) for _ in range(3)]
+        for one in futures:
+            client._net.poll(future=one)
+    numbers = [one.fileno() for one in sockets]
+    client.close()
     assert all(isinstance(one.exception, KafkaConnectionError) for one in futures)
     assert numbers == [-1, -1, -1]
 
@@ -166,3 +175,19 @@ def test_a_second_broker_is_one_that_is_connected_if_there_is_one():
     assert [manager._other_than(one) for one in (1, 3)] == [3, 1]
     manager._conns = {}
     assert manager._other_than(1) == 2
+
+
+MADE = {
+    "SafeConsumer": lambda base: SafeConsumer("orders", group_id="g", **base),
+    "reader": clients.reader,
+    "producer": lambda base: clients.producer(base, 1.0),
+    "admin": clients.admin,
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_a_client_that_cannot_be_made_leaves_no_thread(refusing, make):
+    before = set(threading.enumerate())
+    with pytest.raises(KafkaError):
+        make({"bootstrap_servers": refusing, "bootstrap_timeout_ms": 100})
+    assert set(threading.enumerate()) <= before

@@ -1,4 +1,4 @@
-"""Over real sockets, with TLS and without, our transport receives what upstream's does."""
+"""Our transport receives what upstream's does, over real sockets, and only for us."""
 
 import logging
 import random
@@ -12,13 +12,24 @@ from typing import Any
 import pytest
 import trustme
 from attrs import frozen
+from kafka import KafkaConsumer
 from kafka.errors import CorrelationIdError, KafkaConnectionError
 from kafka.metrics import Metrics
+from kafka.net import manager
 from kafka.net.connection import KafkaConnection
+from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol import parser
 
-from safeconsumer._kafka.decoding.receiving import ReceivingManager
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.decoding.receiving import (
+    ReceivingManager,
+    ReceivingTransport,
+    adopt_manager,
+)
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.kafka.offline import offline
 from tests.unit.kafka.decoding.answers import fetch, heartbeat
 
 _BOUND = 20.0
@@ -263,3 +274,45 @@ def test_bytes_are_counted(*, tls):
         )
     assert rate > 0
     metrics.close()
+
+
+def test_only_our_consumers():
+    """A stock one beside it keeps upstream's classes, and the modules do."""
+    names = (manager.KafkaTCPTransport, manager.KafkaSSLTransport, parser.KafkaProtocol)
+    with offline(SafeConsumer) as ours, offline(KafkaConsumer) as stock:
+        assert type(ours._manager) is ReceivingManager
+        assert type(stock._manager) is KafkaConnectionManager
+    assert [kind.__module__ for kind in names] == [
+        "kafka.net.transport",
+        "kafka.net.transport",
+        "kafka.protocol.parser",
+    ]
+
+
+def test_every_connection_of_a_live_consumer():
+    """Those that records, metadata and the group's coordinator come by."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t", 2)
+        consumer = SafeConsumer("t", group_id="g", **broker.client_config)
+        try:
+            while not consumer.assignment():
+                consumer.poll(100)
+            kinds = {
+                type(connection.transport)
+                for connection in consumer._manager._conns.values()
+            }
+        finally:
+            consumer.close()
+    assert kinds == {ReceivingTransport}
+
+
+def test_a_client_of_the_users_own_is_left_alone():
+    """What it does on a connection is its own matter."""
+
+    class Theirs(KafkaConnectionManager):
+        pass
+
+    with offline(KafkaConsumer) as stock:
+        stock._manager.__class__ = Theirs
+        adopt_manager(stock._manager)
+        assert type(stock._manager) is Theirs
