@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -15,7 +16,9 @@ from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import consumer as events
 from safeconsumer.testing import poll_until as poll_all_until
 from tests.harness.holds.lab import Told
+from tests.harness.kafka.interrupted import LIMIT
 from tests.harness.polling import poll_until
+from tests.harness.processes import ROOT, module
 from tests.harness.producing import numbered, produce, write
 from tests.harness.signals import TimeLimitError, handled_by
 from tests.harness.waiting import looks
@@ -324,3 +327,31 @@ def test_what_has_left_is_not_committed(reading, make_consumer):
     assert other.committed(left) == 5
     one.consumer.commit({kept: OffsetAndMetadata(4, "", -1)})
     assert one.consumer.committed(kept) == 4
+
+
+def _interrupted(*arguments):
+    done = subprocess.run(  # noqa: S603 - our own program
+        module("tests.harness.kafka.interrupted", *arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20 * LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
+    """P18: each exception comes out as it is, and each record comes once and in order."""
+    _interrupted("--every", str(every))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("decoder", ["python", "compiled"])
+@pytest.mark.parametrize("seed", range(100))
+def test_polls_are_interrupted_at_random_moments(seed, decoder):
+    """No poll hangs, no other exception comes out, and each record comes once."""
+    _interrupted("--seconds", "8", "--seed", str(seed), "--decoder", decoder)

@@ -13,6 +13,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import kafka
@@ -83,13 +84,13 @@ class Reading:
         self._producer.close()
 
 
-def everywhere(reading, call):
-    """Raise at each place of a call in turn, Python's own waits among them."""
+def everywhere(reading, call, every):
+    """Raise at places of a call in turn, Python's own waits among them."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
     )
-    for at in itertools.count():
+    for at in itertools.count(step=every):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         has_come = interrupts.at(at, call)  # it waits: nothing is left to read
         reading.write()
@@ -151,7 +152,7 @@ CALLS = {
 def main():
     """Read the arguments, and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--call", choices=CALLS, default="poll")
+    parser.add_argument("--every", type=int, default=1, help="leave out places between")
     parser.add_argument("--decoder", default="auto")
     parser.add_argument("--seconds", type=float, help="raise at random for so long")
     parser.add_argument("--seed", type=int, default=0)
@@ -161,10 +162,11 @@ def main():
     settings = {"decoder": given.decoder, "consumer_timeout_ms": 20}
     with EmbeddedBroker() as broker:
         reading = Reading(broker, settings)
-        if given.seconds is None:
-            everywhere(reading, lambda: CALLS[given.call](reading))
-        else:
+        if given.seconds is not None:
             at_random(reading, given.seconds)
+        else:
+            for call in CALLS.values():
+                everywhere(reading, partial(call, reading), given.every)
         reading.close()
 
 

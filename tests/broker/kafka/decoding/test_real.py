@@ -55,7 +55,7 @@ def test_every_codec(make_consumer, make_producer, kafka_topic, codec):
     """Nulls, headers, sizes from nothing to many kilobytes, times of every age."""
     topic = kafka_topic(partitions=1)
     producer = make_producer(compression_type=codec, linger_ms=50)
-    for number in range(600):
+    for number in range(200):
         producer.send(
             topic,
             partition=0,
@@ -65,6 +65,6 @@ def test_every_codec(make_consumer, make_producer, kafka_topic, codec):
             timestamp_ms=(0, 1, 1_700_000_000_000, None)[number % 4],
         )
     producer.flush(LIMIT)
-    for max_records in (500, 7):
+    for max_records in (150, 7):
         stock = _alike(make_consumer, topic, max_poll_records=max_records)
-        assert stock["offsets"] == [*range(600)]
+        assert stock["offsets"] == [*range(200)]
