@@ -1,11 +1,14 @@
 """Owners, layers, lifetimes, blocks, and what the consumer says about them."""
 
+import itertools
 import logging
 import re
+import threading
 from datetime import timedelta
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, Lifetime
 from safeconsumer.errors import HoldSettingError, NotConsumedError
@@ -37,21 +40,6 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, told):
     assert consumer.resume() == ()
     assert consumer.quiet() == {A}
     assert told.events == []
-
-
-def test_resume_answers_with_what_still_holds(consumer):
-    """Empty means that it flows."""
-    consumer.pause(A)
-    consumer.pause("orders", owner="ops", reason="deploy")
-    consumer.pause_all(owner="pump")
-    still = consumer.resume(A)
-    assert [(str(hold.scope), hold.owner) for hold in still] == [
-        ("orders", "ops"),
-        ("@all", "pump"),
-    ]
-    consumer.resume_all(owner="pump")
-    assert consumer.resume("orders", owner="ops") == ()
-    assert consumer.quiet() == set()
 
 
 @pytest.mark.contract("P2")
@@ -127,6 +115,9 @@ def test_paused_names_what_is_held_and_assigned(consumer):
     consumer.pause(A, B)
     consumer.pause(AUDIT, owner="ops")
     assigned(consumer, A)
+    mine = consumer.paused()
+    assert all(isinstance(tp, TopicPartition) for tp in mine)
+    mine.clear()  # a set of the caller's own
     assert consumer.paused() == {A}
     consumer.resume(*consumer.paused())
     assert _holds(consumer) == [("audit:0", "ops")]
@@ -170,15 +161,6 @@ def test_a_block_without_targets_is_refused(consumer):
     assert consumer.holds() == ()
 
 
-def test_the_paused_partitions_are_upstreams_kind(consumer):
-    """Named tuples with ``topic`` and ``partition``, in a set of the caller's own."""
-    consumer.pause(A)
-    mine = consumer.paused()
-    assert all(isinstance(tp, TopicPartition) for tp in mine)
-    mine.clear()
-    assert consumer.paused() == {A}
-
-
 def test_explain_says_who_why_and_until_when(consumer):
     """One line per hold, narrowest first; none for what flows."""
     consumer.pause(A, reason="queue is full", for_=3600)
@@ -202,23 +184,16 @@ def test_a_timedelta_is_a_duration(consumer):
     assert hold.expires_at - hold.placed_at == pytest.approx(60.0)
 
 
-def test_a_block_holds_and_lifts(consumer):
-    """Under an owner of its own, so that it lifts nobody else's hold."""
+def test_a_block_lifts_its_own_hold_only(consumer):
+    """Neither the application's nor that of a block around it."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
+        with consumer.held("orders"):
+            assert consumer.quiet() == {A, B}
         assert consumer.quiet() == {A, B}
         (reason,) = {hold.reason for hold in consumer.holds() if hold.owner != "app"}
         assert reason == "batch"
     assert consumer.quiet() == {A}
-
-
-def test_blocks_nest(consumer):
-    """The inner one does not lift the outer one's hold."""
-    with consumer.held(A):
-        with consumer.held(A):
-            assert consumer.quiet() == {A}
-        assert consumer.quiet() == {A}
-    assert consumer.quiet() == set()
 
 
 def test_a_block_with_an_owner_is_that_owners(consumer):
@@ -231,8 +206,8 @@ def test_a_block_with_an_owner_is_that_owners(consumer):
 
 @pytest.mark.contract("P4")
 def test_a_strict_consumer_refuses_what_is_not_assigned(safe):
-    """``strict_pause=True``: also what is subscribed, and patterns that cover nothing."""
-    consumer = safe(strict_pause=True)
+    """Also what is subscribed, and patterns that cover nothing; it may start paused."""
+    consumer = safe(strict_pause=True, start_paused=True)
     for target in (A, "orders", re.compile("ord.*")):
         with pytest.raises(NotConsumedError):
             consumer.pause(target)
@@ -240,16 +215,11 @@ def test_a_strict_consumer_refuses_what_is_not_assigned(safe):
     for target in (B, "audit", re.compile("aud.*")):
         with pytest.raises(NotConsumedError):
             consumer.pause(A, target)
-    assert consumer.holds() == ()
-    consumer.pause(A, "orders", re.compile("ord.*"))
-    assert len(consumer.holds()) == 3
-
-
-def test_a_strict_consumer_can_start_paused(safe):
-    """Nothing can be assigned yet; the two are no contradiction."""
-    consumer = safe(start_paused=True, strict_pause=True)
-    assigned(consumer, A)
+    (start,) = consumer.holds()
     assert consumer.quiet() == {A}
+    consumer.pause(A, "orders", re.compile("ord.*"))
+    assert len(consumer.holds()) == 4
+    assert start in consumer.holds()
 
 
 def test_the_default_lifetime(safe):
@@ -273,29 +243,171 @@ def test_hooks_are_added_to_the_log(safe, told, caplog):
     assert [event.name for event in told.events] == ["hold_placed"] * 2
 
 
-@pytest.mark.parametrize("target", ["orders", "re:ord.*", ALL], ids=short)
-def test_resume_names_what_still_holds_a_part(consumer, target):
-    """Empty means that all of it flows (P3)."""
+@pytest.mark.parametrize("target", [A, "orders", "re:ord.*", ALL], ids=short)
+def test_resume_returns_what_still_holds_a_part_of_its_target(consumer, target):
+    """Nothing if all of it flows (P3)."""
     consumer.pause(target)
     consumer.pause(A, owner="ops")
-    assert [str(hold.scope) for hold in consumer.resume(target)] == ["orders:0"]
-    consumer.resume(A, owner="ops")
-    assert consumer.resume(target) == ()
+    consumer.pause_all(owner="pump")
+    still = consumer.resume(target)
+    names = [(str(hold.scope), hold.owner) for hold in still]
+    assert sorted(names) == [("@all", "pump"), ("orders:0", "ops")]
+    consumer.resume_all(owner="pump")
+    assert [hold.owner for hold in consumer.resume(target)] == ["ops"]
+    assert consumer.resume(A, owner="ops") == consumer.resume(target) == ()
 
 
-def test_each_pattern_that_covers_nothing_is_named(consumer, told):
-    """And nothing else is: a topic is no pattern."""
+def test_a_pause_tells_of_each_target_once_and_of_patterns_that_cover_nothing(
+    consumer, told
+):
+    """A topic that is not assigned is no such pattern."""
     told.events.clear()
-    consumer.pause("re:ord.*", "re:typo.*", "audit")
+    consumer.pause("re:ord.*", "re:typo.*", "audit", A, "orders:0", for_=100)
     warning = told.only(PatternCoversNothing)
     assert [str(hold.scope) for hold in warning.holds] == ["re:typo.*"]
     placed = told.only(HoldsPlaced)
     assert placed.topics == ("audit", "orders")
+    assert len(placed.holds) == len(consumer.holds()) == 4
 
 
-def test_a_target_given_twice_is_one_hold(consumer, told):
-    """In the event as in ``holds()``."""
-    told.events.clear()
-    consumer.pause(A, "orders:0", for_=100)
-    placed = told.only(HoldsPlaced)
-    assert len(placed.holds) == len(consumer.holds()) == 1
+# Holds that are placed before anything is assigned (P5)
+
+
+@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
+def test_a_hold_before_anything_is_consumed_bites_at_assignment(safe, target):
+    """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
+    consumer = safe()
+    consumer.pause(target, re.compile("nothing"))
+    assert consumer.quiet() == set()
+    consumer.assign([A, AUDIT])
+    assert consumer.quiet() == {A}
+
+
+@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
+def test_a_hold_before_the_first_poll_is_placed(safe, target):
+    """Subscribed, but not assigned yet: upstream raises ``KeyError``."""
+    consumer = safe("orders", group_id="g")
+    consumer.pause(target)
+    assert len(consumer.holds()) == 1
+    assert consumer.quiet() == set()
+
+
+@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
+def test_what_is_not_subscribed_cannot_be_paused(safe, target):
+    """It could never bite."""
+    consumer = safe("orders", group_id="g")
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.pause(target)
+    assert consumer.holds() == ()
+
+
+@pytest.mark.parametrize(
+    "target", ["orders.new", TopicPartition("orders.new", 5)], ids=short
+)
+def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(safe, target):
+    """Before it exists, too."""
+    consumer = safe(group_id="g")
+    consumer.subscribe(pattern="orders.*")
+    consumer.pause(target)
+    assert len(consumer.holds()) == 1
+    with pytest.raises(NotConsumedError):
+        consumer.pause("audit")
+
+
+@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
+def test_subscribe_checks_early_holds(safe, target):
+    """It refuses, naming the hold and what lifts it, and changes nothing."""
+    consumer = safe(group_id="g")
+    consumer.pause(target, "orders")
+    with pytest.raises(NotConsumedError, match=r"lift it with resume\('audit"):
+        consumer.subscribe(["orders"])
+    assert consumer.subscription() is None
+    assert len(consumer.holds()) == 2
+    consumer.resume(target)
+    consumer.subscribe(["orders"])
+    assert consumer.subscription() == {"orders"}
+
+
+def test_subscribe_by_a_pattern_checks_early_holds(safe):
+    """As upstream matches: a prefix will do."""
+    consumer = safe(group_id="g")
+    consumer.pause("orders.eu")
+    with pytest.raises(NotConsumedError, match=r"orders\.eu"):
+        consumer.subscribe(pattern="audit")
+    consumer.subscribe(pattern="ord")
+    assert _holds(consumer) == [("orders.eu", "app")]
+
+
+@pytest.mark.parametrize("target", [B, "audit"], ids=short)
+def test_assign_checks_early_holds(safe, target):
+    """A partition must be among them, a topic have one among them."""
+    consumer = safe()
+    consumer.pause(target)
+    with pytest.raises(NotConsumedError):
+        consumer.assign([A])
+    assert consumer.assignment() == set()
+    assert len(consumer.holds()) == 1
+    consumer.assign([A, B, AUDIT])
+    assert len(consumer.quiet()) == 1
+
+
+BAD_SUBSCRIPTIONS = [
+    ({"topics": "audit-and-more"}, TypeError),
+    ({"topics": {"orders"}}, TypeError),
+    ({"topics": None}, ValueError),
+    ({}, ValueError),
+    ({"topics": ["audit"], "pattern": "a"}, IllegalStateError),
+    ({"topics": ["audit", ""]}, ValueError),
+    ({"topics": ["audit"], "listener": 3}, TypeError),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), BAD_SUBSCRIPTIONS, ids=short)
+def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
+    safe, arguments, error
+):
+    """The next one is checked all the same."""
+    consumer = safe(group_id="g")
+    consumer.pause("audit")
+    with pytest.raises(error) as caught:
+        consumer.subscribe(**arguments)
+    assert not isinstance(caught.value, NotConsumedError)
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.subscribe(["orders"])
+
+
+def test_a_pause_in_the_middle_of_the_check(safe):
+    """From another thread: nothing breaks, and what came in time for it is not lost."""
+    consumer = safe(group_id="g")
+
+    class Name(str):
+        """A topic's name; another thread pauses whenever it is looked at."""
+
+        __slots__ = ()
+
+        def __eq__(self, other):
+            pause = threading.Thread(target=lambda: consumer.pause(f"t{next(numbers)}"))
+            pause.start()
+            pause.join(20)
+            return str(self) == str(other)
+
+        __hash__ = str.__hash__
+
+    numbers = itertools.count()
+    consumer.pause("orders", "audit")
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.subscribe([Name("orders"), "logs"])
+    assert next(numbers) > 0
+
+
+def test_what_was_resumed_is_forgotten(safe):
+    """A program that pauses and resumes before it subscribes leaves nothing behind."""
+    consumer = safe()
+    for number in range(5):
+        with consumer.held(TopicPartition("orders", number)):
+            pass
+    consumer.pause("audit")
+    consumer.pause_all()
+    consumer.resume("audit")
+    consumer.resume_all()
+    assert not consumer._safe_early._keys

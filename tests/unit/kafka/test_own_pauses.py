@@ -106,13 +106,6 @@ def test_the_applications_pauses_are_paused_whoever_else_holds(
     assert consumer._subscription.paused_partitions() == covered
 
 
-def test_a_partition_that_leaves_is_neither_paused_nor_quiet(consumer):
-    consumer.pause("orders")
-    consumer.pause_all(owner="ops")
-    assigned(consumer, AUDIT)
-    assert (consumer.paused(), consumer.quiet()) == (set(), {AUDIT})
-
-
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(
     ("owner", "covered"),

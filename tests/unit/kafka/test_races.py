@@ -5,18 +5,13 @@ A simulated thread changes only where it waits; these stop at the very line inst
 the names of today. Everything else about them is in ``tests/sim``.
 """
 
-import signal
-import threading
-
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
-from kafka.future import Future
 
 from safeconsumer._kafka.pausing.buffers import Stamped
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.signals import TimeLimitError
-from tests.harness.waiting import wait_for
 from tests.sim.meddling import trace
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -45,54 +40,6 @@ def after_drain(consumer, call):
         return found
 
     fetcher.fetch_records = fetch_records
-
-
-def test_a_resume_just_before_the_wait_is_not_missed(safe):
-    """Between the first drain and the wait: the second drain must see it at once."""
-    consumer = safe()
-    assigned(consumer, A, B)
-    consumer.pause(A, B)
-    answer(consumer, A, 0, TEN)
-    assert consumer.poll(0) == {}
-    fetcher = consumer._fetcher
-    fetcher._fetch_futures.append(Future())
-    send = fetcher.send_fetches
-
-    def resume_and_send():
-        fetcher.send_fetches = send
-        consumer.resume(A)
-        return send()
-
-    fetcher.send_fetches = resume_and_send
-    assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
-
-
-def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe):
-    """1. A poll waits. 2. A handler wakes it and raises. 3. Later polls wait and wake."""
-    consumer = safe()
-    fetcher = consumer._fetcher
-    main = threading.main_thread().ident or 0
-
-    def interrupt(*_):
-        fetcher.wake()
-        raise KeyboardInterrupt
-
-    def interrupt_the_wait():
-        wait_for(lambda: fetcher.wait._ended._waits, "a wait")
-        signal.pthread_kill(main, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    sender = threading.Thread(target=interrupt_the_wait)
-    try:
-        sender.start()
-        with pytest.raises(KeyboardInterrupt):
-            fetcher.wait.for_any((), 60_000)  # only the signal ends this wait
-    finally:
-        sender.join()
-        signal.signal(signal.SIGUSR1, before)
-    fetcher.wake()
-    fetcher.wake()
-    assert consumer.poll(0) == {}
 
 
 def test_what_an_interrupted_iteration_held_back_is_fetched_again(consumer):
@@ -153,23 +100,6 @@ def test_what_an_iteration_puts_back_goes_back_once(consumer):
 def test_an_iteration_does_not_undo_a_seek(consumer):
     """Another thread seeks between its drain and its first record."""
     after_drain(consumer, lambda: consumer.seek(A, 7))
-    assert next(consumer).partition == 1
-    assert consumer.position(A) == 7
-
-
-def test_a_seek_in_the_middle_of_a_step_stands(consumer):
-    """Between the look at the position and its setting; the record is not yielded."""
-    assert next(consumer).offset == 0
-    state = consumer._subscription.assignment[A]
-    usual = type(state)
-
-    def sought(_):
-        state.__class__ = usual
-        consumer._subscription.seek(A, 7)
-        return False
-
-    looked_at = {"_awaiting_validation": property(sought, lambda *_: None)}
-    state.__class__ = type("Sought", (usual,), looked_at)
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
 

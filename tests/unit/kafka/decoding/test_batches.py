@@ -88,19 +88,6 @@ def test_a_skip_ends_before_the_first_that_is_wanted():
     assert _batches.pass_over(SOUND, 0, 4, -5) == (0, 0, 0, -1)
 
 
-@pytest.mark.parametrize("data", WRONG, ids=short)
-def test_what_no_producer_writes(data):
-    """The check says so, and neither reading nor skipping it goes anywhere else."""
-    with pytest.raises(ValueError, match="producer writes"):
-        _batches.check(data, 0, COUNT)
-    for count in range(COUNT + 2):
-        try:
-            read(data, 0, count)
-            _batches.pass_over(data, 0, count, 5)
-        except ValueError:
-            break
-
-
 def one(body):
     """Return a record of what stands in it, in hex: attributes, time, offset, key, ..."""
     inside = bytes.fromhex(body)

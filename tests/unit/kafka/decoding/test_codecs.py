@@ -104,34 +104,36 @@ def test_snappy_whose_blocks_are_counted_from_the_end():
     assert _read(2, framed[:16] + struct.pack(">i", size) + framed[20:] + last) == 0
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"block_linked": True},
-        {"content_checksum": True},
-        {"block_checksum": True},
-        {"store_size": False},
-        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
-    ],
-    ids=short,
-)
-def test_lz4_of_every_kind(options):
-    """And each with every one of its bytes damaged."""
-    good = lz4.frame.compress(PLAIN, **options)
-    assert _read(3, good) == 20
-    _flipped(3, good)
+KINDS = {
+    "lz4": (
+        3,
+        lz4.frame.compress,
+        [
+            {"block_linked": True},
+            {"content_checksum": True},
+            {"block_checksum": True},
+            {"store_size": False},
+            {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+        ],
+    ),
+    "zstd": (
+        4,
+        lambda data, **options: zstandard.ZstdCompressor(**options).compress(data),
+        [{"write_checksum": True}, {"write_content_size": False}, {"level": 19}],
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"write_checksum": True}, {"write_content_size": False}, {"level": 19}],
+    ("codec", "pack", "options"),
+    [(codec, pack, one) for codec, pack, kinds in KINDS.values() for one in kinds],
     ids=short,
 )
-def test_zstd_of_every_kind(options):
-    """And each with every one of its bytes damaged."""
-    good = zstandard.ZstdCompressor(**options).compress(PLAIN)
-    assert _read(4, good) == 20
-    _flipped(4, good)
+def test_every_kind_of_a_codec_with_every_byte_damaged(codec, pack, options):
+    good = pack(PLAIN, **options)
+    assert _read(codec, good) == 20
+    for at in range(len(good)):
+        _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
 
 
 def test_zstd_on_several_threads():
@@ -162,8 +164,3 @@ def test_a_large_window_is_not_kept():
     assert decoder._decompressor is usual
     assert len(decoder.decode(data)) == 40 * 2**20
     assert decoder._decompressor.memory_size() < 2**20
-
-
-def _flipped(codec, good):
-    for at in range(len(good)):
-        _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
