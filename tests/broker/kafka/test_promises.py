@@ -97,7 +97,7 @@ def test_owners_hold_and_lift_their_own(reading):
 
 
 @pytest.mark.contract("P16")
-def test_what_was_deleted_under_a_hold_is_told(reading, kafka_broker):
+def test_records_that_were_deleted_under_a_hold_are_an_event(reading, kafka_broker):
     """P16: under ``latest`` it goes on at what is left, and an event says what is gone."""
     told = Told()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
@@ -286,7 +286,7 @@ def test_a_poll_is_woken(reading):
 
 
 @pytest.mark.contract("P9", "P14")
-def test_what_happens_is_told_to_every_hook_alike(reading):
+def test_every_hook_gets_the_same_events_in_order(reading):
     """P14: one event for one call, in order, also if another hook raises; P9: purges."""
 
     def raising(_event):

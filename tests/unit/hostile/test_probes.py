@@ -45,7 +45,7 @@ def status(answer):
     return int(answer.split(b" ")[1])
 
 
-def test_those_who_send_nothing_are_cut(port):
+def test_clients_that_send_nothing_are_cut(port):
     """Fifty half requests keep no thread and no socket, and nobody else waits."""
     before = threading.active_count()
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def test_it_only_answers_two_questions(port, request_, expected):
     assert answer.count(b"HTTP/1.0") <= 1
 
 
-def test_one_who_hangs_up_leaves_no_traceback(port, capfd):
+def test_a_client_that_hangs_up_leaves_no_traceback(port, capfd):
     """A probe that was given up is no news."""
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))

@@ -66,7 +66,7 @@ def test_the_collector_looks_at_no_record_of_a_poll(safe, most):
     assert max(counts) < 1_000
 
 
-def test_nor_at_those_of_an_iteration(safe):
+def test_the_collector_looks_at_no_record_of_an_iteration(safe):
     consumer = _filled(safe, 6_000)
     steps = iter(consumer)
     with _looked_at() as counts:

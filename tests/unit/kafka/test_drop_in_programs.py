@@ -15,7 +15,7 @@ from tests.unit.kafka.test_forks import Listening
 A = TopicPartition("orders", 0)
 
 
-def test_who_wraps_upstreams_next_sees_every_record(safe, monkeypatch):
+def test_a_wrapper_of_upstreams_next_sees_every_record(safe, monkeypatch):
     """As tracing does: one span for each record, not for each batch."""
     consumer = safe(consumer_timeout_ms=50)
     assigned(consumer, A)

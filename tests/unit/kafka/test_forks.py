@@ -40,7 +40,7 @@ CALLS = {
 }
 
 
-def told_by_child(consumer, call):
+def error_in_child(consumer, call):
     """Call something in a forked child; return the name of the error."""
     read, write = os.pipe()
     child = os.fork()
@@ -71,14 +71,14 @@ def test_a_forked_consumer_says_so(call):
     """Its threads stayed behind; without the check the child would wait for ever."""
     with offline(SafeConsumer, group_id="g") as consumer:
         consumer.assign([A])
-        assert told_by_child(consumer, call) == ForkedConsumerError.__name__
+        assert error_in_child(consumer, call) == ForkedConsumerError.__name__
 
 
 @pytest.mark.parametrize("kind", [Slotted, Listening], ids=short)
 def test_a_subclass_says_so_too(kind):
     """One that is odd does not leave the others unguarded; it is what it was."""
     with offline(kind, log=False) as consumer:
-        assert told_by_child(consumer, "poll") == ForkedConsumerError.__name__
+        assert error_in_child(consumer, "poll") == ForkedConsumerError.__name__
         assert isinstance(consumer, kind)
 
 
@@ -88,5 +88,5 @@ def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so():
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))
         assert next(consumer).offset == 0
-        assert told_by_child(consumer, "iterate") == ForkedConsumerError.__name__
+        assert error_in_child(consumer, "iterate") == ForkedConsumerError.__name__
         assert next(consumer).offset == 1

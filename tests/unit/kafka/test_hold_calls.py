@@ -274,7 +274,7 @@ def test_a_pause_tells_of_each_target_once_and_of_patterns_that_cover_nothing(
 
 
 @pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
-def test_a_hold_before_anything_is_consumed_bites_at_assignment(safe, target):
+def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
     """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
     consumer = safe()
     consumer.pause(target, re.compile("nothing"))
@@ -294,7 +294,7 @@ def test_a_hold_before_the_first_poll_is_placed(safe, target):
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
 def test_what_is_not_subscribed_cannot_be_paused(safe, target):
-    """It could never bite."""
+    """It could never take effect."""
     consumer = safe("orders", group_id="g")
     with pytest.raises(NotConsumedError, match="audit"):
         consumer.pause(target)

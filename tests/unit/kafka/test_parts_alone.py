@@ -151,7 +151,7 @@ def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came():
     assert not joined.is_current(generation, now - 4, 3)
 
 
-def test_what_was_lost_is_told_by_the_join_that_completes():
+def test_an_event_names_what_was_lost_once_a_join_completes():
     """Upstream prepares again if a listener has raised."""
     lab, subscription, watch = owning()
     watch.prepared()
@@ -166,7 +166,7 @@ def test_what_was_lost_is_told_by_the_join_that_completes():
     assert set(told.lost) == {A, B}
 
 
-def test_what_no_join_will_tell_is_returned_once():
+def test_partitions_that_depart_without_a_join_are_returned_once():
     """Nor again by a join that completes in the end."""
     _, subscription, watch = owning()
     watch.prepared()

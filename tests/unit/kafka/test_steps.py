@@ -102,7 +102,7 @@ ENDS = {
 
 @both
 @pytest.mark.parametrize("name", ENDS)
-def test_where_it_ends(kind, name):
+def test_a_step_ends_where_the_partition_may_not_be_read(kind, name):
     """It has moved nothing then, and goes on once that is over."""
     ledger, state = Ledger(), State()
     steps = steps_of(kind, ledger, state)
@@ -127,7 +127,7 @@ def test_what_waits_in_the_queue_counts_over_what_is_settled(kind):
 
 
 @both
-def test_another_ownership(kind):
+def test_a_step_of_another_ownership_ends(kind):
     """The assignment has another state for the partition, or none."""
     for other in ({}, {TP: State()}):
         ledger, state = Ledger(), State()
@@ -205,7 +205,7 @@ def test_fields_in_another_order_are_read_by_name(kind):
     assert state._position == OffsetAndMetadata(5, "", 7)
 
 
-def test_it_keeps_nothing():
+def test_steps_keep_no_object_alive():
     """Neither in a cycle, nor bit by bit."""
     ledger, state = Ledger(), State()
     ledger.steps = steps_of(_batches.Steps, ledger, state)

@@ -109,7 +109,9 @@ def test_one_batch_is_open_at_a_time():
 
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_that_a_batch_was_a_transactions_is_known(decoder, *, is_transactional):
+def test_a_part_knows_whether_a_batch_was_of_a_transaction(
+    decoder, *, is_transactional
+):
     """Once it was read, for a journal; a marker alone is enough."""
     first, at = written(0, [Row(value=b"v")] * 3, Frame())
     frame = Frame(producer=7, transactional=is_transactional)
