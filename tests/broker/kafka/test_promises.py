@@ -20,7 +20,7 @@ from tests.harness.kafka.interrupted import LIMIT
 from tests.harness.polling import poll_until
 from tests.harness.processes import ROOT, module
 from tests.harness.producing import numbered, produce, write
-from tests.harness.signals import TimeLimitError, handled_by
+from tests.harness.signals import handled_by
 from tests.harness.waiting import looks
 
 pytestmark = pytest.mark.any_broker
@@ -232,37 +232,6 @@ def test_a_signal_handler_pauses(reading):
     assert len(one.got[one.first]) == 5
     placed = told.only(events.HoldsPlaced)
     assert {hold.owner for hold in placed.holds} == {"signal"}
-
-
-@pytest.mark.contract("P18")
-def test_a_signal_handler_raises(reading):
-    """P18: it comes out of the poll that it interrupts; each record comes once."""
-    one = reading(max_poll_records=1)
-
-    def send(seconds):
-        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-
-    def limit(_number, frame):
-        while frame is not None:
-            if frame.f_code is SafeConsumer.poll.__code__:
-                raise TimeLimitError
-            frame = frame.f_back
-        send(0.001)  # it would take from this test what a poll had returned
-
-    def read():
-        while True:  # until the signal comes: nothing else is written
-            for tp, records in one.consumer.poll(AN_HOUR_MS).items():
-                one.got[tp] += [record.offset for record in records]
-
-    for number in range(20):
-        with handled_by(limit):
-            send(0.0005 * number)
-            with pytest.raises(TimeLimitError):
-                read()
-        one.append(one.first)
-        one.append(one.second)
-    one.until(lambda: all(len(got) >= 25 for got in one.got.values()))
-    assert [*one.got.values()] == [[*range(25)]] * 2
 
 
 @pytest.mark.contract("P19")

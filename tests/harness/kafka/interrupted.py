@@ -59,9 +59,9 @@ class Reading:
         self._producer.flush()
         self.written += 1
 
-    def poll(self, timeout_ms=20):
+    def poll(self):
         """Poll once."""
-        for tp, records in self.consumer.poll(timeout_ms).items():
+        for tp, records in self.consumer.poll(20).items():
             self.got[tp] += [one.offset for one in records]
 
     def iterate(self):

@@ -53,25 +53,26 @@ def _looked_at():
         gc.unfreeze()
 
 
-@pytest.mark.parametrize("most", [500, 3_000])
-def test_the_collector_looks_at_no_record_of_a_poll(safe, most):
+def _poll(consumer, most):
+    return [one for each in consumer.poll(max_records=most).values() for one in each]
+
+
+READS = {
+    "polls of 500": lambda consumer: _poll(consumer, 500),
+    "polls of 3,000": lambda consumer: _poll(consumer, 3_000),
+    "steps": lambda consumer: [next(consumer)],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_the_collector_looks_at_no_record(safe, read):
     """It starts, and finds what else was made, however many records are kept."""
     consumer = _filled(safe, 9_000)
     kept = []
     with _looked_at() as counts:
         while len(kept) < 9_000:
-            for records in consumer.poll(max_records=most).values():
-                kept.extend(records)
+            kept += read(consumer)
     assert len(counts) > 9_000 // gc.get_threshold()[0]
-    assert max(counts) < 1_000
-
-
-def test_the_collector_looks_at_no_record_of_an_iteration(safe):
-    consumer = _filled(safe, 6_000)
-    steps = iter(consumer)
-    with _looked_at() as counts:
-        kept = [next(steps) for _ in range(6_000)]
-    assert len(kept) == 6_000
     assert max(counts) < 1_000
 
 
