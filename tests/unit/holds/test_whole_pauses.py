@@ -1,5 +1,7 @@
 """Plain and whole pauses, situation by situation (P3, P7), and what is told of them."""
 
+import re
+
 import pytest
 
 from safeconsumer import events
@@ -10,238 +12,151 @@ from safeconsumer.holds.ownership import Cause, Reassignment
 from safeconsumer.holds.scope import Partition
 from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
-from tests.harness.listing import short
 
 pytestmark = pytest.mark.contract("P3", "P7")
 
 D, E = ("orders", 2), ("audit", 1)
-LOST, PREPARED = ("lost",), ("prepared",)
-Step = tuple[object, ...]
-
-
-def pause(*names):
-    """Pause partitions that were named by their values."""
-    return "pause", *names
-
-
-def some(*names):
-    """Pause some of what ``assignment()`` returns."""
-    return "some", *names
-
-
-def resume(*names):
-    return "resume", *names
-
-
-def join(*names):
-    """Complete a join that assigns these."""
-    return "join", *names
-
-
-EVERYTHING = ("pause everything",)
-RESUME_IT = ("resume everything",)
-
-BOTH = join(A, B)
-ONE_IS_OVER = [BOTH, ("some for 1 s", A), ("2 s",), some(B)]
+PARTITIONS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 # What happens, and what is quiet then. What programs do all the time is played with the
-# real client by tests/sim/test_idioms.py, and is not here again.
+# real client by tests/sim/test_idioms.py, and is not here again. ``all`` is what
+# ``assignment()`` returns and ``some`` a part of it; ``pause`` names partitions by value.
 SITUATIONS = {
     "nothing assigned at the resume": (
-        [join(A), EVERYTHING, LOST, RESUME_IT, join(A)],
-        set(),
+        "join A; pause all; lost; resume all; join A -> nothing"
     ),
     "resume() with nothing assigned": (
-        [join(A), EVERYTHING, LOST, resume(), join(A)],
-        set(),
+        "join A; pause all; lost; resume; join A -> nothing"
     ),
-    "membership lost, others come": ([join(A), EVERYTHING, LOST, join(B)], {B}),
-    "one, lost twice, given back": ([join(A, B), pause(A), LOST, LOST, join(A)], {A}),
-    "one, lost, a join of nothing": (
-        [join(A, B), pause(A), LOST, join(), join(A)],
-        set(),
-    ),
-    "the only one, another is gained": ([join(A), pause(A), join(A, B)], {A}),
-    "the only one is exchanged": ([join(A), pause(A), join(B)], set()),
-    "a topic by a filter, gains of it": (
-        [join(A, C), some(A), join(A, B, C)],
-        {A, B},
-    ),
-    "a topic by a filter, gains of another": (
-        [join(A, C), some(A), join(A, C, E)],
-        {A},
-    ),
-    "everything, a topic that had nothing here": (
-        [join(A), EVERYTHING, join(A, C)],
-        {A},
-    ),
+    "membership lost, others come": "join A; pause all; lost; join B -> B",
+    "one, lost twice, given back": "join A B; pause A; lost; lost; join A -> A",
+    "one, lost, a join of nothing": "join A B; pause A; lost; join; join A -> nothing",
+    "the only one, another is gained": "join A; pause A; join A B -> A",
+    "the only one is exchanged": "join A; pause A; join B -> nothing",
+    "a topic by a filter, gains of it": "join A C; some A; join A B C -> A B",
+    "a topic by a filter, gains of another": "join A C; some A; join A C E -> A",
+    "everything, a topic that had nothing here": "join A; pause all; join A C -> A",
     "in several calls with a poll between": (
-        [join(A, B), some(A), ("poll",), some(B), join(A, B, D)],
-        {A, B},
+        "join A B; some A; poll; some B; join A B D -> A B"
     ),
     "in several calls, one taken back": (
-        [join(A, B), some(A), resume(A), some(B), join(A, B, D)],
-        {B},
+        "join A B; some A; resume A; some B; join A B D -> B"
     ),
     "in several calls, something else resumed": (
-        [join(A, B, C), some(A), resume(C), some(B), join(A, B, D)],
-        {A, B, D},
+        "join A B C; some A; resume C; some B; join A B D -> A B D"
     ),
-    "some of a topic": ([join(A, B), some(A), join(A, B, D)], {A}),
+    "some of a topic": "join A B; some A; join A B D -> A",
     "objects of an earlier call": (
-        [join(A), ("ask",), join(A, B), ("pause what was asked",), join(A, B, D)],
-        {A, B, D},
+        "join A; ask; join A B; pause what was asked; join A B D -> A B D"
     ),
     "one is resumed, and the rest stays": (
-        [join(A, B), EVERYTHING, resume(A), join(A, B, D)],
-        {B},
+        "join A B; pause all; resume A; join A B D -> B"
     ),
-    "gains flow from a resume on": (
-        [join(A, B), EVERYTHING, join(A, B, D), resume(A)],
-        {B},
-    ),
+    "gains flow from a resume on": "join A B; pause all; join A B D; resume A -> B",
     "what was named and is away ends with the whole": (
-        [join(A, B), EVERYTHING, join(B), resume(B), join(A, B)],
-        set(),
+        "join A B; pause all; join B; resume B; join A B -> nothing"
     ),
     "what is named outlives its absence": (
-        [join(A, B), EVERYTHING, join(B, D), join(A, B), resume(D)],
-        {A, B},
+        "join A B; pause all; join B D; join A B; resume D -> A B"
     ),
     "a listener pauses what is gained": (
-        [join(A), EVERYTHING, join(A, B), pause(B), resume(A)],
-        {B},
+        "join A; pause all; join A B; pause B; resume A -> B"
     ),
-    "assigned by hand, one kept": (
-        [join(A), EVERYTHING, ("assign", A, B)],
-        {A},
-    ),
-    "assigned by hand, away and back": (
-        [join(A), pause(A), ("assign", B), ("assign", A)],
-        set(),
-    ),
-    "before it, and a join of nothing": ([pause(A), join(), join(A, B)], {A}),
-    "before it, in the second assignment": ([pause(A), join(B), join(A, B)], set()),
-    "before it, and a resume of another": (
-        [pause(A), resume(C), join(A, B)],
-        set(),
-    ),
+    "assigned by hand, one kept": "join A; pause all; assign A B -> A",
+    "assigned by hand, away and back": "join A; pause A; assign B; assign A -> nothing",
+    "before it, and a join of nothing": "pause A; join; join A B -> A",
+    "before it, in the second assignment": "pause A; join B; join A B -> nothing",
+    "before it, and a resume of another": "pause A; resume C; join A B -> nothing",
     "another's resume ends no whole pause": (
-        [join(A), EVERYTHING, ("lift another's", A), join(A, B)],
-        {A, B},
+        "join A; pause all; lift another's A; join A B -> A B"
     ),
-    "the end of a block ends none": (
-        [join(A), EVERYTHING, ("held", B), join(A, B)],
-        {A, B},
-    ),
-    "resume_all ends it": (
-        [join(A), EVERYTHING, ("resume_all",), join(A, B)],
-        set(),
-    ),
-    "for a time": ([join(A), ("everything for 5 s",), join(A, B), ("wait",)], set()),
-    "a name's time is over": (
-        [join(A), EVERYTHING, ("A for 5 s",), ("wait",), join(A, B)],
-        {A, B},
-    ),
+    "the end of a block ends none": "join A; pause all; held B; join A B -> A B",
+    "resume_all ends it": "join A; pause all; resume_all; join A B -> nothing",
+    "for a time": "join A; all for 5 s; join A B; wait -> nothing",
+    "a name's time is over": "join A; pause all; A for 5 s; wait; join A B -> A B",
     "the whole's time is over, the name's is not": (
-        [join(A), ("everything for 5 s",), pause(A), join(A, B), ("wait",)],
-        {A},
+        "join A; all for 5 s; pause A; join A B; wait -> A"
     ),
     "the whole's time is over while one is away": (
-        [join(A), ("everything for 5 s",), pause(A), join(B), ("wait",), join(A, B)],
-        set(),
+        "join A; all for 5 s; pause A; join B; wait; join A B -> nothing"
     ),
-    "it weakens no strict hold": (
-        [join(A), ("strict", A), pause(A), join(B), join(A)],
-        {A},
-    ),
-    "it outlasts a strict hold's time": (
-        [join(A), ("strict for 5 s", A), pause(A), ("wait",)],
-        {A},
-    ),
+    "it weakens no strict hold": "join A; strict A; pause A; join B; join A -> A",
+    "it outlasts a strict hold's time": "join A; strict for 5 s A; pause A; wait -> A",
     "after a strict hold's time it is a plain one": (
-        [join(A), ("strict for 5 s", A), ("pass",), pause(A), join(B), join(A)],
-        set(),
+        "join A; strict for 5 s A; pass; pause A; join B; join A -> nothing"
     ),
     "placed over a strict hold it is plain when that is over": (
-        [join(A), ("strict for 5 s", A), pause(A), ("wait",), join(B), join(A)],
-        set(),
+        "join A; strict for 5 s A; pause A; wait; join B; join A -> nothing"
     ),
     "placed over a strict hold it leaves that in force": (
-        [join(A), ("strict for 5 s", A), pause(A), join(B), join(A)],
-        {A},
+        "join A; strict for 5 s A; pause A; join B; join A -> A"
     ),
     "placed over it again, too": (
-        [join(A), ("strict for 5 s", A), pause(A), ("A for 9 s",), join(B), join(A)],
-        {A},
+        "join A; strict for 5 s A; pause A; A for 9 s; join B; join A -> A"
     ),
     "what it leaves in force ends": (
-        [join(A), ("strict for 5 s", A), pause(A), join(B), join(A), ("wait",)],
-        set(),
+        "join A; strict for 5 s A; pause A; join B; join A; wait -> nothing"
     ),
     "what it left in force while it was away ends": (
-        [join(A), ("strict for 5 s", A), pause(A), join(B), ("wait",), join(A)],
-        set(),
+        "join A; strict for 5 s A; pause A; join B; wait; join A -> nothing"
     ),
     "a strict hold, one over it for less, and that is over": (
-        [join(A), ("strict for 5 s", A), pause(A), ("A for 1 s",), ("2 s",)],
-        {A},
+        "join A; strict for 5 s A; pause A; A for 1 s; 2 s -> A"
     ),
     "a strict hold and one over it while it is away, resumed": (
-        [join(B), ("strict for 5 s", A), pause(A), resume(B), join(A)],
-        {A},
+        "join B; strict for 5 s A; pause A; resume B; join A -> A"
     ),
     "the same by name": (
-        [join(B), ("strict for 5 s", A), pause(A), resume(A), join(A)],
-        set(),
+        "join B; strict for 5 s A; pause A; resume A; join A -> nothing"
     ),
     "a strict hold and one over it, unsubscribed": (
-        [join(A), ("strict for 5 s", A), pause(A), ("unsubscribe",), join(A)],
-        {A},
+        "join A; strict for 5 s A; pause A; unsubscribe; join A -> A"
     ),
     "a shorter pause by name leaves the whole pause as it is": (
-        [BOTH, EVERYTHING, ("some for 5 s", A), ("wait",), join(A, B, D)],
-        {A, B, D},
+        "join A B; pause all; some for 5 s A; wait; join A B D -> A B D"
     ),
     "a longer pause by name does not make the whole pause longer": (
-        [BOTH, ("everything for 5 s",), some(A), ("wait",)],
-        {A},
+        "join A B; all for 5 s; some A; wait -> A"
     ),
     "a whole pause of several calls": (
-        [BOTH, ("some for 1 s", A), ("some for 600 s", B), join(A, B, D)],
-        {A, B, D},
+        "join A B; some for 1 s A; some for 600 s B; join A B D -> A B D"
     ),
     "it ends with the first of them": (
-        [BOTH, ("some for 1 s", A), ("some for 600 s", B), ("2 s",), join(A, B, D)],
-        {B},
+        "join A B; some for 1 s A; some for 600 s B; 2 s; join A B D -> B"
     ),
-    "a name that is over makes no whole pause": ([*ONE_IS_OVER, join(A, B, D)], {B}),
+    "a name that is over makes no whole pause": (
+        "join A B; some for 1 s A; 2 s; some B; join A B D -> B"
+    ),
     "nor one that was taken back": (
-        [*ONE_IS_OVER, resume(), some(A), join(A, B, D)],
-        {A, B},
+        "join A B; some for 1 s A; 2 s; some B; resume; some A; join A B D -> A B"
     ),
     "a plain pause over one that lasts while assigned outlives a loss": (
-        [BOTH, ("while assigned", A), pause(A), LOST, BOTH],
-        {A},
+        "join A B; while assigned A; pause A; lost; join A B -> A"
     ),
     "an expired whole pause ends nothing that may be given back": (
-        [BOTH, ("everything for 5 s",), ("poll",), pause(A), LOST, ("wait",), BOTH],
-        {A},
+        "join A B; all for 5 s; poll; pause A; lost; wait; join A B -> A"
     ),
     "a whole pause that its listed owner lifts ends what is away": (
-        [BOTH, EVERYTHING, join(B), ("lift the whole",), BOTH],
-        {B},
+        "join A B; pause all; join B; lift the whole; join A B -> B"
     ),
 }
 
 
 def play(lab, steps):
+    """Do these things one after another; the capitals at the end of each are partitions."""
     asked = {}
-    for what, *names in steps:
+    for step in steps.split("; "):
+        what, names = re.fullmatch(r"(.+?)((?: [A-E])*)", step).groups()
         if what == "ask":
             asked.update(lab.assignment())
         else:
-            _act(lab, names, asked)[str(what)]()
+            _act(lab, [PARTITIONS[name] for name in names.split()], asked)[what]()
+
+
+def played(steps):
+    lab = LedgerLab()
+    play(lab, steps)
+    return lab
 
 
 def _act(lab, names, asked):
@@ -250,8 +165,8 @@ def _act(lab, names, asked):
     return {
         "pause": lambda: lab.pause(*single),
         "some": lambda: lab.pause(*single, edition=now),
-        "pause everything": lambda: lab.pause(*handed(now), edition=now),
-        "everything for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
+        "pause all": lambda: lab.pause(*handed(now), edition=now),
+        "all for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
         "some for 1 s": lambda: lab.pause(*single, edition=now, for_=1.0),
         "some for 5 s": lambda: lab.pause(*single, edition=now, for_=5.0),
         "some for 600 s": lambda: lab.pause(*single, edition=now, for_=600.0),
@@ -263,7 +178,7 @@ def _act(lab, names, asked):
         "2 s": lambda: (setattr(lab.clock, "now", lab.clock.now + 2), lab.quiet()),
         "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
         "resume": lambda: lab.resume(*single),
-        "resume everything": lambda: lab.resume(*handed(now)),
+        "resume all": lambda: lab.resume(*handed(now)),
         "resume_all": lambda: lab.ledger.remove_owner(APP),
         "lift another's": lambda: lab.lift(*single, owner="ops"),
         "held": lambda: (lab.hold(*single), lab.lift(*single)),
@@ -280,11 +195,13 @@ def _act(lab, names, asked):
     }
 
 
-@pytest.mark.parametrize(("steps", "quiet"), SITUATIONS.values(), ids=SITUATIONS)
-def test_what_is_quiet_after_a_situation(steps, quiet):
-    lab = LedgerLab()
-    play(lab, steps)
-    assert lab.quiet() == quiet
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
+def test_what_is_quiet_after_a_situation(situation):
+    steps, quiet = situation.split(" -> ")
+    expected = (
+        set() if quiet == "nothing" else {PARTITIONS[one] for one in quiet.split()}
+    )
+    assert played(steps).quiet() == expected
 
 
 @pytest.mark.parametrize("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
@@ -324,30 +241,43 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
 # ------------------------------------------------------------ what is told
 
 
-def _told(lab, steps):
+def told(lab, steps):
+    """Play these steps, and return the events that they cause."""
     lab.told.events.clear()
     play(lab, steps)
     return lab.told.events
 
 
+def only(lab, steps, kind):
+    """Return the one event that these steps cause; it is of this kind."""
+    (event,) = told(lab, steps)
+    assert isinstance(event, kind)
+    return event
+
+
+def bites(lab, steps):
+    return [one for one in told(lab, steps) if isinstance(one, events.HoldsBit)]
+
+
+def scopes_of(holds):
+    return [str(hold.scope) for hold in holds]
+
+
 def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice():
     """One who wanted more learns what to write; a strict hold needs no advice."""
-    lab = LedgerLab()
-    play(lab, [join(A, B), pause(A)])
-    (ended,) = _told(lab, [join(B)])
-    assert isinstance(ended, events.HoldsEnded)
+    lab = played("join A B; pause A")
+    ended = only(lab, "join B", events.HoldsEnded)
     assert ended.departed == (A,)
     assert "UNTIL_RESUMED" in (ended.advice or "")
     lab.hold(ALL, lifetime=Lifetime.WHILE_ASSIGNED)
-    (bound,) = _told(lab, [join()])
+    (bound,) = told(lab, "join")
     assert bound.advice is None
 
 
 @pytest.mark.parametrize("how", ["assign", "unsubscribe", "close"])
 def test_what_the_applications_own_call_ends_is_no_news(how):
     """But if it was another owner's: only the application knows of its call."""
-    lab = LedgerLab()
-    play(lab, [join(A), pause(A)])
+    lab = played("join A; pause A")
     end = {
         "assign": lambda: lab.assign(B, cause=Cause.ASSIGNED),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
@@ -357,7 +287,7 @@ def test_what_the_applications_own_call_ends_is_no_news(how):
     end[how]()
     own = lab.told.only(events.HoldsEnded)
     assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
-    play(lab, [join(A)])
+    play(lab, "join A")
     lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
     end[how]()
     assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
@@ -365,10 +295,8 @@ def test_what_the_applications_own_call_ends_is_no_news(how):
 
 def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end():
     """``assign`` ends it; what was gained under it is kept, and was never named."""
-    lab = LedgerLab()
-    play(lab, [join(A), EVERYTHING, join(A, B)])
-    (ended,) = _told(lab, [("assign", A, B)])
-    assert isinstance(ended, events.HoldsEnded)
+    lab = played("join A; pause all; join A B")
+    ended = only(lab, "assign A B", events.HoldsEnded)
     assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
     assert lab.quiet() == {A}
 
@@ -377,14 +305,12 @@ def test_what_goes_to_the_next_owner_is_told_as_that():
     """It has not ended for the group, and no other lifetime is advised."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda tp: tp == A
-    play(lab, [join(A, B), pause(A, B)])
-    (ended,) = _told(lab, [join(C)])
-    assert isinstance(ended, events.HoldsEnded)
+    play(lab, "join A B; pause A B")
+    ended = only(lab, "join C", events.HoldsEnded)
     assert (ended.handed_over, ended.severity) == ((A,), "info")
     assert "UNTIL_RESUMED" in (ended.advice or "")  # for the other one
-    play(lab, [join(A), pause(A)])
-    (ended,) = _told(lab, [join(C)])
-    assert isinstance(ended, events.HoldsEnded)
+    play(lab, "join A; pause A")
+    ended = only(lab, "join C", events.HoldsEnded)
     assert (ended.handed_over, ended.advice) == ((A,), None)
 
 
@@ -392,7 +318,7 @@ def test_a_pause_that_was_taken_over_is_a_warning():
     """Nobody here has asked for it, and only a resume of this program ends it."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda _: True
-    play(lab, [join(A, B), pause(B)])
+    play(lab, "join A B; pause B")
     lab.told.events.clear()
     lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
     placed = lab.told.only(events.HoldsPlaced)
@@ -402,8 +328,7 @@ def test_a_pause_that_was_taken_over_is_a_warning():
 
 def test_a_closed_consumer_holds_nothing_of_its_own():
     """What operators and the group hold, they hold all the same."""
-    lab = LedgerLab()
-    play(lab, [join(A, C), EVERYTHING, pause(B)])
+    lab = played("join A C; pause all; pause B")
     lab.hold(ALL, owner="worker:load")
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.hold(AUDIT, owner="ops", for_=60.0)
@@ -433,76 +358,65 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others():
 
 def test_what_a_resume_ends_besides_is_told_with_it():
     """One event: what was named, whole pauses, and what waited; and all that flows."""
-    lab = LedgerLab()
-    play(lab, [join(A), EVERYTHING, join(A, B), pause(E)])
-    (removed,) = _told(lab, [RESUME_IT])
-    assert isinstance(removed, events.HoldsRemoved)
+    lab = played("join A; pause all; join A B; pause E")
+    removed = only(lab, "resume all", events.HoldsRemoved)
     assert {hold.key for hold in removed.holds} == {
         (scopes.partition(*A), APP),
         (scopes.partition(*E), APP),
         (ORDERS, WHOLE),
     }
     assert set(removed.flowing) == {A, B}
-    assert not _told(lab, [RESUME_IT])
+    assert not told(lab, "resume all")
 
 
 def test_what_is_gained_under_a_whole_pause_is_told_as_information():
-    lab = LedgerLab()
-    play(lab, [join(A), EVERYTHING])
-    (bit,) = _told(lab, [join(A, B)])
-    assert isinstance(bit, events.HoldsBit)
+    lab = played("join A; pause all")
+    bit = only(lab, "join A B", events.HoldsBit)
     assert (bit.partitions, bit.severity, bit.is_left_alone) == ((B,), "info", False)
 
 
 @pytest.mark.parametrize(
     "steps",
     [
-        [join(B)],
-        [LOST, join(B)],
-        [join(), join(B)],
-        [join(A, B), join(B)],
+        "join B",
+        "lost; join B",
+        "join; join B",
+        "join A B; join B",
     ],
     ids=["eager", "membership lost", "cooperative", "gained before"],
 )
 def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps):
     """Nothing is left that was paused by name, and something is quiet all the same."""
-    lab = LedgerLab()
-    play(lab, [join(A), EVERYTHING])
-    bit = [one for one in _told(lab, steps) if isinstance(one, events.HoldsBit)]
+    lab = played("join A; pause all")
+    bit = bites(lab, steps)
     assert (bit[-1].partitions, bit[-1].severity) == ((B,), "warning")
     assert bit[-1].is_left_alone
-    (more,) = _told(lab, [join(B, D)])
+    (more,) = told(lab, "join B D")
     assert (more.severity, more.is_left_alone) == ("info", False)
-    again = [*steps[:-1], join(B)]
-    play(lab, [RESUME_IT, join(A), EVERYTHING])
-    bit = [one for one in _told(lab, again) if isinstance(one, events.HoldsBit)]
-    assert bit[-1].is_left_alone
+    play(lab, "resume all; join A; pause all")
+    assert bites(lab, steps)[-1].is_left_alone
 
 
 def test_what_may_be_given_back_leaves_no_whole_pause_alone():
     """Only a completed join decides."""
-    lab = LedgerLab()
-    play(lab, [join(A), EVERYTHING, join(A, B)])
-    told = _told(lab, [("lost", B), join(A, B)])
-    assert [one.is_left_alone for one in told if isinstance(one, events.HoldsBit)] == [
-        False
-    ]
+    lab = played("join A; pause all; join A B")
+    (bit,) = bites(lab, "lost B; join A B")
+    assert not bit.is_left_alone
 
 
 @pytest.mark.parametrize(
     "steps",
     [
-        [join(A, B), EVERYTHING, PREPARED, join(A, B)],
-        [join(A, B), EVERYTHING, PREPARED, join(A, B, D)],
-        [join(A, B), pause(A), PREPARED, join(A, B)],
+        "join A B; pause all; prepared; join A B",
+        "join A B; pause all; prepared; join A B D",
+        "join A B; pause A; prepared; join A B",
     ],
     ids=["everything", "everything, and a gain", "one"],
 )
 def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
     """It is what was asked for, at each eager rebalance: no warning, and no alarm."""
     lab = LedgerLab()
-    told = _told(lab, steps)
-    (bit,) = [one for one in told if isinstance(one, events.HoldsBit)]
+    (bit,) = bites(lab, steps)
     assert (bit.severity, bit.is_left_alone) == ("info", False)
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 0
 
@@ -510,18 +424,17 @@ def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(steps):
 @pytest.mark.parametrize(
     ("steps", "lost"),
     [
-        ([join(A, B), EVERYTHING, LOST, join(A, B)], (A, B)),
-        ([join(A, B), EVERYTHING, LOST, join(A, B, D)], (A, B)),
-        ([join(A, B), pause(A), LOST, join(A, B)], (A,)),
-        ([join(A, B), pause(A), LOST, PREPARED, LOST, join(A, B)], (A,)),
+        ("join A B; pause all; lost; join A B", (A, B)),
+        ("join A B; pause all; lost; join A B D", (A, B)),
+        ("join A B; pause A; lost; join A B", (A,)),
+        ("join A B; pause A; lost; prepared; lost; join A B", (A,)),
     ],
     ids=["everything", "everything, and a gain", "one", "lost twice"],
 )
 def test_a_plain_pause_that_outlives_a_loss_is_warned_of_once(steps, lost):
     """In kafka-python it ends with the membership, and a program may rely on that."""
     lab = LedgerLab()
-    told = _told(lab, [*steps, PREPARED, join(A, B)])
-    first, second = (one for one in told if isinstance(one, events.HoldsBit))
+    first, second = bites(lab, f"{steps}; prepared; join A B")
     assert (first.severity, first.lost, second.severity) == ("warning", lost, "info")
     assert second.lost == ()
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
@@ -531,87 +444,71 @@ def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses():
     """P6: whoever has forgotten it should hear of it."""
     lab = LedgerLab()
     lab.hold(ORDERS)
-    told = _told(lab, [join(A, B), EVERYTHING, LOST, join(A, B)])
-    (bit,) = [one for one in told if isinstance(one, events.HoldsBit)]
+    (bit,) = bites(lab, "join A B; pause all; lost; join A B")
     assert bit.severity == "warning"
     assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
 
 
-def _removed(lab, steps):
-    told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
-    return [(one.severity, [str(hold.scope) for hold in one.besides]) for one in told]
-
-
 def test_a_resume_tells_which_whole_pauses_it_ends_besides():
     """What is gained of a topic that it did not name flows from then on."""
-    lab = LedgerLab()
-    play(lab, [join(A, B, C), EVERYTHING])
-    (removed,) = _told(lab, [resume(C)])
-    assert isinstance(removed, events.HoldsRemoved)
-    assert [str(hold.scope) for hold in removed.besides] == ["orders"]
+    lab = played("join A B C; pause all")
+    removed = only(lab, "resume C", events.HoldsRemoved)
+    assert scopes_of(removed.besides) == ["orders"]
     assert removed.severity == "info"
     assert "pause('orders')" in (removed.advice or "")
-    play(lab, [join(A, B), EVERYTHING, join(A, B, D)])
-    assert _removed(lab, [resume(A)]) == [("info", ["orders"])]  # D flows
-
-
-def _waiting(lab, steps):
-    told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
-    return [(one.severity, [str(hold.scope) for hold in one.waiting]) for one in told]
+    play(lab, "join A B; pause all; join A B D")
+    removed = only(lab, "resume A", events.HoldsRemoved)
+    assert (removed.severity, scopes_of(removed.besides)) == (
+        "info",
+        ["orders"],
+    )  # D flows
 
 
 @pytest.mark.parametrize(
-    ("steps", "waiting"),
+    ("before", "resume", "waiting"),
     [
-        ([join(A), pause(A, B), resume(A)], ["orders:1"]),
-        ([join(A), pause(A, E), resume(A)], [str(scopes.partition(*E))]),
-        ([join(A, B), pause(A, B), LOST, resume(A)], ["orders:1"]),
-        ([join(A), EVERYTHING, pause(E), RESUME_IT], [str(scopes.partition(*E))]),
+        pytest.param("join A; pause A B", "resume A", ["orders:1"], id="of its topic"),
+        pytest.param(
+            "join A; pause A E", "resume A", ["audit:1"], id="of another topic"
+        ),
+        pytest.param(
+            "join A B; pause A B; lost", "resume A", ["orders:1"], id="membership lost"
+        ),
+        pytest.param(
+            "join A; pause all; pause E", "resume all", ["audit:1"], id="whole pause"
+        ),
+        pytest.param("join A; pause A B", "resume A B", [], id="named"),
+        pytest.param("join A; pause A B", "resume", [], id="names nothing"),
+        pytest.param("join A; pause A B", "resume_all", [], id="all of the owner"),
+        pytest.param(
+            "join A B; pause all; join A", "resume all", [], id="under a whole pause"
+        ),
+        pytest.param("join A B; pause all; lost", "resume A", [], id="whole and lost"),
     ],
-    ids=["of its topic", "of another topic", "lost", "beside a whole pause"],
 )
-def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(
-    steps, waiting
+def test_a_resume_warns_of_the_waiting_pauses_that_it_ends_and_does_not_name(
+    before, resume, waiting
 ):
-    """It was asked for by name, and will never be in force."""
-    lab = LedgerLab()
-    *before, last = steps
-    play(lab, before)
-    assert _waiting(lab, [last]) == [("warning", waiting)]
+    """These were asked for by name, and will never be in force."""
+    lab = played(before)
+    play(lab, resume)
+    removed = lab.told.only(events.HoldsRemoved)
+    assert scopes_of(removed.waiting) == waiting
+    assert (removed.severity == "warning") is bool(waiting)
 
 
 @pytest.mark.parametrize(
-    "steps",
-    [
-        [join(A), pause(A, B), resume(A, B)],
-        [join(A), pause(A, B), resume()],
-        [join(A), pause(A, B), ("resume_all",)],
-        [join(A, B), EVERYTHING, join(A), RESUME_IT],
-        [join(A, B), EVERYTHING, LOST, resume(A)],
-    ],
-    ids=["named", "names nothing", "all", "under a whole pause", "whole and lost"],
+    "resume", ["resume all", "resume A B", "resume A", "resume", "resume_all"]
 )
-def test_a_resume_that_ends_what_waits_as_it_must_is_no_warning(steps):
-    lab = LedgerLab()
-    *before, last = steps
-    play(lab, before)
-    assert [waiting for _, waiting in _waiting(lab, [last])] == [[]]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [[RESUME_IT], [resume(A, B)], [resume(A)], [resume()], [("resume_all",)]],
-    ids=short,
-)
-def test_a_resume_of_what_was_paused_is_no_news(steps):
-    """Nor is one that names its topic, and lets nothing else flow."""
-    lab = LedgerLab()
-    play(lab, [join(A, B), EVERYTHING])
-    assert _removed(lab, steps) == [("debug", [])]
+def test_a_resume_of_what_was_paused_is_logged_for_debugging_only(resume):
+    """So is one that names its topic and lets nothing else flow."""
+    lab = played("join A B; pause all")
+    play(lab, resume)
+    removed = lab.told.only(events.HoldsRemoved)
+    assert (removed.severity, removed.besides) == ("debug", ())
 
 
 def test_the_pause_that_ends_first_ends_the_whole_one():
     """Also where it was the last that was named."""
-    lab = LedgerLab()
-    play(lab, [BOTH, some(A), ("some for 1 s", B), ("2 s",)])
+    lab = played("join A B; some A; some for 1 s B; 2 s")
     assert lab.quiet() == {A}
