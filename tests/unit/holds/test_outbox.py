@@ -1,6 +1,8 @@
 """Events reach every hook once, in the order in which things happened."""
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -159,3 +161,177 @@ def test_a_hook_that_never_returns_stops_no_other_thread():
     slow.release.set()
     first.join(PATIENCE)
     assert len(lab.told.of(events.HoldsPlaced)) == 51
+
+
+def test_whoever_waits_is_woken_by_what_changes_here():
+    """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
+    lab = LedgerLab(owns=[A])
+    woken = []
+    lab.ledger.wakers.append(lambda: woken.append("again"))
+    lab.hold(AUDIT)
+    assert woken == []
+    lab.hold(ORDERS)
+    lab.lift(ORDERS)
+    assert woken == ["again", "again"]
+
+
+class _Trap(deque[object]):
+    """A queue, with something that happens as soon as a change is in it."""
+
+    then: Callable[[], object] | None = None
+
+    def append(self, change):
+        super().append(change)
+        act, self.then = self.then, None
+        if act is not None:
+            act()
+
+
+def test_who_queued_a_change_goes_on_when_all_have_seen_it():
+    """
+    A worker starts nothing after the pause (W10), whoever has applied it.
+
+    1. A thread queues its change. 2. Another applies it, and is slow to call those who
+    look. 3. The first calls them before it returns.
+    """
+    lab = LedgerLab(owns=[A])
+    inside, told = threading.Event(), threading.Event()
+    seen = []
+    other = threading.Thread(target=lab.ledger.view, name="other")
+
+    def look():
+        name = threading.current_thread().name
+        if name == "other":
+            inside.set()
+            assert told.wait(20)
+        seen.append(name)
+
+    trap = lab.ledger.queue = _Trap()
+    trap.then = lambda: (other.start(), inside.wait(20))
+    lab.ledger.lookers.append(look)
+    lab.hold(ORDERS)
+    assert seen == [threading.current_thread().name]
+    told.set()
+    other.join(20)
+    assert seen[1:] == ["other"]
+
+
+class BrokenError(Exception):
+    """Raised by a hook."""
+
+
+class Broken:
+    """A hook that always raises."""
+
+    def __call__(self, event):
+        raise BrokenError(event.name)
+
+    def __repr__(self):
+        return "Broken()"
+
+
+@pytest.mark.contract("P14")
+def test_a_hook_that_raises_breaks_nothing(caplog):
+    """The other hooks are called, it is counted each time and logged once."""
+    after = Told()
+    lab = LedgerLab(Broken(), after)
+    with caplog.at_level(logging.ERROR, logger="safeconsumer"):
+        lab.assign(A)
+        lab.hold(ORDERS)
+        lab.lift(ORDERS)
+    assert len(after.events) == 2
+    failures = lab.ledger.hook_failures()
+    assert failures == {"Broken()": 2}
+    lab.hold(ORDERS)
+    assert failures == {"Broken()": 2}  # of that moment
+    (record,) = caplog.records
+    assert "Broken()" in record.getMessage()
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], BrokenError)
+
+
+class _Repr:
+    """A hook that raises, and cannot even be named."""
+
+    def __call__(self, _):
+        raise BrokenError
+
+    def __repr__(self):
+        raise BrokenError
+
+
+def test_a_hook_that_cannot_be_named_breaks_nothing():
+    """Also its ``repr`` is foreign code."""
+    after = Told()
+    lab = LedgerLab(_Repr(), after)
+    lab.hold(ORDERS)
+    assert len(after.events) == 1
+
+
+@pytest.mark.parametrize("hook", [None, "hook", 3])
+def test_what_is_no_hook_is_refused_at_once(hook):
+    """Not at the first event, hours later."""
+    with pytest.raises(TypeError, match="hook"):
+        Dispatcher([hook])
+
+
+class Counting:
+    """A hook that raises, and whose name changes each time."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, event):
+        self.count += 1
+        raise BrokenError(event.name)
+
+    def __repr__(self):
+        return f"Counting({self.count})"
+
+
+def test_a_hook_has_one_name(caplog):
+    """Logged once, counted under it."""
+    lab = LedgerLab(Counting())
+    for _ in range(3):
+        lab.hold(ORDERS)
+        lab.lift(ORDERS)
+    assert list(lab.ledger.hook_failures().values()) == [6]
+    assert len(caplog.records) == 1
+
+
+class Full(logging.Handler):
+    """A log whose disk is full."""
+
+    def emit(self, record):
+        raise OSError(record.getMessage())
+
+
+def test_a_log_that_fails_breaks_nothing():
+    """Neither as a hook nor when the hook's failure is to be logged."""
+    after = Told()
+    lab = LedgerLab(Broken(), after)
+    logger, full = logging.getLogger("safeconsumer"), Full()
+    logger.addHandler(full)
+    try:
+        lab.hold(ORDERS)
+    finally:
+        logger.removeHandler(full)
+    assert len(after.events) == 1
+    assert lab.ledger.hook_failures() == {"Broken()": 1}
+
+
+def test_who_makes_events_without_rest_tells_them_himself():
+    """
+    Another thread that hands out, the network's for example, goes back to its work.
+
+    A hook that holds and lifts at each event stands in for that thread.
+    """
+    told = []
+
+    def restless(event):
+        told.append(event)
+        lab.ledger.emit(type(event), holds=())
+
+    lab = LedgerLab(restless)
+    lab.hold(ORDERS)
+    assert 1 < len(told) <= 200

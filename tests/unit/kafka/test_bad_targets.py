@@ -32,7 +32,7 @@ BAD_TARGETS = [
     (("orders", 0), TargetTypeError, "orders"),
     ([A], TargetTypeError, "orders"),
     ({A}, TargetTypeError, r"pause\(\*targets\)"),
-    # One of each form; what else is illegal is told by holds/test_scope_errors.py.
+    # One of each form; what else is illegal is told by holds/test_scopes.py.
     ("a b", ScopeSyntaxError, "a b"),
     ("orders:x", ScopeSyntaxError, "orders:x"),
     ("re:(", ScopeSyntaxError, "re:"),
