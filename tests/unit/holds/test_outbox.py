@@ -4,6 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -223,11 +224,14 @@ class BrokenError(Exception):
 class Broken:
     """A hook that always raises."""
 
+    def __init__(self, name=lambda: "Broken()"):
+        self._name = name
+
     def __call__(self, event):
         raise BrokenError(event.name)
 
     def __repr__(self):
-        return "Broken()"
+        return self._name()
 
 
 @pytest.mark.contract("P14")
@@ -250,20 +254,14 @@ def test_a_hook_that_raises_breaks_nothing(caplog):
     assert isinstance(record.exc_info[1], BrokenError)
 
 
-class _Repr:
-    """A hook that raises, and cannot even be named."""
-
-    def __call__(self, _):
-        raise BrokenError
-
-    def __repr__(self):
-        raise BrokenError
-
-
 def test_a_hook_that_cannot_be_named_breaks_nothing():
     """Also its ``repr`` is foreign code."""
+
+    def nameless():
+        raise BrokenError
+
     after = Told()
-    lab = LedgerLab(_Repr(), after)
+    lab = LedgerLab(Broken(nameless), after)
     lab.hold(ORDERS)
     assert len(after.events) == 1
 
@@ -275,23 +273,10 @@ def test_what_is_no_hook_is_refused_at_once(hook):
         Dispatcher([hook])
 
 
-class Counting:
-    """A hook that raises, and whose name changes each time."""
-
-    def __init__(self):
-        self.count = 0
-
-    def __call__(self, event):
-        self.count += 1
-        raise BrokenError(event.name)
-
-    def __repr__(self):
-        return f"Counting({self.count})"
-
-
 def test_a_hook_has_one_name(caplog):
-    """Logged once, counted under it."""
-    lab = LedgerLab(Counting())
+    """Also one whose ``repr`` changes each time: it is logged once, and counted under it."""
+    numbers = count()
+    lab = LedgerLab(Broken(lambda: f"hook {next(numbers)}"))
     for _ in range(3):
         lab.hold(ORDERS)
         lab.lift(ORDERS)

@@ -238,6 +238,30 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause():
     assert left == {"orders:0", "orders:1", "orders"}
 
 
+def taken_over(lab, epochs):
+    """Take pauses of these ownerships over; return the reasons of the holds there are."""
+    lab.ledger.take_over(epochs, "left")
+    return {str(hold.scope): hold.reason for hold in lab.ledger.view().holds}
+
+
+def test_a_pause_of_the_applications_own_is_not_taken_over():
+    """Its reason stays: it is what the application has asked for here."""
+    lab = LedgerLab(owns=[A, B])
+    lab.ledger.is_carried = lambda _: True
+    lab.hold(Partition(*A), reason="own")
+    epochs = lab.ledger.ownership().epochs
+    assert taken_over(lab, epochs) == {"orders:0": "own", "orders:1": "left"}
+
+
+def test_an_ownership_that_has_ended_takes_nothing_over():
+    """What came in it comes too late."""
+    lab = LedgerLab(owns=[A, B])
+    lab.ledger.is_carried = lambda _: True
+    before = lab.ledger.ownership().epochs
+    play(lab, "join B; join A B")
+    assert taken_over(lab, before) == {"orders:1": "left"}
+
+
 # ------------------------------------------------------------ what is told
 
 
