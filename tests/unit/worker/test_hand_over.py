@@ -1,19 +1,22 @@
-"""How work comes to threads: who is roused, which lanes are kept, what an outcome counts."""
+"""How work comes to threads: which wake, which lanes are kept, and what they look for."""
 
 import itertools
 import sys
 import threading
 
 import pytest
+from kafka.structs import TopicPartition
 
+from safeconsumer.holds.view import covers
 from safeconsumer.worker import calls
 from safeconsumer.worker.calls import Slot, batch_failed, call_each, context_of
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.handlers import BatchFailure, RetryLater
+from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.queue import KEPT_LANES
 from tests.harness.waiting import wait_for
-from tests.unit.worker.test_schedule import Desk
+from tests.harness.worker.desk import TP, Desk
 
 
 class Resting:
@@ -134,3 +137,34 @@ def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert taken.total == pytest.approx(2.0)
     assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
+
+
+def test_records_of_one_partition_ask_about_no_other(monkeypatch):
+    """With a thousand of them, each poll would ask a million times."""
+    desk = Desk(Order.PARTITION)
+    others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
+    desk.ledger.assign([TP, *others])
+    for tp in others:
+        desk.held.open(tp, 1, 0, 0)
+    desk.admit(1)
+    asked = []
+
+    def tell(view, tp):
+        asked.append(tp)
+        return covers(view, tp)
+
+    monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
+    desk.admit(1)
+    assert asked == [TP]
+
+
+def test_what_may_yet_begin_in_a_process_is_said_to_run():
+    """What stands behind the record that it is at."""
+    desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
+    (task,) = desk.schedule.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert at_work([slot], is_batch=False) == {TP: [1]}
+    slot.goes_on = True
+    assert at_work([slot], is_batch=False) == {TP: [1, 2, 3]}
+    assert place(task, 2) == "orders:0 offset 2"

@@ -1,5 +1,6 @@
 """What a worker refuses, before anything is started."""
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -9,10 +10,12 @@ from unittest.mock import Mock
 import pytest
 from kafka import KafkaProducer
 
+import safeconsumer.errors
 from safeconsumer import Pump, SafeConsumer, Worker
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.testing import run_worker
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry, RetryLater
+from safeconsumer.worker.executors.lifespan import check_lifespan
 from tests.harness.kafka.offline import offline
 
 
@@ -218,3 +221,49 @@ def test_all_options_are_shown_with_their_defaults():
     assert worker.parameters.keys() - {"consumer", "handle"} <= run.parameters.keys()
     assert pump.parameters.keys() < worker.parameters.keys()
     assert pump.parameters["order"].default == "unordered"
+
+
+def test_stocks_consumer_is_refused_in_words():
+    """And so is the class instead of a consumer."""
+    from kafka import KafkaConsumer  # noqa: PLC0415
+
+    with offline(KafkaConsumer, "orders", **CONFIG) as consumer:
+        for kind in (Worker, Pump):
+            with pytest.raises(WorkerSettingError, match="make it with safeconsumer"):
+                kind(consumer, *([handle] if kind is Worker else []))
+    with pytest.raises(WorkerSettingError, match="the class safeconsumer"):
+        Worker(SafeConsumer, handle)
+
+
+def test_every_error_of_a_worker_is_among_the_errors():
+    """What comes out of ``run()``, of a pump, and what a handler raises."""
+    import safeconsumer.worker.handlers as room  # noqa: PLC0415
+
+    errors = {
+        name
+        for name, one in vars(room).items()
+        if isinstance(one, type)
+        and issubclass(one, Exception)
+        and name.endswith("Error")
+    }
+    assert {"HandlersFailError", "ProcessDiedError", "DeserializationError"} <= errors
+    assert errors <= set(safeconsumer.errors.__all__)
+    for name in errors:
+        assert getattr(safeconsumer.errors, name) is getattr(room, name)
+    with (
+        offline(SafeConsumer, "orders", **CONFIG) as consumer,
+        pytest.raises(safeconsumer.errors.HookTypeError),
+    ):
+        Worker(consumer, handle, on_event=3)
+
+
+def test_kinds_that_do_not_fit_are_refused():
+    """At construction, with what would do."""
+    for wrong in (handle_and_yield, handle_async_and_yield):
+        with pytest.raises(WorkerSettingError, match="decorate it"):
+            check_lifespan(wrong, "thread")
+    with pytest.raises(WorkerSettingError, match="must be callable"):
+        check_lifespan(contextlib.nullcontext(), "thread")
+    with pytest.raises(WorkerSettingError, match="cannot be imported"):
+        check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
+    check_lifespan(None, "thread")
