@@ -234,10 +234,21 @@ steps = st.one_of(
 
 
 @pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
 def test_every_history_ends_as_the_contract_says(several, *, is_watched):
     """Holds, quiet partitions, gates and events, after each step; and views never change."""
+    check_history(several, is_watched=is_watched)
+
+
+@pytest.mark.nightly
+@settings(max_examples=5_000, deadline=None)
+@given(several=st.lists(steps, max_size=20), is_watched=st.booleans())
+def test_every_long_history_ends_as_the_contract_says(several, *, is_watched):
+    check_history(several, is_watched=is_watched)
+
+
+def check_history(several, *, is_watched):
     both = Both(is_watched=is_watched)
     for step in several:
         both.step(step)

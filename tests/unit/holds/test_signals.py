@@ -325,9 +325,14 @@ def test_an_exception_at_any_moment_of_a_call_loses_nothing(before, call):
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
-def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(before, call):
+@pytest.mark.parametrize(
+    "apart", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["day", "night"]
+)
+def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
+    before, call, apart
+):
     """Nobody needs to look: all who are called at changes have been when it returns."""
-    for at in count():
+    for at in count(step=apart):
         world = World(before)
         hold = functools.partial(world.lab.hold, ALL, owner="signal")
         interrupt = Interrupt(at, hold)

@@ -1,6 +1,5 @@
 """The locks under which a worker's deserializers are called."""
 
-import gc
 import pickle
 import threading
 
@@ -60,12 +59,12 @@ def test_functions_of_a_module_have_a_lock_each():
     assert readers(pickle.loads)._locks != readers(pickle.dumps)._locks
 
 
-def test_locks_end_with_the_readers_that_have_them():
-    gc.collect()
+def test_locks_end_with_the_readers_that_have_them(collect):
     before = len(deserializing._LOCKS._found)
     made = readers(lambda data: data)
     assert len(deserializing._LOCKS._found) == before + 1
     del made
+    collect()
     assert len(deserializing._LOCKS._found) == before
 
 

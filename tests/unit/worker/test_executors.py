@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -17,17 +16,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve, frozen
 
-from safeconsumer.errors import (
-    HandlersFailError,
-)
-from safeconsumer.worker import (
-    BatchFailure,
-    Reject,
-    Retry,
-    RetryLater,
-)
+from safeconsumer.errors import HandlersFailError
+from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
-from safeconsumer.worker.executors import processes
+from safeconsumer.worker.executors import aio, processes, serving
 from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
@@ -43,44 +35,68 @@ def exhausted(made):
     return [one.offset for one in made.events if one.name == "record_exhausted"]
 
 
-def fails_slowly(record, _context):
-    """Take its time for one record, in vain."""
-    if record.offset == 2:
-        time.sleep(0.6)
-        raise ValueError
+@frozen
+class SharedClock:
+    """A clock of all processes, in the place of ``time``, that only a handler moves."""
+
+    path: Path
+
+    def monotonic(self):
+        return self.path.stat().st_mtime
+
+    def go_on(self, seconds):
+        now = self.monotonic() + seconds
+        os.utime(self.path, (now, now))
+
+    @contextlib.contextmanager
+    def __call__(self):
+        """Take its place in a child: a lifespan."""
+        serving.time = calls.time = self
+        yield
 
 
-async def fails_slowly_there(record, context):
-    fails_slowly(record, context)
+@frozen
+class FailsSlowly:
+    """A handler that takes its time for one record, in vain."""
+
+    clock: SharedClock
+
+    def __call__(self, given, _context):
+        records = given if isinstance(given, list) else [given]
+        if 2 in [record.offset for record in records]:
+            self.clock.go_on(0.6)
+            raise ValueError
+
+    async def wait(self, given, context):
+        self(given, context)
 
 
-def fails_slowly_as_a_batch(records, context):
-    """As it does, if the record is among them."""
-    for record in records:
-        fails_slowly(record, context)
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_time_of_a_call_that_failed_is_its_own(executor):
-    """And no part of that of the records before it."""
-    handle = fails_slowly_there if executor == "asyncio" else fails_slowly
-    pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "retry": Retry(attempts=1)}
-    with bench(executor, handle, count=1, **pair) as made:
-        made.admit(5)
-        made.wait(lambda: made.held.done == 5, "all")
+@pytest.mark.parametrize(
+    ("executor", "batch", "expected"),
+    [
+        *((executor, None, {0.00001: 4, 1.0: 1}) for executor in EXECUTORS),
+        ("thread", 4, {0.00001: 3, 0.5: 4, 1.0: 1}),
+    ],
+)
+def test_the_time_of_a_call_that_failed_is_no_other_records(
+    tmp_path, monkeypatch, executor, batch, expected
+):
+    """A batch that failed counts with the mean of its records, and then each alone."""
+    clock = SharedClock(tmp_path / "clock")
+    clock.path.touch()
+    os.utime(clock.path, (0, 0))
+    for module in (calls, aio, processes):
+        monkeypatch.setattr(module, "time", clock)
+    handle = FailsSlowly(clock)
+    how = {"lifespan": clock} if executor == "process" else {}
+    called = handle.wait if executor == "asyncio" else handle
+    pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "batch": batch}
+    with bench(executor, called, count=1, **pair, **how, **ONCE) as made:
+        made.finish(batch or 5)
         taken = made.schedule.durations.histogram()
-    assert taken.count == 5
-    assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
-
-
-def test_the_time_of_a_batch_that_failed_is_counted():
-    """Of each of its records the mean."""
-    with bench("thread", fails_slowly_as_a_batch, count=1, batch=4, **ONCE) as made:
-        made.admit(4)
-        made.wait(lambda: made.held.done == 4, "all")
-        taken = made.schedule.durations.histogram()
-    assert taken.count == 4 + 4
-    assert taken.total > 1.0
+    counted = dict(zip(BOUNDS, taken.counts, strict=False))
+    assert {bound: count for bound, count in counted.items() if count} == expected
+    assert taken.total == pytest.approx(0.6 if batch is None else 1.2)
 
 
 # ------------------------------------------------------------ asyncio
@@ -100,10 +116,8 @@ async def awaits_a_cancelled_task(record, _context):
 async def cancels_itself(record, _context):
     """Cancel the task it runs in, and wait."""
     if record.offset == 1:
-        ours = asyncio.current_task()
-        assert ours is not None
-        ours.cancel()
-        await asyncio.sleep(60)
+        asyncio.current_task().cancel()
+        await _forever()
 
 
 def raises_cancelled(record, _context):
@@ -143,9 +157,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
 
     async def handle(_record, _context):
         await asyncio.sleep(0)
-        ours = asyncio.current_task()
-        assert ours is not None
-        ours.cancel()
+        asyncio.current_task().cancel()
 
     with bench("asyncio", handle, count=1, **ONCE) as made:
         made.finish(4)
@@ -161,7 +173,7 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             ended.append(number)
 
     left = set()
@@ -209,15 +221,11 @@ def test_any_awaitable_is_awaited(then):
 # ------------------------------------------------------------ processes
 
 
-def _sleep_for_ever():
-    time.sleep(600)
-
-
 class HangsInItsImport:
     """A handler whose process never gets to it."""
 
     def __reduce__(self):
-        return _sleep_for_ever, ()
+        return signal.pause, ()
 
     def __call__(self, _record, _context):
         pass
@@ -270,7 +278,7 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
 
             def start():
                 begun.set()
-                go_on.wait(60)
+                go_on.wait()
                 del process.start  # it is pickled with all that it has
                 process.start()
                 started.append(process)
@@ -280,16 +288,16 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
 
         monkeypatch.setattr(runner._context, "Process", make_standing)
         made.admit(1)
-        assert begun.wait(30)
+        wait_for(begun.is_set, "the start")
         if start_seconds < 1:
             made.wait(lambda: made.schedule.fatal, "it to be given up")
             assert "not started within 0.5 s" in str(made.schedule.fatal)
         stopping = threading.Thread(target=runner.stop, args=(0.3,))
         stopping.start()
-        stopping.join(10)
-        is_stopped = not stopping.is_alive()
-        go_on.set()
-        assert is_stopped
+        try:
+            wait_for(lambda: not stopping.is_alive(), "the stop")
+        finally:
+            go_on.set()
         wait_for(lambda: not made.held.running, "the record to be given back")
         assert (made.held.records, exhausted(made)) == (1, [])
         if start_seconds >= 1:
@@ -456,7 +464,7 @@ class StartsAProcess:
         forked = os.fork()
         if forked == 0:
             os.write(told, b".")
-            time.sleep(60)
+            signal.pause()
             os._exit(0)
         os.read(ready, 1)  # until then it may stand before what resets its signals
         os.kill(forked, signal.SIGTERM)

@@ -32,7 +32,6 @@ from tests.harness.worker.desk import TP, Desk
 from tests.sim.world import World
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
-PLACES = 4  # of each pair that are tried, by chance
 PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
 PAUSED, DOWN = Pause(0.5, "all"), ConnectionError("planted")
 BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
@@ -246,15 +245,16 @@ def _met(order, a, b, at):
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.UNORDERED])
 @pytest.mark.parametrize("name", sorted({a.name for a, _ in PAIRS}))
-def test_steps_may_meet_anywhere(order, name):
-    """One is interrupted at any place, and another one comes in between."""
+@pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
+def test_steps_may_meet_anywhere(order, name, places):
+    """One is interrupted at so many places, by chance, and another one comes in between."""
     wrong = []
     for a, b in PAIRS:
         if a.name != name:
             continue
         count, found = _met(order, a, b, 10**9)
         chance = random.Random(f"{a.name} x {b.name}")  # noqa: S311 - to be repeated
-        for at in chance.sample(range(count), min(PLACES, count)):
+        for at in chance.sample(range(count), min(places, count)):
             found += _met(order, a, b, at)[1]
         wrong += [f"{a.name} x {b.name}: {one}" for one in found]
     assert not wrong, "\n".join(wrong)

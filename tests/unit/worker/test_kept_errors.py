@@ -1,6 +1,5 @@
 """Errors that a worker keeps do not keep the local variables of the handler."""
 
-import gc
 import weakref
 
 import pytest
@@ -59,14 +58,14 @@ def found():
     return LOCALS
 
 
-def alive():
-    gc.collect()
+def alive(collect):
+    collect()
     return [one for ref in LOCALS if (one := ref()) is not None]
 
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
-def test_letter_under_way_keeps_no_local_of_handler(fail):
+def test_letter_under_way_keeps_no_local_of_handler(fail, collect):
     letters = []
 
     def handle(_record, _context):
@@ -76,12 +75,12 @@ def test_letter_under_way_keeps_no_local_of_handler(fail):
         made.admit(1)
         made.wait(lambda: letters, "its letter")
         assert len(LOCALS) == 1
-        assert alive() == []
+        assert alive(collect) == []
         assert "in _fails" in chain(letters[0].error)
 
 
 @pytest.mark.contract("W1")
-def test_failed_record_behind_letter_keeps_no_local_of_handler():
+def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
     letters = []
 
     def handle(records, _context):
@@ -97,7 +96,7 @@ def test_failed_record_behind_letter_keeps_no_local_of_handler():
         made.admit(3)
         made.wait(lambda: letters, "the first letter")
         assert len(LOCALS) == 3
-        assert alive() == []
+        assert alive(collect) == []
 
 
 def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():

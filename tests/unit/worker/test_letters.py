@@ -1,7 +1,6 @@
 """How letters are posted: told cut, in time, once, and forgotten."""
 
 import asyncio
-import gc
 import threading
 import weakref
 from collections import namedtuple
@@ -130,7 +129,7 @@ def test_a_letter_that_failed_is_tried_again_while_others_come(lab):
 
 
 @simulated(seeds=1)
-def test_a_letter_that_has_arrived_keeps_no_record(world):  # noqa: ARG001 - its time is used
+def test_a_letter_that_has_arrived_keeps_no_record(world, collect):  # noqa: ARG001 - its time is used
     """W1: as soon as its answer is there."""
     desk = Desk(Order.PARTITION)
     over = threading.Event()
@@ -153,13 +152,14 @@ def test_a_letter_that_has_arrived_keeps_no_record(world):  # noqa: ARG001 - its
     assert over.wait(30)
     letters.stop()
     letters._thread.join(30)
-    gc.collect()
+    collect()
     assert [one() for one in records] == [None] * 3
 
 
 @simulated(seeds=1)
 def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
     world,  # noqa: ARG001 - its time is used
+    collect,
 ):
     """W1: its record is no longer counted, and the wait may be long."""
     desk = Desk(Order.PARTITION)
@@ -187,7 +187,7 @@ def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
     wait_for(is_forgotten, "it to be forgotten")
     letters.stop()
     letters._thread.join(30)
-    gc.collect()
+    collect()
     assert record() is None
 
 

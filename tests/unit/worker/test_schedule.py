@@ -1,6 +1,5 @@
 """What a schedule hands out next, decided without a broker and while time stands still."""
 
-import gc
 import weakref
 
 import pytest
@@ -361,11 +360,7 @@ def _leave(_desk):
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("is_batch", [True, False])
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
-def test_ended_ownerships_keep_no_records(
-    step,
-    order,
-    is_batch,
-):
+def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     """W1: no limit counts them any more, and what waits may wait for ever."""
     settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
@@ -378,21 +373,21 @@ def test_ended_ownerships_keep_no_records(
         desk.regain()
         desk.pass_time(0.1)
     queue = desk.schedule.queue
-    gc.collect()
+    collect()
     assert not [one for one in before if one() is not None]
     assert not queue.ready
     assert not queue._asleep
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order):
+def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect):
     """W1: it has its task, which has the ended ownership; that keeps nothing."""
     desk = Desk(order, quantum=2, records=10)
     tasks = desk.schedule.queue.claim()
     behind = [weakref.ref(one) for one in desk.admit(10).records]
     desk.regain()
     desk.pass_time(0.1)
-    gc.collect()
+    collect()
     assert tasks
     assert tasks[0].epoch.is_closed
     assert not [one for one in behind if one() is not None]
