@@ -136,24 +136,3 @@ class InBatches(Recording):
                 errors[at] = error
         if errors:
             raise BatchFailure(errors)
-
-
-@frozen
-class InGroups(Recording):
-    """Does what a record says, and raises each error in an ExceptionGroup."""
-
-    def __call__(self, record, context):
-        try:
-            Recording.__call__(self, record, context)
-        except Exception as error:  # noqa: BLE001 - raised in another form
-            name = "of a task group"
-            raise ExceptionGroup(name, [error]) from None
-
-
-@frozen
-class InTaskGroups(AsyncRecording):
-    """As InGroups, by a TaskGroup."""
-
-    async def __call__(self, record, context):
-        async with asyncio.TaskGroup() as group:
-            group.create_task(AsyncRecording.__call__(self, record, context))

@@ -12,15 +12,8 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from safeconsumer.errors import (
-    HandlersFailError,
-    LifespanError,
-)
-from safeconsumer.worker import (
-    Drain,
-    Retry,
-    partition,
-)
+from safeconsumer.errors import HandlersFailError, LifespanError
+from safeconsumer.worker import Drain, Retry, partition
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.lanes import Order
 from tests.harness.waiting import wait_for
@@ -67,8 +60,7 @@ def test_only_the_record_that_takes_too_long_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(partition, "FIRST_PACE", 1e-6)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
     with bench("process", handle, **how) as made:
-        made.admit(6)
-        made.wait(lambda: not made.held.records, "all to be done or given up")
+        made.finish(6)
         assert [*failed(made)] == [2]
         assert "HandlerTimeoutError" in failed(made)[2]
         assert "longer than 0.3 s" in failed(made)[2]
@@ -105,8 +97,7 @@ def test_what_ends_as_its_limit_passes_blames_nobody(tmp_path, monkeypatch):
     monkeypatch.setattr(Processes, "_is_late", decide)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
     with bench("process", WaitsAtFirst(tmp_path), **how) as made:
-        made.admit(3)
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.finish(3)
         assert failed(made) == {}
         assert made.schedule.fatal is None
 
@@ -116,8 +107,7 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path):
     handle = Slow(tmp_path)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
     with bench("process", handle, batch=4, **how) as made:
-        made.admit(4)
-        made.wait(lambda: not made.held.records, "all to be done or given up")
+        made.finish(4)
         assert [*failed(made)] == [2]
     assert sorted(handle.calls()) == [0, 0, 1, 1, 2, 2, 3]
 
@@ -161,12 +151,10 @@ def test_each_process_has_its_own(tmp_path):
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
     with bench("process", handle, count=1, lifespan=lifespan) as made:
-        made.admit(1)
-        made.wait(lambda: not made.held.records, "the first to be done")
+        made.finish(1)
         first = int(lifespan.notes()[0].split()[1])
         os.kill(first, signal.SIGKILL)
-        made.admit(1)
-        made.wait(lambda: not made.held.records, "the second to be done")
+        made.finish(1)
         runner = made.runner
         (child,) = runner._children.values()
     second = child.process.pid
@@ -276,15 +264,9 @@ class NotLoadable:
     """A handler that another process cannot load."""
 
     def __reduce__(self):
-        return _not_here, ()
+        return open, ("/nowhere/at/all",)
 
-    def __call__(self, _record, _context):
-        pass
-
-
-def _not_here():
-    message = "planted"
-    raise OSError(message)
+    def __call__(self, _record, _context): ...
 
 
 def test_a_process_that_does_not_start(lab):
@@ -385,8 +367,7 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
     """W7: its record has failed at once, though the fork holds the ends of its pipes."""
     try:
         with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
-            made.admit(3)
-            made.wait(lambda: not made.held.records, "all to be done or given up")
+            made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
             assert made.schedule.fatal is None

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
@@ -44,7 +44,8 @@ pytestmark = pytest.mark.embedded_suffices
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 NOT_SAMPLED = SENT[:-1] + "0"
-FULL = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "a=b"}
+LINKED = {"traceparent": SENT}
+FULL = {**LINKED, "tracestate": "vendor=1", "baggage": "a=b"}
 TWICE = Retry(attempts=2, first=0.05, most=0.05)
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
@@ -88,30 +89,29 @@ def spans():
     return Spans()
 
 
-def send(lab, *values, **headers):
+def send(lab, value, headers):
     """Write to partition 0, with these headers."""
-    for value in values:
-        lab.producer.send(
-            lab.topic,
-            value=value.encode(),
-            key=b"a secret key",
-            headers=[(name, one.encode()) for name, one in headers.items()],
-            partition=0,
-        ).get(30)
+    lab.producer.send(
+        lab.topic,
+        value=value.encode(),
+        key=b"a secret key",
+        headers=[(name, one.encode()) for name, one in headers.items()],
+        partition=0,
+    ).get(30)
 
 
 def nothing(_record, _context):
     """Handle it."""
 
 
-def handled(lab, spans, handle, *values, **settings):
-    """Send these values, and run a worker until it has done them all."""
+def handled(lab, handle, headers, *, reading=None, **settings):
+    """Send the values, each with its headers, and run a worker until it has done them."""
     lab.new_topic(partitions=1)
-    send(lab, *values, **settings.pop("headers", {"traceparent": SENT}))
-    usual = {"trace": spans.tracing(), "retry": ONCE, "on_exhausted": "skip"}
-    consumer = lab.consumer(**settings.pop("reading", {}))
-    running = lab.run(handle, consumer, **{**usual, **settings})
-    running.wait_done(len(values))
+    for value, some in headers.items():
+        send(lab, value, some)
+    settings = {"retry": ONCE, "on_exhausted": "skip", **settings}
+    running = lab.run(handle, lab.consumer(**(reading or {})), **settings)
+    running.wait_done(len(headers))
     running.end()
     return running
 
@@ -151,7 +151,7 @@ def handler_for(place):
 
 def test_a_span_says_what_the_conventions_name(lab, spans):
     """Kind, name, attributes, schema, a link to who sent it; the key is told nowhere."""
-    handled(lab, spans, nothing, "one", headers=FULL)
+    handled(lab, nothing, {"one": FULL}, trace=spans.tracing())
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
     assert dict(span.attributes or {}) == {
@@ -178,11 +178,7 @@ def test_a_span_says_what_the_conventions_name(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_the_record_is_the_parent_by_option(
-    spans,
-    sent,
-    parent,
-):
+def test_the_record_is_the_parent_by_option(spans, sent, parent):
     """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
@@ -249,20 +245,19 @@ def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
 
 def test_a_batch_is_one_span_with_links(lab, spans):
     """One for each record that says where it came from, and how many records there are."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, baggage="a=b")
-    send(lab, "two")
-    send(lab, "three", traceparent=NOT_SAMPLED)
     calls = []
 
     def handle(records, _context):
         here = trace.get_current_span().get_span_context()
         calls.append((len(records), here.span_id, baggage.get_all()))
 
+    headers = {
+        "one": {**LINKED, "baggage": "a=b"},
+        "two": {},
+        "three": {"traceparent": NOT_SAMPLED},
+    }
     how = {"batch": 3, "batch_within": 10.0, "trace": spans.tracing(parent=True)}
-    running = lab.run(handle, **how)
-    running.wait_done(3)
-    running.end()
+    handled(lab, handle, headers, **how)
     span = spans.one
     assert calls == [(3, span.context.span_id, {})]
     attributes = span.attributes or {}
@@ -280,8 +275,9 @@ def test_a_batch_is_one_span_with_links(lab, spans):
 
 def test_each_attempt_is_a_span(lab, spans, place):
     """One that failed says so, wherever it ran; one that asks for later is no error."""
-    how = {"executor": place, "concurrency": 1, "retry": TWICE}
-    handled(lab, spans, handler_for(place), "bad", "later", **how)
+    how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
+    headers = {"bad": LINKED, "later": LINKED}
+    handled(lab, handler_for(place), headers, **how, retry=TWICE)
     said = [dict(span.attributes or {}) for span in spans.all]
     assert [one["messaging.kafka.offset"] for one in said] == [0, 0, 1, 1]
     assert [one["safeconsumer.attempt"] for one in said] == [1, 2, 1, 1]
@@ -325,7 +321,8 @@ def test_what_is_not_the_handlers_own_end_is_in_its_span(
     """A limit, by which its process is killed; a deserializer before it."""
     reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
     how = {"executor": place, "handler_timeout": None if reading else 0.2}
-    handled(lab, spans, handle, "one", reading=reading, **how)
+    how["trace"] = spans.tracing()
+    handled(lab, handle, {"one": LINKED}, reading=reading, **how)
     kind = str((spans.one.attributes or {})[error_attributes.ERROR_TYPE])
     assert kind.endswith(f".{ended}")
     assert len(spans.one.links) == 1
@@ -334,7 +331,8 @@ def test_what_is_not_the_handlers_own_end_is_in_its_span(
 def test_what_a_hold_puts_back_has_no_span(lab, spans, place):
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
-    send(lab, *[f"{number}" for number in range(20)])
+    for number in range(20):
+        send(lab, str(number), {})
     consumer = lab.consumer()
     tp = TopicPartition(lab.topic, 0)
     begun = Counter[int]()
@@ -383,14 +381,10 @@ def test_the_span_is_current_in_the_handler(lab, spans, place):
     def sink(_record, failure):
         failed.append(failure.error)
 
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, baggage="tenant=a%20b")
-    send(lab, "two")
+    headers = {"one": {**LINKED, "baggage": "tenant=a%20b"}, "two": {}}
     handle = tell_async if place == "asyncio" else tell
-    how = {"executor": place, "concurrency": 1, "dead_letter": sink, "retry": ONCE}
-    running = lab.run(handle, trace=spans.tracing(), **how)
-    running.wait_done(2)
-    running.end()
+    how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
+    handled(lab, handle, headers, dead_letter=sink, **how)
     contexts = [span.context for span in spans.all]
     baggages = [{"tenant": "a b"}, {}]
     assert [error.args for error in failed] == [
@@ -402,7 +396,7 @@ def test_the_span_is_current_in_the_handler(lab, spans, place):
 def test_who_awaits_the_worker_is_no_parent(lab, spans):
     """``serve()`` has its caller's context, for days: its span is not all records'."""
     lab.new_topic(partitions=1)
-    send(lab, "one")
+    send(lab, "one", {})
     seen = []
     done = asyncio.Event()
 
@@ -439,27 +433,18 @@ def contexts_of(letter, name="traceparent"):
     return [value.decode() for key, value in letter.headers if key == name]
 
 
-def buried(lab, *, sent=MappingProxyType(FULL), **settings):
-    """Have a record with these headers fail for good; return its worker and letter."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", **sent)
+def buried(lab, **settings):
+    """Have a record with headers fail for good; return its worker and letter."""
     dead = lab.other_topic()
-    settings = {"handle": obey, "retry": ONCE, **settings}
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
-    running = lab.run(settings.pop("handle"), dead_letter=letters, **settings)
-    running.wait_done(1)
-    running.end()
+    running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
     (letter,) = read_all(lab, dead, 1)
     return running.worker, letter
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("has_sdk", [True, False])
-def test_a_letter_keeps_its_records_context(
-    lab,
-    spans,
-    has_sdk,
-):
+def test_a_letter_keeps_its_records_context(lab, spans, has_sdk):
     """Whole: the span of an attempt is found by where the letter says it comes from."""
     _, letter = buried(lab, trace=spans.tracing() if has_sdk else True)
     assert contexts_of(letter) == [SENT]
@@ -488,7 +473,8 @@ def test_a_processor_that_raises_is_nobodys_failure(lab):
             raise OSError
 
     spans.provider.add_span_processor(Broken())
-    running = handled(lab, spans, obey, "one", "later")
+    headers = {"one": LINKED, "later": LINKED}
+    running = handled(lab, obey, headers, trace=spans.tracing())
     assert running.worker.hook_failures["trace"] == 3
     assert running.worker.stats().hook_failures == 3
 

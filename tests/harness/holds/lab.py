@@ -1,15 +1,10 @@
 """A ledger whose time stands still until a test moves it, and what it told."""
 
-from typing import TypeVar
-
-from safeconsumer.events.consumer import Event
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition
-
-E = TypeVar("E", bound=Event)
 
 A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
 ORDERS = scopes.topic("orders")

@@ -221,24 +221,27 @@ def test_any_awaitable_is_awaited(then):
 # ------------------------------------------------------------ processes
 
 
-class HangsInItsImport:
-    """A handler whose process never gets to it."""
+class MadeBy:
+    """A handler that another process makes by a call."""
+
+    def __init__(self, call, *args):
+        self.made_by = call, args
 
     def __reduce__(self):
-        return signal.pause, ()
+        return self.made_by
 
     def __call__(self, _record, _context):
         pass
 
 
-class HangsWithATable(HangsInItsImport):
-    """As it, and what is sent of it is more than a pipe takes."""
-
-    def __reduce__(self):
-        return tuple, ((HangsInItsImport(), bytes(1_000_000)),)
+HANGS = MadeBy(signal.pause)
+# What is sent of this is more than a pipe takes.
+HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
-@pytest.mark.parametrize("handle", [HangsInItsImport(), HangsWithATable()])
+@pytest.mark.parametrize(
+    "handle", [HANGS, HANGS_WITH_A_TABLE], ids=["alone", "with a table"]
+)
 def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
     handle, monkeypatch
 ):
@@ -269,7 +272,7 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
     """W8: it is killed if it ever starts; no record has begun; it is told after a bound."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
-    with bench("process", HangsInItsImport(), **how) as made:
+    with bench("process", HANGS, **how) as made:
         runner = made.runner
         make = runner._context.Process
 
@@ -304,21 +307,11 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def _end_at_once():
-    os._exit(1)
-
-
-class EndsInItsImport(HangsInItsImport):
-    """A handler whose process ends there, as by a Ctrl-C that is for all of them."""
-
-    def __reduce__(self):
-        return _end_at_once, ()
-
-
 def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypatch):
     """The worker hears of the same Ctrl-C a moment later; its record has not begun."""
     monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
-    with bench("process", EndsInItsImport(), count=1, **ONCE) as made:
+    ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
+    with bench("process", ends, count=1, **ONCE) as made:
         made.admit(1)
         runner = made.runner
         wait_for(lambda: runner._children, "a process")
@@ -410,7 +403,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     before = set(multiprocessing.active_children())
     # One place and one record: for another one the next process may be starting when
     # the first is given up.
-    with bench("process", HangsInItsImport(), count=1, **ONCE) as made:
+    with bench("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
         made.wait(lambda: made.schedule.fatal, "it to be given up")

@@ -5,14 +5,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from safeconsumer.errors import (
-    HandlersFailError,
-)
-from safeconsumer.worker import (
-    BatchFailure,
-    RetryLater,
-    StopWorker,
-)
+from safeconsumer.errors import HandlersFailError
+from safeconsumer.worker import BatchFailure, RetryLater, StopWorker
 from safeconsumer.worker.calls import Slot, broken, call_each, context_of
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.lanes import Order
@@ -47,81 +41,64 @@ class TwoArgumentsError(Exception):
         super().__init__(one)
 
 
-def _not_shown():
-    return NotShownError()
-
-
-def _two_arguments():
-    return TwoArgumentsError(1, 2)
-
-
-def _soon(error, after):
-    error.after = after
+def changed(error, **fields):
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 
-def _later_than_never():
-    return _soon(RetryLater(1.0), "soon")
-
-
-def _no_index():
-    return BatchFailure({"0": ValueError()})
-
-
-def _no_error():
-    return BatchFailure({0: "text"})
-
-
-def _not_shown_index():
-    return BatchFailure({NotShownError(): ValueError()})
-
-
-def _not_a_mapping():
-    error = BatchFailure({0: ValueError()})
-    error.errors = 7
-    return error
-
-
-def _with_what_cannot_be_shown():
-    return BatchFailure({0: NotShownError()})
+ERRORS = {
+    "not shown": NotShownError,
+    "two arguments": lambda: TwoArgumentsError(1, 2),
+    "a delay that is none": lambda: changed(RetryLater(1.0), after="soon"),
+    "no index": lambda: BatchFailure({"0": ValueError()}),
+    "no error": lambda: BatchFailure({0: "text"}),
+    "an index not shown": lambda: BatchFailure({NotShownError(): ValueError()}),
+    "no mapping": lambda: changed(BatchFailure({0: ValueError()}), errors=7),
+    "an error not shown": lambda: BatchFailure({0: NotShownError()}),
+}
 
 
 class Raising:
-    def __init__(self, make):
-        self.make = make
+    """A handler that raises one of these; another process finds it by its name."""
+
+    def __init__(self, what):
+        self.what = what
 
     def __call__(self, _record, _context):
-        raise self.make()
+        error = ERRORS[self.what]()
+        raise error
 
 
-class AsyncRaising(Raising):
-    async def __call__(self, _record, _context):
-        raise self.make()
+class Awaiting:
+    """A coroutine function that does what a handler does."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    async def __call__(self, *given):
+        return self.handle(*given)
 
 
-MAKERS = [_not_shown, _two_arguments, _later_than_never, _no_index, _no_error]
-_ODD = (_no_index, 4)
-MAKERS += [_not_shown_index, _not_a_mapping, _with_what_cannot_be_shown]
+def fitting(executor, handle):
+    return Awaiting(handle) if executor == "asyncio" else handle
 
 
 # Processes take their time to start, and share what looks at a batch's answer.
+BY_PROCESSES = [("not shown", None), ("two arguments", 4), ("no index", 4)]
 CASES = [
-    pytest.param(make, executor, batch, id=f"{make.__name__}-{executor}-{batch}")
-    for make in MAKERS
+    pytest.param(what, executor, batch, id=f"{what}-{executor}-{batch}")
+    for what in ERRORS
     for executor in EXECUTORS
     for batch in (None, 4)
-    if not executor.startswith("process") or make in MAKERS[:2] or (make, batch) == _ODD
+    if executor != "process" or (what, batch) in BY_PROCESSES
 ]
 
 
-def _raising(executor, make):
-    return (AsyncRaising if executor == "asyncio" else Raising)(make)
-
-
-@pytest.mark.parametrize(("make", "executor", "batch"), CASES)
-def test_whatever_is_raised_is_the_records_failure(make, executor, batch):
+@pytest.mark.parametrize(("what", "executor", "batch"), CASES)
+def test_whatever_is_raised_is_the_records_failure(what, executor, batch):
     """It is tried again, and given up; what runs handlers goes on."""
-    with bench(executor, _raising(executor, make), batch=batch) as made:
+    with bench(executor, fitting(executor, Raising(what)), batch=batch) as made:
         made.finish(6)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
         assert made.schedule.skipped
@@ -140,7 +117,7 @@ def test_what_ended_all_the_same_is_told(executor, monkeypatch):
         raise _ThrownError
 
     monkeypatch.setattr(Schedule, "complete", complete)
-    with bench(executor, _raising(executor, ValueError)) as made:
+    with bench(executor, fitting(executor, Raising("two arguments"))) as made:
         made.admit(6)
         wait_for(lambda: made.schedule.fatal, "the end to be told")
         fatal = made.schedule.fatal
@@ -159,7 +136,7 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
         raise _ThrownError
 
     monkeypatch.setattr(threads, "context_of", context_of)
-    with bench("thread", _raising("thread", ValueError)) as made:
+    with bench("thread", Raising("two arguments")) as made:
         made.admit(2)
         wait_for(
             lambda: len(calls) == 2 and not made.held.running, "both to be given back"
@@ -243,18 +220,10 @@ UNDONE = {
 }
 
 
-class Returning:
+class Returning(Raising):
     """A handler that returns before it has done anything."""
 
-    def __init__(self, what):
-        self.what = what
-
     def __call__(self, _record, _context):
-        return UNDONE[self.what]()
-
-
-class AsyncReturning(Returning):
-    async def __call__(self, _record, _context):
         return UNDONE[self.what]()
 
 
@@ -264,15 +233,14 @@ RETURNS = [
     for executor in EXECUTORS
     for what in UNDONE
     for batch in (None, 4)
-    if not executor.startswith("process") or (what, batch) == ("a generator", None)
+    if executor != "process" or (what, batch) == ("a generator", None)
 ]
 
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
 def test_what_has_not_run_is_not_done(executor, what, batch):
     """W4: the worker stops and says what came back; no record is complete, or blamed."""
-    handle = (AsyncReturning if executor == "asyncio" else Returning)(what)
-    with bench(executor, handle, batch=batch) as made:
+    with bench(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.schedule.fatal, "the end to be told")
         assert isinstance(made.schedule.fatal, HandlersFailError)

@@ -9,16 +9,8 @@ from concurrent.futures import Future
 import pytest
 from kafka.serializer.wrapper import DeserializeWrapper
 
-from safeconsumer.errors import (
-    DeserializationError,
-    HandlersFailError,
-)
-from safeconsumer.worker import (
-    BatchFailure,
-    Retry,
-    RetryLater,
-    dead_letters,
-)
+from safeconsumer.errors import DeserializationError, HandlersFailError
+from safeconsumer.worker import BatchFailure, Retry, RetryLater, dead_letters
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.lanes import Lane, Order
 from safeconsumer.worker.tasks import Letter
@@ -59,6 +51,18 @@ def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
     assert "ValueError" in chain(raised.value)
 
 
+def _letter(desk, offset):
+    (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
+    return Letter(
+        lane=lane,
+        chunk=None,
+        index=0,
+        record=FakeRecord(*TP, offset),
+        attempt=1,
+        error=KeyError(),
+    )
+
+
 @simulated(seeds=1)
 def test_a_letter_of_a_revoked_partition_is_not_begun(world):  # noqa: ARG001 - its time is used
     """W5: its record is handled again elsewhere, and would be written twice."""
@@ -71,33 +75,13 @@ def test_a_letter_of_a_revoked_partition_is_not_begun(world):  # noqa: ARG001 - 
         over.set()
 
     letters = dead_letters.DeadLetters(sink, ONCE, desk.emit)
-    gone, there = (
-        Letter(
-            lane=lane, chunk=None, index=0, record=record, attempt=1, error=KeyError()
-        )
-        for lane, record in (
-            (Lane(Desk(Order.PARTITION).epoch, None), FakeRecord(*TP, 0)),
-            (Lane(desk.epoch, None), FakeRecord(*TP, 1)),
-        )
-    )
+    gone, there = _letter(Desk(Order.PARTITION), 0), _letter(desk, 1)
     gone.lane.epoch.revoked.set()
     letters.post(gone)
     letters.post(there)
     assert over.wait(30)
     letters.stop()
     assert sent == [1]
-
-
-def _letter(desk, offset):
-    (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
-    return Letter(
-        lane=lane,
-        chunk=None,
-        index=0,
-        record=FakeRecord(*TP, offset),
-        attempt=1,
-        error=KeyError(),
-    )
 
 
 @simulated(seeds=1)

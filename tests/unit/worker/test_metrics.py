@@ -1,5 +1,6 @@
 """What a worker measures, and how it is told."""
 
+import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
@@ -60,6 +61,18 @@ def test_pauses_are_timed_by_their_owner():
     assert took == {BACKPRESSURE: 3.0, DRAIN: 2.0}
 
 
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def commits(clock):
+    """Make the commits of a client, which hold nothing yet."""
+    client, held = FakeClient(clock, most=4), Held(clock)
+    return Commits(client, held, Commit(), lambda *_, **__: None, clock)
+
+
 class Forgets(Epoch):
     """An ownership whose floor the polling thread forgets once it was looked at."""
 
@@ -74,57 +87,44 @@ class Forgets(Epoch):
         self.__dict__["floor"] = floor
 
 
-def test_a_position_that_is_reset_while_the_lag_is_counted():
+def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
     """A floor that is gone by the second look counts for nothing."""
-    clock = Clock()
-    held = Held(clock)
-    commits = Commits(
-        FakeClient(clock, most=4), held, Commit(), lambda *_, **__: None, clock
-    )
-    held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, Progress(7), 0.0)
+    commits._held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, Progress(7), 0.0)
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
 
 
-def test_for_how_long_no_commit_goes_through():
+def test_for_how_long_no_commit_goes_through(commits, clock):
     """
     From the first that failed, until one goes through or nothing is left to commit.
 
     Also where the first of an ownership fails, so that nothing of it is handled and no
     offset is complete.
     """
-    clock = Clock()
-    held = Held(clock)
-    client = FakeClient(clock, most=4)
-    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
-    epoch = held.open(EVERY[0], 1, 0, 7)
+    epoch = commits._held.open(EVERY[0], 1, 0, 7)
 
     def refuse(*_):
         raise KafkaError
 
-    client.commit = refuse
+    commits._client.commit = refuse
     assert commits.failing() == 0
     commits.now()
     clock.now += 100.0
     commits.now()
     assert commits.failing() == 100.0
     assert commits.lag() == 0
-    held.close(epoch)
+    commits._held.close(epoch)
     clock.now += 100.0
     commits.turn()
     assert commits.failing() == 0
 
 
-def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back():
+def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back(commits, clock):
     """What is committed already would count as lag, and be committed again."""
-    clock = Clock()
-    held = Held(clock)
-    client = FakeClient(clock, most=4)
     sent = []
-    client.commit_soon = lambda marks, then: sent.append((marks, then))
-    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
-    epoch = held.open(EVERY[0], 1, 0, 0)
+    commits._client.commit_soon = lambda marks, then: sent.append((marks, then))
+    epoch = commits._held.open(EVERY[0], 1, 0, 0)
     epoch.committed = 0
     for offset in (3, 7):
         epoch.progress.reach(offset)

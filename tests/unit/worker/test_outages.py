@@ -40,6 +40,31 @@ def fail(desk, error, task=None):
     return first
 
 
+def fail_batch(desk, error):
+    """Have the next batch fail with this."""
+    desk.schedule.complete([batch_failed(claim(desk), error, 0.0)])
+
+
+def succeed(desk, task):
+    desk.schedule.complete([all_done(task, 0.0)])
+
+
+def broken(order=Order.KEY, records=6, **policy):
+    """Make a desk whose breaker has just opened; these records are there."""
+    desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=records)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    fail(desk, DOWN)
+    assert owners(desk) == {BREAKER}
+    return desk
+
+
+def regain(desk, count):
+    """Lose the partition and get it back, with so many records."""
+    desk.regain()
+    desk.admit(count)
+
+
 def owners(desk):
     return {hold.owner for hold in desk.ledger.view().holds}
 
@@ -80,30 +105,25 @@ def test_what_is_told_of_a_pause():
 
 
 def test_a_pause_never_shortens_another():
-    """Of the same scope: the one that ends last counts."""
+    """Of one scope the one that ends last counts, and each event says when that is."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
-    tasks = [claim(desk), claim(desk), claim(desk)]
-    for task, seconds in zip(tasks, (60.0, 10.0, 90.0), strict=True):
-        fail(desk, Pause(seconds), task)
+    first, second, third = claim(desk), claim(desk), claim(desk)
+    fail(desk, Pause(60.0), first)
+    desk.clock.now += 20.0
+    fail(desk, Pause(10.0), second)
+    fail(desk, Pause(90.0), third)
+    assert [one.seconds for one in desk.events] == [60.0, 40.0, 90.0]
+    assert desk.schedule.outages.pauses == 3
     desk.pass_time(89.9)
     assert desk.work() == []
     desk.pass_time(0.1)
     assert desk.work() == [0, 1, 2]
 
 
-def test_a_pause_is_told_with_the_hold_that_counts():
-    """A longer one that stands, and that of a record behind another of its batch."""
-    desk = Desk(Order.UNORDERED, quantum=1, records=2)
-    first, second = claim(desk), claim(desk)
-    fail(desk, Pause(300.0), first)
-    desk.clock.now += 100.0
-    fail(desk, Pause(5.0), second)
-    assert [one.seconds for one in desk.events] == [300.0, 200.0]
-    assert desk.schedule.outages.pauses == 2
-
+def test_a_pause_is_told_before_what_its_record_waits_for():
+    """The record before it in its batch has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
-    wrong = BatchFailure({0: ValueError(), 1: Pause(60.0)})
-    desk.schedule.complete([batch_failed(claim(desk), wrong, 0.0)])
+    fail_batch(desk, BatchFailure({0: ValueError(), 1: Pause(60.0)}))
     assert [(one.name, one.offset) for one in desk.events] == [
         ("work_paused", 1),
         ("record_retried", 0),
@@ -154,10 +174,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
 @EACH_ORDER
 def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order):
     """A pump gives back a batch that nobody answered; its topic would otherwise stay held."""
-    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
-    fail(desk, DOWN)
-    desk.pass_time(0.0)
-    fail(desk, DOWN)
+    desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     ticket = Ticket(desk.schedule, claim(desk))
     assert desk.schedule.queue.claim() == []
@@ -170,15 +187,10 @@ def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order):
 @pytest.mark.parametrize("error", [None, DOWN])
 def test_a_trial_whose_partition_went_and_came_back_decides_nothing(order, error):
     """Another record tries, of the ownership that is, and is heard."""
-    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
-    fail(desk, DOWN)
-    desk.pass_time(0.0)
-    fail(desk, DOWN)
-    assert owners(desk) == {BREAKER}
+    desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     old = claim(desk)
-    desk.regain()
-    desk.admit(3)
+    regain(desk, 3)
     tasks = desk.schedule.queue.claim()  # none, if what runs of it is waited for
     is_over = (
         all_done(old, 0.0)
@@ -192,7 +204,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(order, error
     (trial,) = tasks
     assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
     assert desk.schedule.queue.claim() == []
-    desk.schedule.complete([all_done(trial, 0.0)])
+    succeed(desk, trial)
     assert desk.schedule.queue.tripped == {}
     desk.work()
     assert (desk.held.records, desk.held.done) == (0, 3)
@@ -222,7 +234,7 @@ _NO_HOLD = ("unordered", "key")
 def test_a_batch_that_pauses_comes_again_as_one(order, scope):
     """All of it, once the pause is over."""
     desk = Desk(order, is_batch=True, quantum=4, records=6)
-    desk.schedule.complete([batch_failed(claim(desk), Pause(60.0, scope), 0.0)])
+    fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
     desk.pass_time(60.0)
     assert list(claim(desk).indexes) == [0, 1, 2, 3]
@@ -234,7 +246,7 @@ def test_any_answer_of_a_batch_may_pause():
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
     errors = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
-    desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
+    fail_batch(desk, BatchFailure(errors))
     assert owners(desk) == {OUTAGE}
     desk.pass_time(59.9)
     assert desk.work() == []
@@ -248,7 +260,7 @@ def test_records_that_pause_together_come_again_together():
     """A batch may name each; they are no suspects, and need not come one by one."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
-    desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
+    fail_batch(desk, BatchFailure(errors))
     desk.pass_time(60.0)
     assert list(claim(desk).indexes) == [1, 2, 3]
     assert [str(one.scope) for one in desk.ledger.view().holds] == []
@@ -257,22 +269,17 @@ def test_records_that_pause_together_come_again_together():
 # ------------------------------------------------------------ what is no pause
 
 
+TIMES = (0, -1.0, math.inf, math.nan, None, "300", True, 10**400)
+SCOPES = ("group", None)
+REASONS = ("a bell \a", "x" * 1025, 3)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"for_": 0},
-        {"for_": -1.0},
-        {"for_": math.inf},
-        {"for_": math.nan},
-        {"for_": None},
-        {"for_": "300"},
-        {"for_": True},
-        {"for_": 10**400},
-        {"for_": 1.0, "scope": "group"},
-        {"for_": 1.0, "scope": None},
-        {"for_": 1.0, "reason": "a bell \a"},
-        {"for_": 1.0, "reason": "x" * 1025},
-        {"for_": 1.0, "reason": 3},
+        *({"for_": seconds} for seconds in TIMES),
+        *({"for_": 1.0, "scope": scope} for scope in SCOPES),
+        *({"for_": 1.0, "reason": reason} for reason in REASONS),
     ],
 )
 def test_an_impossible_pause_is_refused_where_it_is_made(settings):
@@ -303,15 +310,6 @@ def test_a_pause_comes_back_from_another_process():
 
 
 # ------------------------------------------------------------ the breaker
-
-
-def broken(order=Order.KEY, **policy):
-    """Return a desk whose breaker has just opened, with six records there."""
-    desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=6)
-    fail(desk, DOWN)
-    desk.pass_time(0.0)
-    fail(desk, DOWN)
-    return desk
 
 
 @pytest.mark.contract("W11")
@@ -372,7 +370,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try():
     fail(desk, DOWN, early[0])
     fail(desk, DOWN, early[1])
     fail(desk, DOWN, early[2])
-    desk.schedule.complete([all_done(early[3], 0.0)])
+    succeed(desk, early[3])
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
     assert desk.failures == {0: 1}
@@ -392,7 +390,7 @@ def test_other_errors_neither_open_nor_close_it():
     fail(desk, ValueError())
     task = claim(desk)
     assert desk.schedule.queue.claim() == []
-    desk.schedule.complete([all_done(task, 0.0)])
+    succeed(desk, task)
     assert worker_events.BreakerClosed in desk.told
 
 
@@ -402,7 +400,7 @@ def test_a_success_in_between_begins_the_count_anew():
     desk.epoch.pace = 0.0
     fail(desk, DOWN)
     desk.pass_time(1.0)
-    desk.schedule.complete([all_done(claim(desk), 0.0)])
+    succeed(desk, claim(desk))
     task = claim(desk)
     task.chunk.finish(task.indexes[0])
     failed = Outcome(
@@ -423,10 +421,10 @@ def test_a_batch_is_one_call(answer):
     desk.pass_time(1.0)
     task = claim(desk)
     assert not owners(desk)
-    desk.schedule.complete([all_done(task, 0.0)])
+    succeed(desk, task)
     desk.admit(6)
     error = DOWN if answer == "raises" else BatchFailure({0: DOWN, 1: DOWN, 2: DOWN})
-    desk.schedule.complete([batch_failed(claim(desk), error, 0.0)])
+    fail_batch(desk, error)
     assert not owners(desk)
 
 
@@ -434,12 +432,12 @@ def test_a_batch_that_opens_it_comes_again_whole():
     """One of its records tries first."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
-    desk.schedule.complete([batch_failed(claim(desk), DOWN, 0.0)])
+    fail_batch(desk, DOWN)
     assert desk.epoch.failed == {}
     desk.pass_time(5.0)
     task = claim(desk)
     assert list(task.indexes) == [0]
-    desk.schedule.complete([all_done(task, 0.0)])
+    succeed(desk, task)
     assert list(claim(desk).indexes) == [1, 2]
 
 
@@ -451,10 +449,7 @@ def test_a_failure_of_what_is_being_taken_away_counts():
     for task in tasks:
         fail(desk, DOWN, task)
     assert owners(desk) == {BREAKER}
-    desk.held.close(desk.epoch)
-    desk.epoch = desk.held.open(TP, 2, 0, 0)
-    desk._next = 0
-    desk.admit(6)
+    regain(desk, 6)
     assert desk.work() == []
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]
@@ -490,7 +485,7 @@ def test_nothing_begins_before_the_hold_is_placed():
     fail(desk, DOWN)
     assert seen == [[], []]
     desk.pass_time(10.0)
-    desk.schedule.complete([all_done(claim(desk), 0.0)])
+    succeed(desk, claim(desk))
     desk.work()
     desk.pass_time(1.0)
     desk.work()
