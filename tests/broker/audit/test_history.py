@@ -6,8 +6,7 @@ import pytest
 
 from safeconsumer.audit.control import from_history
 from safeconsumer.cli.control_topics import read_control
-from tests.harness.group.operating import run
-from tests.harness.group.team import Team
+from tests.harness.group.team import Team, run
 
 
 @pytest.mark.any_broker

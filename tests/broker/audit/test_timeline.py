@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from safeconsumer import Worker
 from safeconsumer.cli.commands import safeconsumer
-from tests.harness.group.operating import run
-from tests.harness.group.team import Team
+from tests.harness.group.team import Team, run
 from tests.harness.polling import poll_until
 from tests.harness.worker.lab import Running
 

@@ -12,7 +12,7 @@ import pytest
 
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import HEARS_CTRL_C, command
-from tests.harness.group.operating import where
+from tests.harness.group.team import where
 from tests.harness.processes import begun
 from tests.harness.waiting import looks
 

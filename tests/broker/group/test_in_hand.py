@@ -1,7 +1,5 @@
 """What ``pause --wait`` says while programs work on records that they have got."""
 
-import contextlib
-import threading
 import time
 from pathlib import Path
 
@@ -10,8 +8,7 @@ from attrs import frozen
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.worker import Worker
-from tests.harness.group.operating import run
-from tests.harness.group.team import Team
+from tests.harness.group.team import Team, run
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Running
 
@@ -37,44 +34,15 @@ class Writing:
         return path.read_text().splitlines() if path.exists() else []
 
 
-@contextlib.contextmanager
-def polling(consumer, handle):
-    over = threading.Event()
-
-    def loop():
-        while not over.is_set():
-            for records in consumer.poll(100).values():
-                handle(records)
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextlib.contextmanager
-def processes(consumer, handle):
-    worker = Worker(consumer, handle, executor="process", concurrency=2, batch=20)
-    running = Running(worker)
-    try:
-        yield
-    finally:
-        running.end()
-
-
 @pytest.mark.contract("G8")
-@pytest.mark.parametrize("program", [polling, processes])
-def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
-    kafka_broker, tmp_path, program
-):
-    """Of the partition that is held, while the program goes on with the other."""
+def test_nothing_is_written_after_the_group_is_said_to_be_quiet(kafka_broker, tmp_path):
+    """By processes, which the simulation does not have, while another partition flows."""
     handle = Writing(tmp_path)
     with Team(kafka_broker, partitions=2, records=RECORDS) as team:
         consumer = team.subscribed(max_poll_records=RECORDS)
-        with program(consumer, handle):
+        worker = Worker(consumer, handle, executor="process", concurrency=2, batch=20)
+        running = Running(worker)
+        try:
             wait_for(lambda: len(handle.written(0)) > 2, "the first records")
             asked = ("--group", team.group, "--reason", "x", "--wait", "60s")
             ended = run(team, "pause", f"{team.topic}:0", *asked)
@@ -83,3 +51,5 @@ def test_nothing_is_written_after_the_group_is_said_to_be_quiet(
             team.produce(5)
             wait_for(lambda: len(handle.written(1)) == RECORDS + 5, "the other's last")
             assert handle.written(0) == before
+        finally:
+            running.end()

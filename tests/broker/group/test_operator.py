@@ -97,17 +97,3 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team):
         finally:
             team.broker.unfreeze()
         assert asked
-
-
-@pytest.mark.any_broker
-def test_what_will_not_be_is_not_waited_for(team):
-    """``pause --wait`` waited a minute for a hold that somebody had lifted."""
-
-    def judge(_):
-        message = "lifted meanwhile"
-        raise waiting.InVainError(message)
-
-    with Operator(team.broker.client_config, team.quick) as operator:
-        ended = waiting.wait_until(operator, team.group, judge, 60.0)
-    assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
-    assert ended.waited < 30.0

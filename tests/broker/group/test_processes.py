@@ -11,7 +11,7 @@ import pytest
 
 from safeconsumer.cli.commands import WHERE
 from safeconsumer.cli.errors import Status
-from tests.harness.group.operating import run, where
+from tests.harness.group.team import run, where
 
 pytestmark = pytest.mark.any_broker
 

@@ -23,8 +23,7 @@ from tests.harness.console.harness import (
     until_level,
     until_settled,
 )
-from tests.harness.group.settled import settled
-from tests.harness.group.team import Team
+from tests.harness.group.team import Team, settled
 from tests.harness.members import Polled
 from tests.harness.metrics.monitoring import ALERTS, FILES, queries
 from tests.harness.processes import begun

@@ -1,7 +1,8 @@
-"""Consoles for tests: in the process itself, or served on a port."""
+"""Consoles for tests: of a cluster that is not there, or served on a port."""
 
 import re
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from html import unescape
 from http import HTTPStatus
@@ -9,7 +10,7 @@ from typing import cast
 
 import httpx2
 import pytest
-from attrs import evolve
+from attrs import define, evolve, field
 from starlette.testclient import TestClient
 
 from safeconsumer.console import serve
@@ -17,7 +18,9 @@ from safeconsumer.console.app import create
 from safeconsumer.console.guard import LOGIN, Auth
 from safeconsumer.console.state import Setup, State
 from safeconsumer.group.follower import Follower
+from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.settings import Control
+from tests.harness.console.synthetic import Still, alone, picture, standing
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -198,3 +201,67 @@ def until_settled(served, group, members, reporting):
         return (row.get("state"), row.get("members"), row.get("reporting")) == wanted
 
     wait_for(is_settled, "the group")
+
+
+# A console without a broker: what it knows is given, and what it writes is kept.
+
+FREE, HELD, LOUD = "group-004", "group-005", "group-050"
+
+
+@define
+class Writer:
+    """Stands in for the connection that writes: the topic has what it was told."""
+
+    still: Still
+    settings: Control = field(factory=Control)
+    written: list[Change] = field(factory=list)
+    before: Callable[[], object] = lambda: None  # called before it says what stands
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def check(self): ...
+
+    def close(self): ...
+
+    def topics(self):
+        return ()
+
+    def retention(self, names):
+        return dict.fromkeys(names)
+
+    def standing(self, group):
+        self.before()
+        ends = {self.settings.operator_topic: 10}
+        return self.still.known.pictures[group].standing, ends
+
+    def topic_of(self, _):
+        return self.settings.operator_topic
+
+    def write(self, _, todo):
+        self.written += todo
+        return tuple(Acknowledged(one, 20, None, None) for one in todo)
+
+
+def writing(still, **changed):
+    writer = Writer(still)
+    return console_of(still, lambda: writer, **changed), writer
+
+
+def groups():
+    return alone(
+        picture(4, is_held=False),
+        picture(5, is_held=True),
+        picture(50, is_held=True, is_obeyed=False),
+    )
+
+
+def held_by(*owners):
+    """Make a group that each owner holds a partition of."""
+    holds = []
+    for number, owner in enumerate(owners):
+        one = standing(HELD, f"topic-005:{number}")
+        holds.append(evolve(one, key=evolve(one.key, owner=owner), offset=number))
+    return alone(evolve(picture(5, is_held=True), standing=tuple(holds)))

@@ -36,10 +36,9 @@ class Still:
     def view(self, group):
         pass
 
-    def hold(self, group):
-        """Let a hold of the whole group arrive."""
-        picture = self.known.pictures[group]
-        changed = evolve(picture, standing=(standing(group),))
+    def stand(self, group, *holds):
+        """Let these be the holds of a group that stand, from now on."""
+        changed = evolve(self.known.pictures[group], standing=holds)
         self.known = evolve(
             self.known,
             version=self.known.version + 1,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.harness.group.secured import SecuredBroker
-from tests.harness.group.story import Story
+from tests.harness.group.secured import SecuredBroker, Story
 from tests.harness.group.team import Team
 
 

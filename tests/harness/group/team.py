@@ -1,17 +1,21 @@
-"""A consumer group under control, and its operator, on whatever broker there is."""
+"""A consumer group under control, its operator, and commands, on whatever broker there is."""
 
+import json
 from contextlib import ExitStack
 from uuid import uuid4
 
 from attrs import evolve
+from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer import Control, SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.holds.lab import Told
+from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
 from tests.harness.waiting import retried
@@ -148,3 +152,36 @@ class Team:
 
     def write_raw(self, topic, key, value):
         return self.writer.send(topic, key=key, value=value, partition=0)
+
+
+def settled(team, *names, plain=()):
+    """Make members that share the topic out among them, and know where to read it."""
+    members = [team.subscribed(name, control=team.quick) for name in names]
+    members += [team.subscribed(name, control=None) for name in plain]
+    with Polled(*members[1:]):
+        poll_until(
+            members[0],
+            lambda: (
+                is_shared_out(members, team.partitions)
+                and all(map(has_positions, members))
+            ),
+        )
+    return members
+
+
+def run(team, *arguments):
+    """Run a command against the team's cluster and control topics."""
+    return CliRunner().invoke(safeconsumer, [*arguments, *where(team)])
+
+
+def where(team):
+    """Return the options that name a team's cluster and control topics."""
+    return [
+        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
+        *("--topic-prefix", team.prefix),
+    ]
+
+
+def past(team):
+    """Return the records that ``history`` prints."""
+    return json.loads(run(team, "history", "-o", "json").stdout)["records"]

@@ -5,7 +5,7 @@ from safeconsumer.group import clients, topics
 from safeconsumer.group import operator as operators
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.holds.scope import Everything
+from safeconsumer.holds.scope import ALL
 from tests.sim.lab import GROUP
 
 CONTROL = Control(operator_topic="ops", group_topic="own", status_topic="status")
@@ -49,4 +49,12 @@ class Operator:
     def quietness(self):
         """Tell which members are known to obey."""
         with self.looking() as looking:
-            return Judge(looking.look(GROUP)).quietness([Everything()])
+            return Judge(looking.look(GROUP)).quietness([ALL])
+
+    def wait_until_quiet(self, scope=ALL, seconds=60.0):
+        """Look four times a second, until members are known to obey in a scope."""
+        end = self._lab.now + seconds
+        with self.looking() as looking:
+            while not Judge(looking.look(GROUP)).quietness([scope]).is_reached:
+                assert self._lab.now < end, f"not quiet within {seconds:g} s"
+                self._lab.sleep(0.25)

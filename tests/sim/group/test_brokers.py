@@ -51,7 +51,7 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 
 
 @in_both
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=3, nodes=3)
 def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_frozen):
     """`status` ended with 3, and told of none; it is known again once it is taken over."""
     operator = groups(lab)
@@ -71,7 +71,7 @@ def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_froz
 
 
 @in_both
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=3, nodes=3)
 def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
     """The page and its metrics said that the broker does not answer, of all groups."""
     groups(lab)
@@ -80,7 +80,7 @@ def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
         lose(lab, is_frozen=is_frozen)
         lab.until(lambda: "away" not in known(follower.snapshot().pictures), 30)
         ages = []
-        for _ in range(60):
+        for _ in range(30):
             lab.sleep(1)
             seen = follower.snapshot()
             assert (seen.trouble, known(seen.pictures)) == (None, {"here", "there"})
@@ -98,7 +98,7 @@ def known_all(seen):
 
 
 @in_both
-@simulated(seeds=8, nodes=3)
+@simulated(seeds=3, nightly=8, nodes=3)
 def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
     """A command ended with 3 where it chose the dead one, until that was fenced."""
     operator = groups(lab)
@@ -113,7 +113,7 @@ def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
 
 
 @in_both
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=3, nodes=3)
 def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
     """One broker of two that was down ended every command, and all the console shows."""
     operator = groups(lab)
@@ -132,7 +132,7 @@ def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
         assert {one.group: one for one in looking.survey()}["here"].lags == lags
 
 
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=3, nodes=3)
 def test_what_is_refused_is_not_taken_for_an_outage(lab):
     """Nor asked again; a coordinator that is not ready is."""
     operator = groups(lab)

@@ -2,16 +2,18 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.operating import run
+from tests.harness.group.team import past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
@@ -111,33 +113,23 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team):
         assert "is held: pause it first" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+@played()
+def test_an_unknown_group_is_refused(team):
+    """A typing error must not look like a group that is quiet, or resumed."""
+    team.settled(team.subscribed())
+    for command in (
+        ("pause", "@all", "--reason", "x"),
         ("wait", "quiet"),
         ("resume", "@all"),
         ("resume", "--all"),
         ("extend", "@all", "--for", "1h"),
         ("history",),
         ("status",),
-    ],
-)
-@played()
-def test_an_unknown_group_is_refused(team, command):
-    """A typing error must not look like a group that is quiet, or resumed."""
-    team.settled(team.subscribed())
-    status, line = bad(team, *command, "--group", f"{team.group}x")
-    assert (status, f"mean {team.group} " in line.replace("?", " ")) == (
-        Status.USAGE,
-        True,
-    )
-    ended = run(team, "history")
-    assert (ended.stdout, ended.stderr) == ("nothing\n", "")
-
-
-@played()
-def test_doctor_does_not_know_the_group(team):
-    team.settled(team.subscribed())
+    ):
+        status, line = bad(team, *command, "--group", f"{team.group}x")
+        assert status == Status.USAGE, command
+        assert f"mean {team.group} " in line.replace("?", " "), command
+    assert past(team) == []
     ended = run(team, "doctor", "--group", f"{team.group}x")
     assert ended.exit_code == Status.FAILED
     assert f"no group '{team.group}x' here, and no hold for it; did you" in ended.stdout
@@ -161,31 +153,6 @@ def bad(team, *arguments):
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1
     return ended.exit_code, ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("orders",), "no group"),
-        (("orders", "a b", "--future"), "is not a topic name"),
-        (("orders:x",), "write it as topic:number"),
-        (("orders*",), "; a pattern is re:orders.*"),
-        (("re:(",), "not an RE2 pattern"),
-        (("re:(a)\\1",), "not an RE2 pattern"),
-        (("orders", "--for", "0s"), "is not longer than 0"),
-        (("orders", "--for", "soon"), "not a duration"),
-        (("orders", "--owner", "operator:x"), "operator"),
-        (("orders", "--reason", "bell\x07"), "control characters"),
-    ],
-)
-@played()
-def test_bad_input_is_one_line_and_nothing_is_written(team, arguments, said):
-    status, line = bad(
-        team, "pause", "--group", team.group, "--reason", "x", *arguments
-    )
-    assert (status, said in line) == (Status.USAGE, True), line
-    ended = run(team, "history")
-    assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
 @played()
@@ -228,10 +195,7 @@ def test_a_resume_is_written_though_nothing_can_be_read(team, monkeypatch):
         )
     assert ended.exit_code == Status.REFUSED
     assert f"lifted and acknowledged: {team.topic}; but" in ended.stderr
-    past = json.loads(run(team, "history", "--group", team.group, "-o", "json").stdout)[
-        "records"
-    ]
-    assert [one["is_held"] for one in past] == [True, False]
+    assert [one["is_held"] for one in past(team)] == [True, False]
 
 
 def refusing(*_, **__):
@@ -387,29 +351,24 @@ def test_a_topic_of_something_else_has_no_holds(team, monkeypatch):
 # ---------------------------------------------------------------- before the first init
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+@played()
+def test_commands_before_init_end_at_once_with_one_line(team):
+    """Nobody has set up holds here, which is not that they cannot be read."""
+    for name in team.settings.all_topics:
+        team.broker.delete_topic(name)
+    for words in (
         ("status",),
         ("status", "--held"),
         ("status", "--group", "nosuch"),
         ("wait", "quiet", "--group", "nosuch"),
         ("wait", "flowing", "--group", "nosuch"),
         ("pause", "orders", "--group", "nosuch", "--reason", "x"),
-    ],
-    ids=" ".join,
-)
-@played()
-def test_commands_before_init_end_at_once_with_one_line(team, words):
-    """Nobody has set up holds here, which is not that they cannot be read."""
-    for name in team.settings.all_topics:
-        team.broker.delete_topic(name)
-    began = team.broker.lab.now
-    ended = run(team, *words)
-    assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
-    assert ended.stderr.count("\n") == 1
-    assert ended.stderr.count("safeconsumer control init") == 1
-    assert team.broker.lab.now - began < 10
+    ):
+        began = team.broker.lab.now
+        status, line = bad(team, *words)
+        assert status == Status.REFUSED, words
+        assert line.count("safeconsumer control init") == 1
+        assert team.broker.lab.now - began < 10
 
 
 @played()
@@ -424,3 +383,76 @@ def test_doctor_names_members_before_init(team):
     assert ended.exit_code == Status.FAILED
     assert "member plain on" in ended.stdout
     assert "does not report" in ended.stdout
+
+
+# ---------------------------------------------------------------- what a look costs
+
+
+@played()
+def test_a_click_reads_no_reports(team):
+    """Whoever only writes read those of all members of all groups."""
+    member = team.subscribed()
+    team.settled(member)
+    read = set()
+
+    def note(_, message):
+        if message.api == "ListOffsets":
+            read.update(one.name for one in message.body.topics)
+
+    with Polled(member), Operator(team.broker.client_config, team.settings) as one:
+        team.operator_holds("@all")
+        team.broker.lab.cluster.on_request = note
+        (found,), ends = one.standing(team.group)
+        assert (found.key.scope, ends) == (
+            "@all",
+            dict.fromkeys(ends, 0) | {team.settings.operator_topic: 1},
+        )
+        assert read == set(team.settings.topics)
+        seen = one.look(team.group)
+        assert team.settings.status_topic in read
+        assert (seen.reporting, len(seen.standing)) == (1, 1)
+
+
+@played()
+def test_doctor_reads_the_topics_once(team):
+    """It asked for their ends three times, and for each member's reports."""
+    member = team.subscribed()
+    team.settled(member)
+    with Polled(member):
+        team.operator_holds("@all")
+        wait_for(lambda: member.quiet() == set(team.partitions), "the hold")
+        asked = team.broker.lab.cluster.requests
+        since = len(asked)
+        ended = run(team, "doctor", "--group", team.group)
+        kinds = Counter(one.api for one in [*asked][since:] if "cli" in one.client_id)
+    assert "obeys everything" in ended.stdout
+    assert kinds["ListOffsets"] == 2 + 1
+
+
+@played()
+def test_groups_have_the_lag_of_what_is_held(team):
+    """The page had it; `groups -o json` said null of each."""
+    member = team.subscribed()
+    team.settled(member)
+    member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
+    for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):
+        if hold is not None:
+            whose = ("--group", team.group, "--reason", "x")
+            assert run(team, "pause", hold, *whose).exit_code == 0
+        (one,) = json.loads(run(team, "status", "-o", "json").stdout)
+        assert one["lag"] == lag
+
+
+@played()
+def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(team):
+    """It counted as one that keeps everything."""
+    with Operator(team.broker.client_config, team.settings) as one:
+        for age, size, kept in (
+            ("-1", "-1", {"sized": None}),
+            ("-1", "1000", {}),
+            ("5000", "1000", {"sized": 5.0}),
+        ):
+            settings = {"retention.ms": age, "retention.bytes": size}
+            team.broker.create_topic("sized", 1, settings)
+            assert one.retention(["sized"]) == kept
+            team.broker.delete_topic("sized")

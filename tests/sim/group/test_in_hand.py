@@ -1,13 +1,13 @@
 """A held partition is not quiet while a program works on records that it has got of it."""
 
 import asyncio
-import threading
 
 import pytest
 
 from safeconsumer import Drain, Pump, SafeConsumer, Worker
 from safeconsumer.group.judging import Judge
 from safeconsumer.holds.scope import ALL, Partition
+from tests.harness.listing import short
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
@@ -81,14 +81,20 @@ def step_and_leave(program):
         break
 
 
-def own_thread(program):
-    """Poll on while another thread works; ``consumer.busy`` says of which partitions."""
+def work_in_threads(program):
+    """Poll, and let threads work; ``consumer.busy`` says of which partitions."""
     running = {}
     program.consumer.busy = lambda: [
         tp for tp, one in running.items() if one.is_alive()
     ]
     for tp, records in program.consumer.poll(200).items():
         running[tp] = in_thread(lambda some=records: [*map(program.work, some)])
+    return running
+
+
+def own_thread(program):
+    """Poll on while other threads work."""
+    running = work_in_threads(program)
     while any(one.is_alive() for one in running.values()):
         program.consumer.pause(*running, owner="backpressure")
         program.consumer.poll(200)
@@ -105,8 +111,12 @@ def worker_threads(program):
     worker(program, lambda record, _: program.work(record))
 
 
-def worker_batches(program):
-    worker(program, lambda records, _: [*map(program.work, records)], batch=4)
+def worker_batches(program, batch=4, **options):
+    def handle(records, _):
+        for record in records:
+            program.work(record)
+
+    worker(program, handle, batch=batch, **options)
 
 
 def worker_asyncio(program):
@@ -134,25 +144,15 @@ def pump_answered_later(program):
             in_thread(lambda one=batch: ([*map(program.work, one.records)], one.done()))
 
 
-KINDS = pytest.mark.parametrize(
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
     "kind",
     [
         *(poll, peek, iterate, step_and_leave, own_thread),
         *(worker_threads, worker_batches, worker_asyncio, pump, pump_answered_later),
     ],
-    ids=lambda one: one.__name__,
+    ids=short,
 )
-
-
-def wait_until_quiet(lab, operator, scope=ALL):
-    with operator.looking() as looking:
-        lab.until(
-            lambda: Judge(looking.look(GROUP)).quietness([scope]).is_reached,
-        )
-
-
-@pytest.mark.contract("G8")
-@KINDS
 @simulated(seeds=1, nightly=10)
 def test_nothing_is_written_after_the_group_is_said_to_be_quiet(lab, kind):
     """Whatever kind of program it is; and the report comes as soon as it is so."""
@@ -161,10 +161,10 @@ def test_nothing_is_written_after_the_group_is_said_to_be_quiet(lab, kind):
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
     operator.hold()
-    wait_until_quiet(lab, operator)
+    operator.wait_until_quiet()
     written = [*program.written]
     assert lab.now - program.wrote_at < 2.0
-    lab.sleep(8)
+    lab.sleep(5)
     assert program.written == written
     operator.lift()
     lab.until(lambda: len(program.written) == 8)
@@ -181,13 +181,15 @@ def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab):
     lab.until(lambda: len(program.written) >= 3)
     iterator, (_, number, _) = program.consumer._iterator, program.written[-1]
     operator.hold(f"t:{number}")
-    wait_until_quiet(lab, operator, Partition("t", number))
+    operator.wait_until_quiet(Partition("t", number))
     assert program.consumer._iterator is iterator
     program.stop()
 
 
-def consumer_with_records(lab, partitions=1):
-    lab.topic("t", partitions, records=8)
+def consumer_with_records(lab):
+    """Return a consumer that obeys control topics, and whose last poll returned records."""
+    Operator(lab)
+    lab.topic("t", records=8)
     consumer = SafeConsumer(
         "t",
         **lab.settings(
@@ -209,7 +211,6 @@ def counted(consumer):
 @simulated(seeds=1)
 def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab):
     """A loop of what flows pays nothing, and one of what is held pays once."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     asked = counted(consumer)
     consumer.poll(200)
@@ -240,7 +241,6 @@ def in_hand(consumer):
 @simulated(seeds=1)
 def test_records_stay_in_hand_until_the_next_poll(lab, change):
     """Whatever else the program does with its consumer meanwhile."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     assert in_hand(consumer) == {0}
     change(consumer)
@@ -253,7 +253,6 @@ def test_records_stay_in_hand_until_the_next_poll(lab, change):
 
 @simulated(seeds=1)
 def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab):
-    Operator(lab)
     consumer = consumer_with_records(lab)
     consumer.config["consumer_timeout_ms"] = 500
     next(consumer)
@@ -270,7 +269,6 @@ def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab):
 @simulated(seeds=1)
 def test_records_that_go_back_for_a_hold_are_not_in_hand(lab):
     """A pause came between the drain and the last check of a poll."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     drain = consumer._fetcher.fetched_records
 
@@ -288,7 +286,6 @@ def test_records_that_go_back_for_a_hold_are_not_in_hand(lab):
 @simulated(seeds=1)
 def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
     """In its block its batches count, and what it has polled does not."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
@@ -304,11 +301,7 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
 
 
 def worker_that_outlives_a_drain(program):
-    def handle(records, _):
-        for record in records:
-            program.work(record)
-
-    worker(program, handle, batch=20, drain=Drain(revoke=0.1))
+    worker_batches(program, batch=20, drain=Drain(revoke=0.1))
 
 
 def place(given):
@@ -317,14 +310,7 @@ def place(given):
 
 
 @pytest.mark.contract("G8")
-@pytest.mark.parametrize(
-    "kind",
-    [
-        own_thread,
-        worker_that_outlives_a_drain,
-    ],
-    ids=lambda one: one.__name__,
-)
+@pytest.mark.parametrize("kind", [own_thread, worker_that_outlives_a_drain], ids=short)
 @simulated(seeds=1, nightly=5)
 def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
     """A rebalance gave it to a member that obeys."""
@@ -337,7 +323,7 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
     (gone,) = other.consumer.assignment()
     before = len(program.written)
     operator.hold(str(Partition(*gone)))
-    wait_until_quiet(lab, operator, Partition(*gone))
+    operator.wait_until_quiet(Partition(*gone))
     written = [*map(place, program.written)].count(gone)
     assert gone in map(place, program.written[before:])
     lab.sleep(3)
@@ -346,72 +332,33 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
     other.stop()
 
 
-@pytest.mark.contract("G8")
-@simulated(seeds=1)
-def test_who_has_closed_and_works_on_is_not_quiet(lab):
-    """A pool still works on what was polled when the consumer is closed."""
-    operator = Operator(lab)
-    lab.topic("t", records=8)
-    done = []
-    made = []
-    running = {}
+def thread_that_outlives_close(program):
+    """Close the consumer while a thread works on what was polled."""
+    running = work_in_threads(program)
+    program.is_over = bool(running)
 
-    def live():
-        consumer = SafeConsumer(
-            "t", **lab.settings(group_id=GROUP, client_id="a", control=CONTROL)
-        )
-        made.append(consumer)
-        consumer.busy = lambda: [tp for tp, t in running.items() if t.is_alive()]
 
-        def work(records):
-            for record in records:
-                lab.sleep(2)
-                done.append(record.offset)
-
-        while not running:
-            for tp, records in consumer.poll(200).items():
-                running[tp] = threading.Thread(target=work, args=(records,))
-                running[tp].start()
-        lab.sleep(1)
-        consumer.close(autocommit=False)
-
-    lab.start("a", live)
-    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
-    lab.until(lambda: running)
-    operator.hold()
-    wait_until_quiet(lab, operator)
-    before = [*done]
-    lab.sleep(20)
-    assert done == before
-    other.stop()
+def worker_that_outlives_close(program):
+    """Stop a worker whose drain is too short for its handler, which goes on."""
+    worker_batches(program, batch=8, drain=Drain(shutdown=0.1))
+    program.is_over = True
 
 
 @pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    "kind", [thread_that_outlives_close, worker_that_outlives_close], ids=short
+)
 @simulated(seeds=1)
-def test_a_worker_that_has_closed_and_whose_handler_works_on_is_not_quiet(lab):
-    """Its drain was too short for the handler, which goes on in its thread."""
+def test_a_member_that_has_closed_and_works_on_is_not_quiet(lab, kind):
     operator = Operator(lab)
     lab.topic("t", records=8)
-
-    def live(program):
-        def handle(records, _):
-            for record in records:
-                program.work(record)
-
-        made = Worker(
-            program.consumer, handle=handle, batch=8, drain=Drain(shutdown=0.1)
-        )
-        program.stop_more = made.stop
-        made.run()
-        program.is_over = True
-
-    program = Program(lab, live)
+    program = Program(lab, kind)
     other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
     lab.until(lambda: len(program.written) >= 1)
     program.stop_more()
     lab.until(lambda: program.is_over, 20)
     operator.hold()
-    wait_until_quiet(lab, operator)
+    operator.wait_until_quiet()
     written = [*program.written]
     lab.sleep(10)
     assert program.written == written
@@ -429,23 +376,22 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(l
     )
     lab.until(lambda: len(one.records) == 8)
     operator.hold(for_=25)
-    wait_until_quiet(lab, operator)
+    operator.wait_until_quiet()
     lab.cluster.fail("Produce", error=19)  # NOT_ENOUGH_REPLICAS
     (tp,) = lab.partitions("t")
     lab.append(tp, 200, 8)
     lab.until(lambda: len(one.records) > 8, 100)
     with operator.looking() as looking:
-        for _ in range(15):
+        for _ in range(8):
             lab.append(tp, 1, 300)
             assert not Judge(looking.look(GROUP)).quietness([ALL]).is_reached
             lab.sleep(10)
     one.stop()
 
 
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_busy_is_not_asked_any_more_once_close_has_returned(lab):
     """A question that takes longer than close waits for is the last one."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     asked = []
 
@@ -469,7 +415,6 @@ def test_busy_is_not_asked_any_more_once_close_has_returned(lab):
 @simulated(seeds=1)
 def test_a_loop_that_closes_has_nothing_in_hand(lab, *, has_pumped):
     """Also behind a pump that left a batch, which its owner has done since."""
-    Operator(lab)
     consumer = consumer_with_records(lab)
     if has_pumped:
         with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:

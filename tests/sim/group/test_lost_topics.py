@@ -7,7 +7,7 @@ from attrs import evolve
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
-from tests.harness.group.operating import run
+from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 from tests.sim.group.operating import CONTROL, Operator

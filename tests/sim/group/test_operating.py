@@ -2,64 +2,64 @@
 
 import json
 import re
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
 
 import pytest
 from click.testing import CliRunner
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+from kafka.structs import OffsetAndMetadata
 
+from safeconsumer import Control
 from safeconsumer.audit.control import from_history
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.operator import Operator
-from tests.harness.group.operating import run, where
+from tests.harness.group.team import past, run, where
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
 from tests.sim.group.teams import played, work
 
-WHY = ("--reason", "x", "--owner", "alice")
+
+def by_alice(team, command, *arguments):
+    return run(team, command, "--group", team.group, "--owner", "alice", *arguments)
 
 
 def pause(team, *arguments):
-    return run(team, "pause", "--group", team.group, *WHY, *arguments)
+    return by_alice(team, "pause", "--reason", "x", *arguments)
 
 
 def held(team):
     """Tell what stands on the topics, as scope and owner."""
-    past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
-    last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
+    last = {(one["scope"], one["owner"]): one["is_held"] for one in past(team)}
     return [key for key, is_held in last.items() if is_held]
 
 
 @pytest.mark.parametrize("command", ["pause", "wait", "resume"])
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("{topic}x", "did you mean {topic}?"),
-        ("{topic}:9", "it has {topic}:0-3"),
-        ("all", "everything is @all"),
-        ("re:none.*", "it consumes {topic}"),
-        ("{own}", "though there is such a topic"),
-    ],
-)
 @played(work)
-def test_what_covers_nothing_is_refused(team, command, typed, said):
+def test_what_covers_nothing_is_refused(team, command):
     """With what was perhaps meant; nothing is written."""
-    names = {"topic": team.topic, "own": team.settings.operator_topic}
-    scope = typed.format(**names)
     arguments = {
-        "pause": ("pause", scope, *WHY),
-        "wait": ("wait", "quiet", scope),
-        "resume": ("resume", scope, "--owner", "alice"),
+        "pause": ("pause", "--reason", "x"),
+        "wait": ("wait", "quiet"),
+        "resume": ("resume",),
     }[command]
-    ended = run(team, *arguments, "--group", team.group)
-    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
-    assert ended.stderr.count("\n") == 1
-    assert f"{scope} covers nothing that {team.group} consumes" in ended.stderr
-    assert said.format(**names) in ended.stderr
-    assert ("to hold it for later" in ended.stderr) is (command == "pause")
+    for scope, said in (
+        (f"{team.topic}x", f"did you mean {team.topic}?"),
+        (f"{team.topic}:9", f"it has {team.topic}:0-3"),
+        ("all", "everything is @all"),
+        ("re:none.*", f"it consumes {team.topic}"),
+        (team.settings.operator_topic, "though there is such a topic"),
+    ):
+        ended = run(team, *arguments, scope, "--group", team.group)
+        assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
+        assert ended.stderr.count("\n") == 1
+        assert f"{scope} covers nothing that {team.group} consumes" in ended.stderr
+        assert said in ended.stderr
+        assert ("to hold it for later" in ended.stderr) is (command == "pause")
     assert run(team, "history").stdout == "nothing\n"
 
 
@@ -88,7 +88,7 @@ def test_what_was_killed_between_two_scopes_is_run_again(team, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(KafkaProducer, "send", killed)
         assert pause(team, scopes).exit_code == 137
-    first = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    first = past(team)
     assert [one["scope"][-2:] for one in first] == [":0", ":1"]
     again = json.loads(pause(team, scopes, "-o", "json").stdout)
     told = {
@@ -114,7 +114,7 @@ def test_an_own_hold_is_not_replaced_silently(team):
     )
     same = pause(team, "@all", "--for", "2h")
     assert (same.exit_code, "unchanged" in same.stdout) == (Status.DONE, True)
-    first, later = json.loads(run(team, "history", "-o", "json").stdout)["records"]
+    first, later = past(team)
     # What it covers is held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
 
@@ -122,8 +122,7 @@ def test_an_own_hold_is_not_replaced_silently(team):
 @played(work)
 def test_extend_never_shortens(team):
     def extend(*arguments):
-        group = ("--group", team.group, "--owner", "alice")
-        return run(team, "extend", "@all", *group, *arguments)
+        return by_alice(team, "extend", "@all", *arguments)
 
     assert "place it, or name its owner" in extend("--for", "1h").stderr
     placed = pause(team, "@all", "--for", "1h", "-o", "json")
@@ -164,15 +163,14 @@ def test_where_and_as_whom_it_was_placed(team, monkeypatch):
 @played(work)
 def test_resume_all_of_one_owner(team):
     """And of nobody else; by a range placed, one by one."""
-    group = ("--group", team.group)
     pause(team, f"{team.topic}:0-1,3", "re:ord.*")
-    run(team, "pause", "@all", *group, "--reason", "x", "--owner", "bob")
+    pause(team, "@all", "--owner", "bob")
     assert len(held(team)) == 5
-    ended = run(team, "resume", "--all", "--owner", "alice", *group)
+    ended = by_alice(team, "resume", "--all")
     lifted = re.findall(r"^lifted ", ended.stdout, re.MULTILINE)
     assert (ended.exit_code, len(lifted)) == (Status.DONE, 4)
     assert held(team) == [("@all", "bob")]
-    ended = run(team, "resume", "--all", "--owner", "alice", *group)
+    ended = by_alice(team, "resume", "--all")
     assert ended.exit_code == Status.FAILED
     assert "there are holds by operator:bob" in ended.stderr
 
@@ -180,11 +178,10 @@ def test_resume_all_of_one_owner(team):
 @played(work)
 def test_the_audit_reads_the_topics_as_the_history_tells(team):
     """With clients and a decoder of its own; what was held long ago counts, too."""
-    group = ("--group", team.group)
     pause(team, team.topic, "--for", "1h")
-    run(team, "extend", team.topic, "--for", "2h", "--owner", "alice", *group)
+    by_alice(team, "extend", team.topic, "--for", "2h")
     pause(team, "re:ord.*", "--for", "3h")
-    run(team, "resume", team.topic, "--owner", "alice", *group)
+    by_alice(team, "resume", team.topic)
     read = read_control(team.broker.client_config, team.settings.topics)
     told = run(team, "history", "-o", "json").stdout
     there = from_history("history", told)
@@ -247,22 +244,21 @@ def audit(*arguments):
 def test_history_tells_what_was_done(team):
     """Not lifts that never were; and an extension is no second pause."""
     pause(team, team.topic, "--for", "1h")
-    group = ("--group", team.group)
-    run(team, "resume", team.topic, "--owner", "carol", *group)
-    run(team, "extend", team.topic, "--for", "2h", "--owner", "alice", *group)
+    by_alice(team, "resume", team.topic, "--owner", "carol")
+    by_alice(team, "extend", team.topic, "--for", "2h")
     pause(team, team.topic, "--for", "3h", "--replace")
     for _ in range(2):
-        run(team, "resume", team.topic, "--owner", "alice", *group)
-    past = json.loads(run(team, "history", "-o", "json").stdout)["records"]
-    assert [(one["what"], one["owner"]) for one in past] == [
+        by_alice(team, "resume", team.topic)
+    told = past(team)
+    assert [(one["what"], one["owner"]) for one in told] == [
         ("held", "alice"),
         ("extended", "alice"),
         ("held again", "alice"),
         ("lifted", "alice"),
     ]
-    shown = run(team, "history", *group).stdout
+    shown = run(team, "history", "--group", team.group).stdout
     assert [re.split(r"  +", line)[1] for line in shown.splitlines()] == [
-        one["what"] for one in past
+        one["what"] for one in told
     ]
 
 
@@ -275,7 +271,7 @@ def test_pause_and_wait_then_resume_and_wait(team):
     not_yet = run(team, "wait", "flowing", *group, "--timeout", "0.1s")
     assert not_yet.exit_code == Status.FAILED
     assert f"held: {team.topic} by alice" in not_yet.stderr
-    run(team, "resume", team.topic, *group, "--owner", "alice")
+    by_alice(team, "resume", team.topic)
     flows = run(team, "wait", "flowing", *group, "--timeout", "20s")
     assert (flows.exit_code, flows.stdout) == (
         Status.DONE,
@@ -325,7 +321,7 @@ def test_all_groups_at_a_glance(team):
     assert (none.exit_code, none.stdout) == (Status.DONE, "nothing is held\n")
     pause(team, "@all", "--for", "1h", "--wait", "60s")
     later = f"new-{team.group}"
-    run(team, "pause", "@all", "--group", later, "--future", *WHY)
+    pause(team, "@all", "--group", later, "--future")
     for command in (("status", "--held"), ("status",)):
         found = json.loads(run(team, *command, "-o", "json").stdout)
         by_name = {one["group"]: one for one in found}
@@ -338,3 +334,61 @@ def test_all_groups_at_a_glance(team):
     assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
     refused = run(team, "status", "--held", "--group", team.group)
     assert (refused.exit_code, refused.stdout) == (Status.USAGE, "")
+
+
+# ---------------------------------------------------------------- ends of holds
+
+
+@contextmanager
+def leave(team):
+    """Let the group have committed, and nobody be in it, who could report."""
+    consumer = team.subscribed("gone", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    consumer.close(autocommit=False)
+    yield
+
+
+@played(leave)
+def test_extend_where_nobody_reports(team):
+    """It does not shorten, and brings back nothing that has ended or may have."""
+    pause(team, "@all", "--for", "2h")
+    ended = by_alice(team, "extend", "@all", "--for", "90m")
+    assert ended.exit_code == Status.FAILED
+    assert "which is later" in ended.stderr
+    team.operator_holds(team.topic, for_=0.001, owner="alice")
+    shown = run(team, "status", "--group", team.group).stdout
+    assert shown.count("so it counts as in force") == 1
+    ended = by_alice(team, "extend", team.topic, "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert f"{team.topic} may have ended at 2" in ended.stderr
+    team.operator_holds("other", owner="alice")
+    ended = by_alice(team, "extend", team.topic, "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert f"{team.topic} ended at 2" in ended.stderr
+    assert "members lift it until 2" in ended.stderr
+    assert len(past(team)) == 3
+
+
+@played(leave)
+def test_lifting_what_is_over_is_lifting_in_vain(team, monkeypatch):
+    """In the wrong name, that is: somebody else holds that very scope."""
+    team.operator_holds("@all", for_=0.001, owner="alice")
+    team.operator_holds("@all", owner="bob")
+    team.operator_holds("other", owner="bob")
+    monkeypatch.setattr(Control, "prefixed", partial(Control.prefixed, clock_skew=0))
+    ended = by_alice(team, "resume", "@all")
+    assert ended.exit_code == Status.FAILED
+    assert "was not held: @all operator:alice" in ended.stdout
+    assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
+
+
+@played(leave)
+def test_what_to_lift_is_given_in_one_way(team):
+    for given, said in (
+        (("--all", team.topic), "too much: give only one of SCOPE... or --all"),
+        ((), "nothing to lift: give SCOPE... or --all"),
+    ):
+        ended = by_alice(team, "resume", *given)
+        assert ended.exit_code == Status.USAGE
+        assert said in ended.stderr

@@ -15,7 +15,7 @@ from safeconsumer.worker.dead_letters import sink_of
 from tests.sim.playing import simulated
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=3)
 def test_a_replay_stops_while_no_broker_answers(lab):
     """It noticed a SIGTERM only after the next fetch, half a minute later."""
     lab.topic("t.dlq", records=3)

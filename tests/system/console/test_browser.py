@@ -15,7 +15,7 @@ from tests.harness.console.browsing import (
     shoot,
 )
 from tests.harness.console.harness import console, until_level, until_settled
-from tests.harness.group.settled import settled
+from tests.harness.group.team import settled
 from tests.harness.members import Polled
 
 # What a page does with what is known is the same on every kind of broker.

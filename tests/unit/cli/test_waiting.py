@@ -1,13 +1,15 @@
-"""How long a wait takes: everything that the command does counts."""
+"""How long commands wait: for a verdict, and for a cluster that does not answer."""
 
 from types import SimpleNamespace
 
+import pytest
 from click.testing import CliRunner
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import connection, waiting, watching
+from safeconsumer.cli import against, connection, letters, waiting, watching
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.operator import Operator
 from tests.unit.group.test_judging import picture
 
@@ -58,3 +60,32 @@ def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):
     ended = waiting.wait_until(operator, "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5
+
+
+@pytest.fixture
+def bootstrap_waits(monkeypatch):
+    """Have no consumer find its cluster; return how long each was to wait for it."""
+    waits = []
+
+    def made(**configs):
+        waits.append(configs.get("bootstrap_timeout_ms"))
+        raise KafkaTimeoutError
+
+    for module in (letters, against):
+        monkeypatch.setattr(module, "KafkaConsumer", made)
+    return waits
+
+
+def test_letters_wait_no_longer_than_other_commands(bootstrap_waits):
+    """By kafka-python's default it was half a minute, for a mistyped address."""
+    with pytest.raises(KafkaTimeoutError):
+        letters.Letters({"bootstrap_servers": ["localhost:1"]}, "orders.dlq")
+    assert bootstrap_waits == [BOOTSTRAP_MS]
+
+
+def test_an_audit_against_topics_waits_no_longer(bootstrap_waits):
+    """A wait that was chosen counts more."""
+    for base in ({}, {"bootstrap_timeout_ms": 60_000}):
+        with pytest.raises(KafkaTimeoutError):
+            against.topic_journal(base, [])
+    assert bootstrap_waits == [BOOTSTRAP_MS, 60_000]

@@ -6,8 +6,7 @@ from starlette.requests import Request
 
 from safeconsumer.console.guard import Auth
 from safeconsumer.console.problems import Problem
-from tests.harness.console.harness import TOKEN, carried
-from tests.harness.console.writing import HELD, groups, held_by, writing
+from tests.harness.console.harness import HELD, TOKEN, carried, groups, held_by, writing
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from safeconsumer.group import follower
 from safeconsumer.group.facts import UNKNOWN, GroupFacts
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
-from tests.harness.console.harness import console_of
+from tests.harness.console.harness import console_of, groups
 from tests.harness.console.synthetic import Limited, alone, big, picture, standing
-from tests.harness.console.writing import groups
 from tests.harness.metrics.scraping import console_values
 from tests.harness.waiting import wait_for
 

@@ -24,9 +24,18 @@ from safeconsumer.group.picture import Times
 from safeconsumer.group.preview import Consent, Objection
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.group.wire import ControlHold
-from tests.harness.console.harness import TOKEN, carried, console_of
+from tests.harness.console.harness import (
+    FREE,
+    HELD,
+    LOUD,
+    TOKEN,
+    carried,
+    console_of,
+    groups,
+    held_by,
+    writing,
+)
 from tests.harness.console.synthetic import alone, past, picture, standing
-from tests.harness.console.writing import FREE, HELD, LOUD, groups, held_by, writing
 from tests.harness.waiting import wait_for
 
 
@@ -78,9 +87,8 @@ def test_a_hold_that_changed_since_the_preview_is_not_replaced(change):
     console, writer = writing(still)
     wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
     agreed = console.plan(**wish)["agreement"]
-    known = still.known.pictures[HELD]
-    known = evolve(known, standing=(evolve(known.standing[0], **change),))
-    still.known = evolve(still.known, pictures={HELD: known})
+    (hold,) = still.known.pictures[HELD].standing
+    still.stand(HELD, evolve(hold, **change))
     refused = console.post("pause", **wish, agreed=agreed)
     assert (refused.status_code, writer.written) == (409, [])
     again = refused.json()["preview"]["agreement"]
@@ -172,11 +180,7 @@ def test_an_extension_that_is_sent_twice_is_done_once():
         given = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
         form = carried(client.get("/place", params={**given, "for": "9h"}))
         assert client.post("/place", data=form).status_code == 303
-        still.hold(HELD)
-        known = still.known.pictures[HELD]
-        (held,) = known.standing
-        known = evolve(known, standing=(evolve(held, offset=20),))
-        still.known = evolve(still.known, pictures={HELD: known})
+        still.stand(HELD, evolve(standing(HELD), offset=20))
         assert client.post("/place", data=form).status_code == 409
         assert len(writer.written) == 1
 
@@ -240,10 +244,8 @@ def test_one_of_several_that_has_changed_keeps_all():
     with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
-        known = still.known.pictures[HELD]
-        first, second = known.standing
-        known = evolve(known, standing=(first, evolve(second, offset=7)))
-        still.known = evolve(still.known, pictures={HELD: known})
+        first, second = still.known.pictures[HELD].standing
+        still.stand(HELD, first, evolve(second, offset=7))
         refused = client.post("/lift", data=form)
         assert (refused.status_code, writer.written) == (409, [])
         assert client.post("/lift", data=carried(refused)).status_code == 303
@@ -257,9 +259,7 @@ def test_one_of_several_that_is_gone_is_named():
     with served.client() as client:
         boxes = chosen(page(served, "/group", group=HELD))
         form = carried(client.get("/lift", params={"group": HELD, "hold": boxes}))
-        known = still.known.pictures[HELD]
-        known = evolve(known, standing=known.standing[:1])
-        still.known = evolve(still.known, pictures={HELD: known})
+        still.stand(HELD, still.known.pictures[HELD].standing[0])
         asked = client.get("/lift", params={"group": HELD, "hold": boxes})
         assert "not held: topic-005:1 of alice" in asked.text
         refused = client.post("/lift", data=form)
@@ -338,17 +338,14 @@ def test_what_is_sent_twice_is_done_once():
         form = carried(client.get("/place", params=wish))
         assert client.post("/place", data=form).status_code == 303
         (made,) = writer.written
-        known = still.known.pictures[FREE]
-        placed = evolve(standing(FREE, "topic-004"), hold=made.hold, at=known.now)
-        known = evolve(known, standing=(placed,))
-        still.known = evolve(still.known, pictures={FREE: known})
+        at = still.known.pictures[FREE].now
+        still.stand(FREE, evolve(standing(FREE, "topic-004"), hold=made.hold, at=at))
         assert client.post("/place", data=form).status_code == 303
         assert len(writer.written) == 1
     still = held_by("alice")
     served, writer = writing(still)
     assert served.post("resume", **lifting()).status_code == 200
-    known = evolve(still.known.pictures[HELD], standing=())
-    still.known = evolve(still.known, pictures={HELD: known})
+    still.stand(HELD)
     assert served.post("resume", **lifting()).status_code == 404
     assert len(writer.written) == 1
 

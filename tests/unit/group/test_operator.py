@@ -1,16 +1,25 @@
-"""How an operator looks, with the answers and the time given to it."""
+"""How an operator looks: what the brokers answer, and the time that is given to it."""
 
+import itertools
+import threading
 from types import SimpleNamespace
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 
 from safeconsumer.cli import waiting
 from safeconsumer.group import operator as module
-from safeconsumer.group import report_wire
+from safeconsumer.group import report_wire, survey, timed_call
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.known import Seen
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
+from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
+from tests.harness.signals import Interrupts
+from tests.harness.waiting import LIMIT
 from tests.unit.group.test_judging import report
 from tests.unit.group.test_known import Record
 
@@ -59,3 +68,70 @@ def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)
     assert (later.ends, later.is_heard, later.unread) == ({}, True, ())
+
+
+def test_one_group_that_cannot_be_asked_about_leaves_the_others():
+    """It ended the survey of all groups, each time."""
+    names = [f"g{number}" for number in range(8)]
+    refusal = GroupAuthorizationFailedError("g5")
+    asked = []
+
+    def ask(several):
+        asked.append(several)
+        if "g5" in several:
+            raise refusal
+        return dict.fromkeys(several, "told")
+
+    others = [name for name in names if name != "g5"]
+    found = survey._each(ask, names)
+    assert found == (dict.fromkeys(others, "told"), {"g5": refusal})
+    assert len(asked) == 7
+
+
+def test_the_ends_of_control_topics_are_needed():
+    """Of those that are there, and have a leader."""
+    leaders = {"there": 1, "gone": 1, "leaderless": -1}
+    there, *others = (TopicPartition(name, 0) for name in leaders)
+
+    def describe_topics(names):
+        return [
+            {
+                "name": one,
+                "partitions": [{"partition_index": 0, "leader_id": leaders[one]}],
+                "error_code": 3 * (one == "gone"),
+            }
+            for one in names
+        ]
+
+    def end_offsets(tps, **_):
+        if answers:
+            return dict.fromkeys(tps, 9)
+        raise KafkaTimeoutError
+
+    answers = True
+    admin = SimpleNamespace(describe_topics=describe_topics)
+    asker = SimpleNamespace(end_offsets=end_offsets)
+    assert survey.ends_of([there, *others], admin, asker) == {there: 9}
+    answers = False
+    with pytest.raises(KafkaTimeoutError):
+        survey.ends_of([there, *others], admin, asker)
+
+
+def test_at_every_place_of_the_wait_the_answer_still_comes():
+    """Else its thread would wait for a lock for ever, and so would the next wait."""
+    interrupts = Interrupts((timed_call.__file__, threading.__file__))
+    for at in itertools.count():
+        go_on = threading.Lock()
+        go_on.acquire()
+        asked = TimedCall(lambda: go_on.acquire(timeout=LIMIT))  # noqa: B023 - used at once
+        opened = threading.Timer(0.002, go_on.release)
+        opened.start()
+        has_come = interrupts.at(at, lambda: asked.result(LIMIT))  # noqa: B023
+        opened.join()
+        again = threading.Thread(target=asked.result, args=(LIMIT,), daemon=True)
+        again.start()
+        again.join(LIMIT)
+        assert not again.is_alive(), interrupts.place
+        if not has_come:
+            break
+    assert at > 1

@@ -7,9 +7,14 @@ from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.errors import ClientPropertyError, ControlSettingError
+from safeconsumer.errors import (
+    ClientPropertyError,
+    ControlSettingError,
+    ScopeSyntaxError,
+)
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
+from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.settings import PREFIX, Control
 from tests.harness.listing import short
 
@@ -226,6 +231,29 @@ def test_what_no_group_can_be_called_is_one_line(command, more):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("orders", "a b", "--future"), "is not a topic name"),
+        (("orders:x",), "write it as topic:number"),
+        (("orders*",), "; a pattern is re:orders.*"),
+        (("re:(",), "not an RE2 pattern"),
+        (("re:(a)\\1",), "not an RE2 pattern"),
+        (("orders", "--for", "0s"), "is not longer than 0"),
+        (("orders", "--for", "soon"), "not a duration"),
+        (("orders", "--owner", "operator:x"), "operator"),
+        (("orders", "--reason", "bell\x07"), "control characters"),
+    ],
+    ids=short,
+)
+def test_a_hold_that_cannot_be_is_one_line_before_any_broker_is_asked(arguments, said):
+    where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
+    ended = run("pause", *where, *arguments)
+    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
+    assert ended.stderr.count("\n") == 1
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("orders",), "give what to wait for: wait quiet, or wait flowing"),
@@ -345,3 +373,28 @@ def test_a_prefix_is_text(prefix):
     """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
         Control.prefixed(prefix)
+
+
+# ---------------------------------------------------------------- scopes as they are typed
+
+
+def test_ranges_are_holds_of_their_own():
+    scopes = scopes_of(["a:0-2,5", "b:7", "a:1", "c"], "g")
+    assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
+
+
+def test_ranges_of_a_topic_that_is_called_re():
+    """Without its name twice it is a pattern, which may be a topic's name."""
+    scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
+    assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]
+    assert [one.covers(("re", 1)) for one in scopes] == [0, 1, 0, 0, 0]
+    assert [one.covers(("0-2", 1)) for one in scopes] == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a:2-1", "a:0-5000", "a:1-", "a:0-٣", f"a:0-{5000 * '9'}", f"a:1-{'9' * 5000}"],
+)
+def test_bad_ranges(text):
+    with pytest.raises(ScopeSyntaxError, match="a:"):
+        scopes_of([text], "g")
