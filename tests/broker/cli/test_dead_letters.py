@@ -141,7 +141,6 @@ def post(kafka_broker, kafka_topic, make_producer, make_consumer):
 
 
 def test_list_is_a_table(post):
-    """When, from where, which error, attempts, group and the message, cut."""
     post.put(error=KeyError("x" * 200))
     post.put(error=ValueError("first\nsecond"))
     ended = post.run("list")
@@ -196,7 +195,6 @@ def test_wrong_usage(post, typed):
 @pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
 def test_a_topic_that_does_not_exist(post, command):
-    """Status 7, and it is not made."""
     name = f"{post.dead}-missing"
     for _ in range(2):
         ended = post.run(command, topic=name)
@@ -205,7 +203,6 @@ def test_a_topic_that_does_not_exist(post, command):
 
 
 def test_a_record_that_is_no_letter_is_listed(post):
-    """With what it lacks."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     post.producer.send(post.dead, b"damaged", headers=headers).get(SECONDS)
@@ -217,7 +214,6 @@ def test_a_record_that_is_no_letter_is_listed(post):
 
 
 def test_what_others_wrote_does_not_steer_the_terminal(post):
-    """Neither by an error's message nor by a header."""
     post.put(error=ValueError("\x1b[2J"), headers=[("\x1b[2J", b"\x1b[2J")])
     for ended in (post.run("list"), post.show(0)):
         assert (ended.exit_code, "\x1b" in ended.output) == (Status.DONE, False)
@@ -235,7 +231,6 @@ def raised():
 
 
 def test_show_tells_everything(post):
-    """Text as text, the rest in hex."""
     post.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
     ended = post.show(0)
     assert ended.exit_code == Status.DONE, ended.output
@@ -250,7 +245,6 @@ def test_show_tells_everything(post):
 
 
 def test_list_as_json(post):
-    """Whole letters, for a machine."""
     post.put(None, b"k", is_brief=True)
     (told,) = json.loads(post.run("list", "-o", "json").stdout)
     assert (told["from"], told["value"], told["key"], told["stack"]) == (
@@ -263,7 +257,6 @@ def test_list_as_json(post):
 
 
 def test_show_of_nothing_and_of_no_letter(post):
-    """Status 1, and what there is."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     foreign, nothing = post.show(0), post.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
@@ -291,7 +284,6 @@ def test_a_letter_about_a_letter(post):
 
 @pytest.mark.any_broker
 def test_replay_gives_records_back_as_they_were(post):
-    """Key, value and headers, in their partition, and which letter each was."""
     post.put(b"a", b"k", headers=[("x", b"1"), ("x", b""), ("y", b"\xff")])
     post.put(None, b"tombstone", headers=[])
     ended = post.run("replay")
@@ -551,7 +543,6 @@ VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" %
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
 def test_any_record_can_be_shown(headers, value, timestamp):
-    """Whoever wrote it."""
     one = letters.found(
         SimpleNamespace(
             topic="t",

@@ -59,7 +59,6 @@ def interrupted(monkeypatch):
 
 @pytest.mark.usefixtures("interrupted")
 def test_what_was_made_is_removed_after_ctrl_c():
-    """In a cluster of several brokers."""
     with EmbeddedBroker(brokers=3) as broker:
         ended = run(broker)
         assert ended.exit_code == Status.INTERRUPTED
@@ -79,7 +78,6 @@ def test_what_may_not_be_removed_is_named():
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
 def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
-    """Nothing is played."""
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
         ended = run(broker)
@@ -89,7 +87,6 @@ def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
 
 
 def test_nobody_at_the_address_is_one_line():
-    """Five seconds later."""
     arguments = ["demo", "--bootstrap", "127.0.0.1:1"]
     ended = CliRunner().invoke(safeconsumer, arguments)
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")

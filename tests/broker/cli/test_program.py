@@ -92,7 +92,6 @@ def test_without_the_audit_s_package_all_others_are_listed():
 
 
 def test_another_import_error_is_not_hidden():
-    """Only what the extra installs is explained."""
     ended = run("demo", first="sys.modules['json'] = None; ")
 
     assert ended.returncode == Status.BROKEN
@@ -205,7 +204,6 @@ def test_ctrl_c_while_a_command_is_imported(module):
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
 def test_help_on_a_full_disk(arguments):
-    """One line, no traceback."""
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN

@@ -275,7 +275,6 @@ def test_a_thread_of_the_event_loops_keeps_nothing_running(program):
 
 @pytest.mark.embedded_suffices
 def test_a_bad_record_ends_it_with_a_status(program):
-    """And one line that names the record."""
     program.produce(b"a", b"bad")
     process = program.start("handlers:waiting")
     told = ended(process, Status.FAILED)
@@ -284,7 +283,6 @@ def test_a_bad_record_ends_it_with_a_status(program):
 
 @pytest.mark.embedded_suffices
 def test_probes_say_that_the_loop_turns(program):
-    """Both paths answer, and the metrics."""
     program.produce(b"a", b"slow")
     process = program.start("handlers:hasty", "--probes=0")
     assert process.stderr is not None

@@ -80,7 +80,6 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(team, served):
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
 def test_a_refused_write_is_no_outage(team, served, error):
-    """As for commands: trying again does not help."""
     team.broker.fail("Produce", error)
     wish = {"group": team.group, "scopes": "@all", "reason": "x"}
     refused = served.pause(**wish)
@@ -90,7 +89,6 @@ def test_a_refused_write_is_no_outage(team, served, error):
 
 
 def test_a_dry_run_and_a_preview_are_one_document(team, served):
-    """The same members, the same sentences, the same values."""
     members = settled(team, "a", plain=("plain",))
     for one in members:
         one.commit({tp: OffsetAndMetadata(1, "", -1) for tp in one.assignment()})

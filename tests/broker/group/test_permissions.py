@@ -92,7 +92,6 @@ def test_an_audit_can_log_in(story, tmp_path):
 
 
 def test_a_record_that_is_too_large_is_told_so(story):
-    """Not "no answer from the broker"."""
     story.prefix = f"small-{story.team.group}-"
     small = {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"}
     for name in Control.prefixed(story.prefix).topics:

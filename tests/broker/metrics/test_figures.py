@@ -74,7 +74,6 @@ def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab):
 
 @pytest.mark.any_broker
 def test_what_a_member_knows_of_the_control_topics(kafka_broker):
-    """Read, gated, skipped; holds by their source; and no word once it is closed."""
     with Team(kafka_broker) as team:
         member = team.subscribed()
         team.settled(member)
@@ -104,7 +103,6 @@ def test_what_a_member_knows_of_the_control_topics(kafka_broker):
 
 @needs_promtool
 def test_promtool_finds_nothing(safe):
-    """Two consumers and a worker in one registry: names, units, help, types."""
     consumer = safe(client_id="works", group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
     other = safe(client_id="other", group_id="h")
@@ -163,6 +161,5 @@ def test_from_flowing_to_quiet(kafka_broker):
 
 @needs_promtool
 def test_promtool_finds_nothing_in_it():
-    """Names, help and types; with many groups."""
     given = console_text(console_of(big(), Limited))
     assert not promtool("check", "metrics", given=given).strip()

@@ -235,7 +235,6 @@ def checks(folder, tests, rules):
 
 
 def test_there_is_a_scenario_for_each_alert():
-    """Sixteen, of different names."""
     assert list(SCENARIOS) == [one.name for one in ALERTS]
     assert len(ALERTS) == 16
 
@@ -262,7 +261,6 @@ def fired(alert):
 @needs_promtool
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
 def test_an_alert_fires_where_it_ought_to_and_nowhere_else(folder, alert):
-    """With its labels, and sentences that can be read."""
     scenario = SCENARIOS[alert.name]
     tests = [
         given(scenario.fires, alert.name, scenario.at, fired(alert)),
@@ -314,7 +312,6 @@ def test_retention_that_has_passed_is_no_negative_time(folder):
     ids=lambda one: one.name,
 )
 def test_replicas_of_a_console_are_one(folder, alert):
-    """One alert, with the same figure."""
     scenario = SCENARIOS[alert.name]
     values = {
         name.replace('"c-1"', instance): value
@@ -412,7 +409,6 @@ def shown(values, at, *expected):
 
 @needs_promtool
 def test_panels_count_replicas_of_a_console_once(folder):
-    """And those of another cluster beside them."""
     values = {
         of_group(name, f',state="{state}"', at=at): "4x30"
         for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
@@ -425,7 +421,6 @@ def test_panels_count_replicas_of_a_console_once(folder):
 
 @needs_promtool
 def test_workers_that_are_paused_throughout_are_so_all_the_time(folder):
-    """Four of them are no 400 %."""
     values = {
         f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="{one}"}}': (
             "0+60x30"
@@ -437,7 +432,6 @@ def test_workers_that_are_paused_throughout_are_so_all_the_time(folder):
 
 
 def test_the_files_ask_for_the_metrics_of_the_table():
-    """For all of them, and for no other."""
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert {name.removesuffix("_bucket") for name in named} == {
         one.full_name for one in METRICS
@@ -486,7 +480,6 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_each_command_of_the_runbook_can_be_typed(words):
-    """None lacks an argument, and there is every option."""
     context, command, left = click.Context(safeconsumer), safeconsumer, words
     while isinstance(command, click.Group):
         _, found, left = command.resolve_command(context, left)
@@ -497,7 +490,6 @@ def test_each_command_of_the_runbook_can_be_typed(words):
 
 
 def test_files_that_were_changed_are_left_alone(folder):
-    """They are named; the others are written; the same is no change."""
     arguments = ["monitoring", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
@@ -534,7 +526,6 @@ def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
 
 
 def test_no_file_is_written_by_halves(folder):
-    """Where the disk takes no more, all are as they were."""
     for one in folder.iterdir():
         one.unlink()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

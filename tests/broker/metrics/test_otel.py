@@ -151,7 +151,6 @@ def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
 
 
 def test_what_is_no_source_is_refused():
-    """So is a provider of something else."""
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         Instruments(object(), provider=reader.provider)
@@ -160,7 +159,6 @@ def test_what_is_no_source_is_refused():
 
 
 def test_without_an_sdk_nothing_happens(safe):
-    """The API alone collects nothing."""
     consumer = safe()
     instruments = Instruments(consumer)
     instruments.remove(consumer)

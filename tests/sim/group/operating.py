@@ -51,10 +51,11 @@ class Operator:
         with self.looking() as looking:
             return Judge(looking.look(GROUP)).quietness([ALL])
 
-    def wait_until_quiet(self, scope=ALL, seconds=60.0):
-        """Look four times a second, until members are known to obey in a scope."""
-        end = self._lab.now + seconds
+    def wait_until_quiet(self, scope=ALL, seconds=100.0):
+        """Look, less and less often, until members are known to obey."""
+        end, pause = self._lab.now + seconds, 0.2
         with self.looking() as looking:
             while not Judge(looking.look(GROUP)).quietness([scope]).is_reached:
                 assert self._lab.now < end, f"not quiet within {seconds:g} s"
-                self._lab.sleep(0.25)
+                self._lab.sleep(pause)
+                pause *= 1.1

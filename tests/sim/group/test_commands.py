@@ -94,7 +94,6 @@ def test_lifting_a_members_own_group_hold(team):
 
 @played()
 def test_wait_does_not_call_quiet_what_nobody_holds(team):
-    """Also not once the hold's time is over."""
     consumer = team.subscribed()
     team.settled(consumer)
     arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
@@ -137,8 +136,6 @@ def test_an_unknown_group_is_refused(team):
 
 @played()
 def test_a_user_without_a_name_is_asked_for_one(team, monkeypatch):
-    """As in containers that run under a number."""
-
     def nobody():
         message = "getpwuid(): uid not found: 12345"
         raise KeyError(message)
@@ -157,7 +154,6 @@ def bad(team, *arguments):
 
 @played()
 def test_what_was_written_is_said_though_it_cannot_be_read_back(team, monkeypatch):
-    """One line says both; the status is that of what went wrong."""
     looking = Operator.look
 
     def refuse(self, group, **options):
@@ -215,7 +211,6 @@ def test_an_unfit_topic_is_refused(team):
 
 @played()
 def test_init_makes_mends_and_leaves_alone(team):
-    """It may be run again at any time."""
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
     team.create(team.settings.group_topic, old)
@@ -311,7 +306,6 @@ def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
 
 @played()
 def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypatch):
-    """And by the status what kept it from the rest."""
     monkeypatch.setattr(Operator, "told", refusing)
     for form in ((), ("-o", "json")):
         ended = run(team, "doctor", *form)

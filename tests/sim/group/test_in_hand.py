@@ -240,7 +240,6 @@ def in_hand(consumer):
 )
 @simulated(seeds=1)
 def test_records_stay_in_hand_until_the_next_poll(lab, change):
-    """Whatever else the program does with its consumer meanwhile."""
     consumer = consumer_with_records(lab)
     assert in_hand(consumer) == {0}
     change(consumer)
@@ -382,7 +381,7 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(l
     lab.append(tp, 200, 8)
     lab.until(lambda: len(one.records) > 8, 100)
     with operator.looking() as looking:
-        for _ in range(8):
+        for _ in range(7):
             lab.append(tp, 1, 300)
             assert not Judge(looking.look(GROUP)).quietness([ALL]).is_reached
             lab.sleep(10)

@@ -58,7 +58,7 @@ def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab):
         lab.append(tp, 10, first=5)
     lab.sleep(10)
     members.append(member(lab, "c"))
-    lab.sleep(30)
+    lab.sleep(20)
     assert read(*members) == 20
     operator.lift()
     lab.until(lambda: read(*members) >= 60)
@@ -80,10 +80,10 @@ def test_a_hold_that_a_new_owner_reads_late_is_obeyed_from_the_start(lab):
     b, away = latecomer(lab)
     for tp in partitions:
         lab.append(tp, 10, first=5)
-    lab.sleep(30)
+    lab.sleep(15)
     for one in away:
         one.end()
-    lab.sleep(30)
+    lab.sleep(15)
     assert read(a, b) == 10
     operator.lift()
     lab.until(lambda: read(a, b) >= 30)
@@ -102,7 +102,7 @@ def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(lab):
     b, away = latecomer(lab)
     for tp in partitions:
         lab.append(tp, 10, first=5)
-    lab.sleep(60)
+    lab.sleep(30)
     assert b.records == []
     for one in away:
         one.end()
@@ -131,7 +131,7 @@ def test_no_member_lifts_what_an_operator_holds(lab):
     assert {hold.owner for hold in left[0]} == {"operator:alice", "group:app"}
     assert {hold.owner for hold in left[2]} == {"operator:alice"}
     lab.append(tp, 5, first=5)
-    lab.sleep(60)
+    lab.sleep(20)
     assert len(a.records) == 5
     (line,) = a.consumer.explain(tp)
     assert "operator:alice" in line
@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab):
     assert a.consumer._safe_control._state.skipped == 50
     b = member(lab, "b")
     lab.append(tp, 5, first=5)
-    lab.sleep(60)
+    lab.sleep(20)
     assert (len(a.records), len(b.records)) == (5, 0)
     operator.write((key, None))
     lab.until(lambda: read(a, b) >= 10)
@@ -188,13 +188,13 @@ def test_it_expires_late_by_the_skew_and_never_early(lab, ahead):
     lab.step_clock(a.process, ahead)
     lab.until(lambda: len(a.records) == 5)
     began = lab.now
-    operator.hold(for_=60.0)
+    operator.hold(for_=20.0)
     acknowledged = lab.now
     lab.until(lambda: a.consumer.quiet() == {tp})
     lab.append(tp, 5, first=5)
     lab.until(lambda: len(a.records) == 10, 200)
-    assert lab.now - began >= 60.0
-    assert lab.now - acknowledged <= 60.0 + CONTROL.clock_skew + 1.0
+    assert lab.now - began >= 20.0
+    assert lab.now - acknowledged <= 20.0 + CONTROL.clock_skew + 1.0
     a.stop()
 
 
@@ -234,15 +234,15 @@ def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab):
     a.owns(4)
     lab.sleep(10)
     since = len(lab.cluster.requests)
-    lab.sleep(60)
+    lab.sleep(30)
     asked = Counter(
         one.api
         for one in [*lab.cluster.requests][since:]
         if one.client_id == "a-control"
     )
     assert asked.keys() <= {"Fetch", "Produce", "Metadata", "DescribeConfigs"}
-    assert 19 <= asked["Produce"] <= 21  # status_interval is 3 s
-    assert asked["Fetch"] <= 121  # fetch_max_wait_ms is 500
+    assert 9 <= asked["Produce"] <= 11  # status_interval is 3 s
+    assert asked["Fetch"] <= 61  # fetch_max_wait_ms is 500
     a.stop()
 
 
@@ -274,8 +274,8 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab):
     a = member(lab, "a")
     a.owns(1)
     since = len(lab.cluster.requests)
-    lab.sleep(120)
-    assert lab.kinds(since).count("Metadata") < 480  # 1,180 without a rest
+    lab.sleep(40)
+    assert lab.kinds(since).count("Metadata") < 260  # 390 without a rest
     lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))
@@ -310,7 +310,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, settings):
             if view.picture.facts.state == "Stable":
                 words.append(view.verdict.words)
                 owners.append({one.owner for one in view.partitions})
-            lab.sleep(lab.rng.uniform(1, 3))
+            lab.sleep(lab.rng.uniform(1, 4))
     assert set(words) == {"quiet"}
     assert [owner for owner, _ in itertools.groupby(owners)] == [{"a", "b"}, {"b"}]
     b.stop()
@@ -318,7 +318,6 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, settings):
 
 @simulated(seeds=1)
 def test_a_static_member_that_starts_again_is_quiet_when_it_has_reported(lab):
-    """Its dead process has nothing to say any more."""
     operator = Operator(lab)
     lab.topic("t", 2, records=5)
     a = member(lab, "a", group_instance_id="a")

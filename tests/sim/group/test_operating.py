@@ -41,7 +41,6 @@ def held(team):
 @pytest.mark.parametrize("command", ["pause", "wait", "resume"])
 @played(work)
 def test_what_covers_nothing_is_refused(team, command):
-    """With what was perhaps meant; nothing is written."""
     arguments = {
         "pause": ("pause", "--reason", "x"),
         "wait": ("wait", "quiet"),
@@ -75,7 +74,6 @@ def test_one_of_several_that_covers_nothing(team):
 
 @played(work)
 def test_what_was_killed_between_two_scopes_is_run_again(team, monkeypatch):
-    """Some of its holds stand; these stay as they are, and the rest is placed."""
     scopes = f"{team.topic}:0-2"
     send, sent = KafkaProducer.send, count()
 
@@ -162,7 +160,6 @@ def test_where_and_as_whom_it_was_placed(team, monkeypatch):
 
 @played(work)
 def test_resume_all_of_one_owner(team):
-    """And of nobody else; by a range placed, one by one."""
     pause(team, f"{team.topic}:0-1,3", "re:ord.*")
     pause(team, "@all", "--owner", "bob")
     assert len(held(team)) == 5
@@ -242,7 +239,6 @@ def audit(*arguments):
 
 @played(work)
 def test_history_tells_what_was_done(team):
-    """Not lifts that never were; and an extension is no second pause."""
     pause(team, team.topic, "--for", "1h")
     by_alice(team, "resume", team.topic, "--owner", "carol")
     by_alice(team, "extend", team.topic, "--for", "2h")

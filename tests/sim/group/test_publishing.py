@@ -74,7 +74,6 @@ def test_what_was_refused_for_the_moment_is_tried_again(team):
 
 @played()
 def test_what_was_appended_and_not_replicated_is_not_written_again(team):
-    """Nobody knows of it."""
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
     wanted = placing(team, "orders")
     write = partial(publish, lambda: team.writer, team.settings.operator_topic)

@@ -43,7 +43,6 @@ def test_a_clean_fleet(tmp_path):
 
 
 def test_a_violation_is_named_with_its_evidence(tmp_path):
-    """Status 1."""
     done = run(written(tmp_path, bad.FLEETS["a1"]()))
     assert done.exit_code == 1
     assert "A1  orders:0 of g  1 x, first by a: entry 5" in done.output
@@ -79,7 +78,6 @@ def test_the_help_explains_the_journals_by_their_name_in_the_usage(command):
 
 
 def test_an_empty_folder_proves_nothing(tmp_path):
-    """Status 2."""
     assert run(tmp_path).exit_code == 2
 
 
@@ -94,7 +92,6 @@ def test_commands_say_alike_that_a_folder_is_missing(tmp_path, monkeypatch, name
 
 
 def test_a_check_that_is_left_out_twice_is_named_once(tmp_path):
-    """Beside another one, in order."""
     left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
     done = run(written(tmp_path, bad.FLEETS["held_and_let_go"]()), *left)
     assert done.stdout.endswith("1 partition, without A1, W4\n")
@@ -137,7 +134,6 @@ def test_journals_behind_links_are_read(tmp_path):
 
 
 def test_journals_of_no_partition_say_so(tmp_path):
-    """Status 2, with its reason: a consumer that never got a partition."""
     done = run(written(tmp_path, [Telling("a").then("call", op="poll", id=1)]))
     assert (done.exit_code, done.stdout) == (
         2,
@@ -350,7 +346,6 @@ def test_a_partition_that_is_nowhere_is_said(tmp_path):
 
 
 def test_a_topic_is_all_its_partitions(tmp_path):
-    """As for a timeline."""
     told = Telling().assigned(TP, "orders:1", "returns:0").pause("orders")
     folder = written(tmp_path, [told.poll(TP, 0, 2).poll("orders:1", 0, 2)])
     done = run(folder, "--partition", "orders")

@@ -131,7 +131,6 @@ def test_only_what_kafka_python_has_a_call_for_is_counted(monkeypatch):
 
 
 def test_picked_situations_are_played_in_their_order(monkeypatch):
-    """However they were given, and no other."""
     picked = ("--situation", "group", "--situation", "ticket-loop")
     ended = ended_as(monkeypatch, as_known, *picked)
 
@@ -171,7 +170,6 @@ def test_the_table_explains_only_the_losses_that_it_shows(played, explained):
     ids=short,
 )
 def test_wrong_usage_is_status_2(arguments):
-    """Told by the option's name, before anything is started."""
     ended = run(*arguments)
 
     assert ended.exit_code == Status.USAGE

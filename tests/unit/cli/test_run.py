@@ -150,7 +150,6 @@ def test_a_target_that_cannot_be(typed, target, said):
 
 
 def test_a_program_whose_broker_is_away(typed):
-    """Status 3: it is worth another try."""
     assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
 
 
@@ -204,7 +203,6 @@ def test_a_line_says_what_a_start_may_pass_over(more, said):
     ("gone", "said"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
 )
 def test_it_says_what_is_gone(gone, said):
-    """Nothing, if nothing is."""
     counts = {**COUNTS, "dropped": 0}
     assert said in command._sentence(
         Report(**counts, gone=gone, committed=True, seconds=0.0)

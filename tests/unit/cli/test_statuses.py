@@ -23,7 +23,6 @@ def every_command():
 
 
 def test_every_help_says_what_the_table_says():
-    """No command has statuses of its own."""
     meanings = {int(one): MEANINGS[one] for one in Status}
     for name in every_command():
         help_ = CliRunner().invoke(safeconsumer, [*name.split(), "--help"]).stdout

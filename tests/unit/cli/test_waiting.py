@@ -84,7 +84,6 @@ def test_letters_wait_no_longer_than_other_commands(bootstrap_waits):
 
 
 def test_an_audit_against_topics_waits_no_longer(bootstrap_waits):
-    """A wait that was chosen counts more."""
     for base in ({}, {"bootstrap_timeout_ms": 60_000}):
         with pytest.raises(KafkaTimeoutError):
             against.topic_journal(base, [])

@@ -180,7 +180,6 @@ def test_what_no_call_takes_is_refused(console, method, path, more):
     ],
 )
 def test_what_is_no_wish(console, wish, said):
-    """Nothing is written, and the problem says what to do."""
     answer = console.post("pause", **wish)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
@@ -205,7 +204,6 @@ def test_nothing_of_a_token_is_logged_or_shown(console):
 
 
 def test_read_only_has_no_way_to_write():
-    """Not even a route."""
     served, _ = writing(groups(), is_read_only=True)
     with served.client() as client:
         for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):

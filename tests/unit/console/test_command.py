@@ -37,8 +37,6 @@ def token(tmp_path):
 
 
 def test_what_a_token_is_for_is_said(token, monkeypatch):
-    """And no word of what it is."""
-
     def serve(_, tell, __):
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
@@ -52,8 +50,6 @@ def test_what_a_token_is_for_is_said(token, monkeypatch):
 
 
 def test_only_a_port_that_is_taken_is_told_as_one(monkeypatch):
-    """And not what a broker does."""
-
     def serve(*_):
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
@@ -73,7 +69,6 @@ def test_only_a_port_that_is_taken_is_told_as_one(monkeypatch):
     ],
 )
 def test_a_token_that_is_none(token, content, mode, said):
-    """It can be guessed, is no text, or is everybody's."""
     token.write_bytes(content)
     token.chmod(mode)
     result = run("--token-file", str(token))

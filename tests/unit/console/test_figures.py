@@ -87,7 +87,6 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
 
 
 def test_groups_that_are_gone_are_forgotten():
-    """Also by a console that nobody looks at but Prometheus."""
     still = groups()
     state = console_of(still, Limited).state
     list(_all(state, state.snapshot()))
@@ -171,7 +170,6 @@ def test_the_margin_of_a_group_whose_members_are_all_gone():
 
 
 def test_the_margin_by_a_clock_that_is_behind():
-    """What a broker wrote is not in the future."""
     held = evolve(picture(0, is_held=True), now=None)
     (hold,) = held.standing
     later = evolve(hold, at=time.time() + 7200, offset=10)
@@ -181,7 +179,6 @@ def test_the_margin_by_a_clock_that_is_behind():
 
 
 def test_the_margin_of_what_was_renewed():
-    """It counts from the first."""
     held = picture(0, is_held=True)
     (hold,) = held.standing
     assert held.now is not None
@@ -217,7 +214,6 @@ def test_holds_that_expire_soon_are_counted(ends, count):
 
 
 def test_when_the_oldest_endless_hold_was_placed():
-    """Of a group that has one; one with an end is none."""
     name = "group_oldest_unlimited_hold_timestamp_seconds"
     held = picture(0, is_held=True)
     assert name not in figures_of(held)
@@ -287,7 +283,6 @@ class Once(Limited):
 
 
 def test_what_was_answered_stands_until_there_is_more():
-    """While the next question waits, or fails."""
     cluster = Once()
     state = console_of(groups(), lambda: cluster).state
     for names in ({"a"}, {"a", "b"}):  # asked again, for the new one
@@ -310,7 +305,6 @@ def test_what_gets_old_while_it_is_asked_is_not_told(monkeypatch):
 
 
 def test_what_is_old_says_nothing_of_groups():
-    """Only its age."""
     state = console_of(groups(), Limited).state
     old = state.snapshot()
     old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)

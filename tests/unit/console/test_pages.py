@@ -143,7 +143,6 @@ def extending(served, **wish):
 
 
 def test_a_hold_is_extended():
-    """It keeps its id, its reason and since when it holds."""
     still = groups()
     (held,) = still.known.pictures[HELD].standing
     served, writer = writing(still)
@@ -200,7 +199,6 @@ def test_an_extension_that_is_none(wish, said):
 
 
 def test_only_ones_own_hold_with_an_end_is_extended():
-    """Of another's, and of one without an end, there is nothing to extend."""
     bobs, endless = standing(HELD, "b:1"), standing(HELD, "b:2")
     assert endless.hold is not None
     bobs = evolve(bobs, key=evolve(bobs.key, owner="bob"))
@@ -217,7 +215,6 @@ def test_only_ones_own_hold_with_an_end_is_extended():
 
 
 def test_several_holds_are_lifted_at_once():
-    """Those of others only if all of their scopes are typed."""
     served, writer = writing(held_by("alice", "bob", "carol"))
     shown = page(served, "/group", group=HELD)
     boxes = chosen(shown)
@@ -238,7 +235,6 @@ def test_several_holds_are_lifted_at_once():
 
 
 def test_one_of_several_that_has_changed_keeps_all():
-    """What was shown is lifted, or nothing."""
     still = held_by("alice", "alice")
     served, writer = writing(still)
     with served.client() as client:
@@ -394,7 +390,6 @@ def test_questions_hold_no_command_up(monkeypatch):
 
 
 def test_an_agreement_is_for_one_wish():
-    """Not for another group or scope or end; and yes is none."""
     wish = {"group": FREE, "scopes": "@all", "reason": "x", "for": "1h"}
     served, writer = writing(groups())
     told = served.plan(**wish)["agreement"]
@@ -426,7 +421,6 @@ def test_anothers_hold_is_lifted_by_typing_its_scope():
 
 
 def test_an_alarm_stays_one():
-    """What was wrong may be so still."""
     still = groups()
     old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
     rows = console_of(still).state.rows(old)
@@ -580,7 +574,6 @@ def test_nothing_is_said_of_what_was_not_read(trouble, said):
 
 
 def test_a_group_s_name_may_end_with_a_blank():
-    """It is another than the one without."""
     wish = {"group": f"{FREE} ", "scopes": "@all", "reason": "x"}
     served, _ = writing(groups())
     assert f'value="{FREE} "' in page(served, "/place", **wish)

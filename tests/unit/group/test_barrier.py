@@ -42,7 +42,6 @@ def test_what_is_gained_waits_for_the_end_asked_after_it():
 
 
 def test_a_hold_read_meanwhile_takes_over_from_the_gate():
-    """There is no instant between."""
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, C)

@@ -50,7 +50,6 @@ def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
 
 
 def test_nothing_expires_before_the_time_is_known():
-    """Its own clock is far beyond the end of the hold, and wrong."""
     lab = ClockLab(-HOUR)
     lab.hear(written("orders", 0, ttl=10.0, at=-HOUR))
     assert lab.is_quiet_for(HOUR)
@@ -64,7 +63,6 @@ def test_what_was_over_long_ago_ends_with_the_first_report():
 
 
 def test_a_slow_acknowledgement_makes_it_late_and_never_early():
-    """The next one, which is quicker, puts it right."""
     lab = ClockLab(1.0)
     lab.report(took=3.0)
     lab.hear(written("orders", 0, ttl=10.0, at=1.0))
@@ -75,7 +73,6 @@ def test_a_slow_acknowledgement_makes_it_late_and_never_early():
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_brokers_clock_that_is_set(step):
-    """It counts by what the broker says now."""
     lab = ClockLab(1.0)
     lab.report()
     lab.hear(written("orders", 0, ttl=2 * HOUR, at=1.0))
@@ -97,7 +94,6 @@ def test_what_ended_by_a_wrong_time_is_held_again():
 
 
 def test_where_nobody_can_tell_its_own_clock_has_to_do():
-    """Refused; or not answered for as long as it waits."""
     refused, unanswered = ClockLab(1.0), ClockLab(1.0)
     refused.broker_clock.untold(refused.clock.now, is_final=True)
     unanswered.broker_clock.untold(unanswered.clock.now)
@@ -146,7 +142,6 @@ def test_clocks_that_agree_wait_for_nothing():
 
 @pytest.mark.parametrize("ahead", [-3600.0, -20.0, 20.0, 3600.0])
 def test_a_wrong_clock_is_put_right_by_one_record(ahead):
-    """Waited for once; from then on time goes on by itself."""
     reading = Reading(ahead)
     assert reading.now(BROKER - 1) == BROKER + 3
     reading.passed += 40
@@ -165,7 +160,6 @@ def test_where_nobody_writes_everybody_is_silent(ahead):
 
 
 def test_a_clock_that_begins_to_agree_is_not_asked_any_more():
-    """What was heard is better than our own clock."""
     reading = Reading(20.0)
     reading.now(BROKER)
     reading.passed += 1

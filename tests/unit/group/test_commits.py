@@ -69,7 +69,6 @@ def report(**said):
 
 
 def test_whose_partitions_are_watched():
-    """What is held, of members that do not report."""
     tps = [TopicPartition("t", number) for number in range(3)]
     names = ("silent", "reports", "free")
     members = tuple(

@@ -72,7 +72,6 @@ def test_an_old_hold_of_its_own_is_not_held_again():
 
 
 def test_a_topic_made_anew_twice_begins_at_zero_twice():
-    """Each time its records count as later than all before."""
     fold = Fold(SOURCES)
     for _ in range(3):
         assert fold.take(OPS, [written("orders", 4)]).fresh
@@ -114,7 +113,6 @@ def test_the_last_entry_of_a_hold():
 
 
 def test_what_stands_for_operators():
-    """The topic's kind, the time, and the hold itself; of one group or of all."""
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
     fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-1.0)])

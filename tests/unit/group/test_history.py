@@ -46,7 +46,6 @@ def test_what_had_expired_is_neither_lifted_nor_extended():
 
 
 def test_records_without_a_time():
-    """How long they last is not known: they are lifted."""
     assert told(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
     assert told(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 

@@ -63,7 +63,6 @@ BOTH = {name: {"t": ((0, 1),)} for name in ("assigned", "quiet")}
 
 
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
-    """Unknown is not good, and not bad either."""
     seen = evolve(picture(A, B), is_heard=False, unread=("no topic s",))
     found = Judge(seen).quietness([Everything()])
     assert not found.is_reached
@@ -170,7 +169,6 @@ def test_a_successor_under_the_same_client_id():
 
 @pytest.mark.contract("G8")
 def test_a_report_of_an_earlier_generation_does_not_count():
-    """What it owns since is not told by it."""
     old = report("b", 1, generation=6)
     found = quietness(A, B, report("a", 0), old)
     assert not found.is_reached
@@ -388,7 +386,6 @@ def test_a_member_that_died_quiet_changes_no_verdict(seen):
 
 
 def test_a_later_hold_of_something_else_leaves_it_quiet():
-    """It had applied the hold that covers its partition."""
     ends = {"ops": 9, "own": 0}
     heard = report("a", 0, applied=ends)
     judge = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
@@ -417,7 +414,6 @@ def test_a_member_that_died_otherwise_is_unknown(last, *, is_listed):
 
 
 def test_the_owner_shown_is_kafkas():
-    """Though a dead one, which had it flowing, makes it unknown."""
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
     last = evolve(DIED_QUIET, quiet={})
     judge = after_a_kill(last, both, report("a", 0, **BOTH))
@@ -466,7 +462,6 @@ def test_without_a_list_and_without_reports_nothing_is_known():
 
 @pytest.mark.contract("G8")
 def test_a_member_that_closed_while_its_threads_work_is_not_quiet():
-    """Its last report names the partitions."""
     stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
     both = evolve(A, assigned=frozenset({ZERO, ONE}))
     judge = after_a_kill(stopped, both, report("a", 0, **BOTH))

@@ -140,7 +140,6 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it():
     ids=short,
 )
 def test_a_stream_that_ended(state, busy, *, is_named):
-    """Killed, or stopped in a batch, which runs again."""
     topics = Topics()
     topics.report("s", state=state, busy=busy, kind=STREAM)
     topics.at += SILENT_AFTER + 1
@@ -177,7 +176,6 @@ def test_a_garbled_report_is_nobody_s():
 
 
 def test_a_hold_that_is_over_is_gone():
-    """By the broker's clock, which reports tell."""
     topics = Topics()
     topics.hold(ttl_ms=10_000)
     topics.report("a")
@@ -193,7 +191,6 @@ def test_a_hold_that_is_over_is_gone():
 
 
 def test_if_nobody_tells_the_time_records_prove_it():
-    """A record's time is not later than now."""
     topics = Topics(ahead=-3600)
     topics.hold("t:0", ttl_ms=10_000)
     topics.at += 11
@@ -267,7 +264,6 @@ def test_a_topic_that_is_made_again():
 
 
 def test_what_a_silent_member_commits_is_watched():
-    """Not while reports cannot be read."""
     topics, watch = Topics(), CommitWatch()
     topics.hold()
     members = (facts("silent", TP),)
@@ -363,5 +359,4 @@ def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
     ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
 )
 def test_the_topics_are_read_until_now(now, wall, until):
-    """By this machine's clock, unless reports show that it is wrong."""
     assert Told(now=now, newest=100.0, wall=wall).read_until == until

@@ -89,7 +89,6 @@ def test_one_group_that_cannot_be_asked_about_leaves_the_others():
 
 
 def test_the_ends_of_control_topics_are_needed():
-    """Of those that are there, and have a leader."""
     leaders = {"there": 1, "gone": 1, "leaderless": -1}
     there, *others = (TopicPartition(name, 0) for name in leaders)
 

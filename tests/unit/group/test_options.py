@@ -201,7 +201,6 @@ def test_who_replays_dead_letters_may_note_what_is_sent():
 
 
 def test_everybody_is_a_principal():
-    """Kafka has this one wildcard of principals."""
     ended = run("control", "acls", "--members=User:*")
     assert ended.exit_code == Status.DONE, ended.output
     assert "--allow-principal 'User:*'" in ended.stdout
@@ -263,14 +262,12 @@ def test_a_hold_that_cannot_be_is_one_line_before_any_broker_is_asked(arguments,
     ids=short,
 )
 def test_what_is_waited_for(words, said):
-    """0s looks once."""
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert said in ended.stderr
 
 
 def test_nobody_answers():
-    """One line, status 3."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -347,7 +344,6 @@ def test_a_file_is_looked_at_before_a_broker(tmp_path, properties, said):
     ids=short,
 )
 def test_where_the_cluster_is(tmp_path, typed, exported, address):
-    """What is typed, else the environment."""
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     (tmp_path / "no-address.properties").write_text("client.id=x\n")
     arguments, environment = (
@@ -361,7 +357,6 @@ def test_where_the_cluster_is(tmp_path, typed, exported, address):
 
 
 def test_a_prefix_names_the_control_topics():
-    """One team's operators, and members, have their own."""
     settings = Control.prefixed("payments_", clock_skew=5)
     assert settings.topics == ("payments_holds_ops", "payments_holds_group")
     assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)

@@ -146,13 +146,11 @@ NOBODY = evolve(SILENT, facts=evolve(FLOWING.facts, members=()))
     ids=short,
 )
 def test_what_is_said_of_a_partition(seen, level, words):
-    """Nothing that is unknown is quiet."""
     (found,) = view_of(seen).partitions
     assert (found.verdict.level, found.verdict.words) == (level, words)
 
 
 def test_the_longest_hold_is_named():
-    """Lifting another one changes nothing."""
     several = (hold(ttl_ms=1000), hold("t"))
     (found,) = view_of(evolve(of_a(quiet=QUIET), standing=several)).partitions
     assert found.verdict.sentence == (
@@ -216,7 +214,6 @@ def test_of_a_member_that_is_not_known_nothing_is_counted():
 
 
 def test_metrics_have_the_words_for_members():
-    """A member is counted by the words that a page shows."""
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
         verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
@@ -226,7 +223,6 @@ def test_metrics_have_the_words_for_members():
 
 
 def test_a_partition_whose_end_is_unknown_is_not_called_uncommitted():
-    """One without a leader has a committed offset, and no lag."""
     lines = status(commits(held(A, report("a", 0)), ZERO))
     assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
     seen = held(A, report("a", 0))
@@ -452,7 +448,6 @@ def test_a_report_tells_the_skew():
 
 
 def test_a_sum_without_one_of_its_parts_is_unknown():
-    """The broker of one partition is down."""
     seen = evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5})
     assert status(seen)[-1] == "lag unknown: t:1 cannot be asked"
     assert status_document(view_of(seen))["whole_lag"] is None

@@ -89,7 +89,6 @@ def test_what_nobody_has_anything_against():
 
 
 def test_unknown_is_said():
-    """Lags of one partition, a topic's retention, and what the picture lacks."""
     picture = evolve(PICTURE, lags={ZERO: 2}, unread=("no status topic",))
     told = seen(placed("orders", picture=picture))
     assert [text for level, text in told.points if level == "unknown"] == [
@@ -114,7 +113,6 @@ def test_retention_that_ends_first(for_, *, is_loss):
 
 
 def test_several_scopes_in_one_word_are_taken_apart():
-    """Commas stand between numbers of partitions alone."""
     for typed, meant in (
         ("orders,payments", "orders payments"),
         ("orders:0,payments:1", "orders:0 payments:1"),
@@ -145,7 +143,6 @@ def test_in_a_rebalance_the_members_tell_what_they_own():
 
 
 def test_what_covers_nothing_and_a_group_that_is_none():
-    """Each with what was perhaps meant."""
     assert against(placed("orders", "oders")) == [
         (
             Consent.FUTURE,
@@ -170,7 +167,6 @@ def test_everything_is_agreed_to():
 
 
 def test_an_own_hold_is_replaced_only_if_that_is_said():
-    """An equal one is left as it is; others' are no obstacle."""
     picture = evolve(
         PICTURE,
         standing=(
@@ -225,7 +221,6 @@ def test_another_hold_that_is_over_is_no_obstacle():
 
 
 def test_lifting_one_of_two():
-    """What others hold stays; what waits in the rest comes."""
     all_, one = standing("@all"), standing("orders:1", "bob")
     picture = evolve(PICTURE, standing=(all_, one), lags={ZERO: 7, ONE: 9})
     told = lifting(picture, (all_,))
@@ -242,7 +237,6 @@ def test_lifting_one_of_two():
 
 
 def test_a_group_that_only_streams_obey_is_known():
-    """A stream is no member for Kafka, but reports."""
     stream = Report(
         group="billing",
         member="s",

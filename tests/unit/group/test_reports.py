@@ -43,7 +43,6 @@ def busy_elsewhere(answer):
 
 
 def test_what_threads_of_the_program_work_on_is_not_reported_quiet():
-    """Also of a partition that was taken away meanwhile."""
     gone = TopicPartition("orders", 7)
     report = busy_elsewhere(lambda: [ZERO, gone]).report()
     assert report.quiet == {"orders": ((1, 1),)}
@@ -60,7 +59,6 @@ def failing():
     ids=["exits", "raises", "no partitions", "an empty list", "a string"],
 )
 def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(answer, caplog):
-    """The report is made all the same, and the log has it once."""
     made = busy_elsewhere(answer)
     for _ in range(3):
         report = made.report()
@@ -103,7 +101,6 @@ def lazily(make):
 
 
 def test_a_control_client_is_made_once_and_when_it_is_needed():
-    """Most members write nothing."""
     producer, made = lazily(lambda: None)
     assert made == []
     assert producer() is producer()

@@ -74,7 +74,6 @@ def test_client_settings_are_a_dict(configs):
 
 
 def test_settings_are_those_that_were_checked():
-    """Whoever changes the dict later changes nothing."""
     given = {"sasl_plain_username": "alice"}
     control = Control(client_configs=given)
     given["group_id"] = "x"
@@ -97,7 +96,6 @@ def test_a_consumer_without_a_group_cannot_be_controlled(safe):
 @pytest.mark.contract("P2", "G3")
 @pytest.mark.parametrize("owner", ["operator:alice", "group:app"])
 def test_local_calls_cannot_use_remote_owners(safe, owner):
-    """Nobody lifts an operator's hold by its name."""
     consumer = safe("orders")
     for call in (consumer.pause, consumer.resume):
         with pytest.raises(HoldSettingError):

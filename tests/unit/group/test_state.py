@@ -35,7 +35,6 @@ def test_a_partition_of_a_topic_that_is_called_re():
 
 
 def test_an_extended_hold_was_placed_when_it_was_placed():
-    """And ends as long after the extension as that says."""
     lab = ControlLab()
     lab.hear(written("orders", 0, ttl=600.0, at=1.0))
     lab.hear(written("orders", 1, ttl=600.0, at=301.0, since=1.0))
@@ -98,7 +97,6 @@ def test_it_expires_by_the_brokers_time_and_late_by_the_skew(skip):
 
 
 def test_an_expired_successor_lifts_what_it_replaced():
-    """The last record of a key counts, also if its time is over."""
     lab = ControlLab()
     lab.hear(written("orders", 0))
     lab.hear(written("orders", 1, ttl=1.0, at=-100.0))
@@ -106,7 +104,6 @@ def test_an_expired_successor_lifts_what_it_replaced():
 
 
 def test_without_a_time_it_begins_when_it_is_heard():
-    """Late, never early; hearing it again does not begin anew."""
     lab = ControlLab()
     lab.assign(A)
     record = evolve(written("orders", 0, ttl=10.0), at_ms=NO_TIME_MS)
@@ -119,7 +116,6 @@ def test_without_a_time_it_begins_when_it_is_heard():
 
 
 def test_garbage_is_counted_and_skipped():
-    """Told once in ten seconds, however much comes."""
     lab = ControlLab()
     good = written("orders", 9)
     lab.hear(
@@ -141,7 +137,6 @@ def test_garbage_is_counted_and_skipped():
 
 
 def test_a_scope_still_to_be_invented_holds_everything():
-    """Only its own tombstone lifts it."""
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(Written(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
@@ -176,7 +171,6 @@ def test_a_pattern_is_re2_and_matches_whole_names():
 
 @pytest.mark.parametrize("text", ["re:(", r"re:(a)\1", "re:(?=x)"])
 def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
-    """And alarms; its tombstone lifts it."""
     lab = ControlLab()
     lab.assign(A, C)
     lab.hear(written(text, 0))
@@ -187,7 +181,6 @@ def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
 
 
 def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
-    """The install line is in the alarm."""
     monkeypatch.setitem(sys.modules, "re2", None)
     patterns.read.cache_clear()
     lab = ControlLab()

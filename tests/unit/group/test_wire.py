@@ -93,7 +93,6 @@ def test_a_report_is_read_as_written(report):
     ids=short,
 )
 def test_hostile_values_are_none(data):
-    """Deep, huge, of the wrong type, out of bounds."""
     assert wire.decode_hold(data) is None
 
 
@@ -147,7 +146,6 @@ def test_what_is_no_line_about_an_outage_is_left_out(told):
 
 
 def test_few_lines_about_outages_are_reported_and_short_ones():
-    """However many there are."""
     report = Report(
         group="g",
         member="m",
@@ -163,7 +161,6 @@ def test_few_lines_about_outages_are_reported_and_short_ones():
 
 @pytest.mark.parametrize("topics", [2_000, 10_000])
 def test_a_report_that_is_too_big_leaves_partitions_out(topics):
-    """And says so; the counts stay."""
     many = {f"team.orders.{one:05}.v1": ((0, 5), (7, 9)) for one in range(topics)}
     report = Report(
         group="g", member="m", applied={}, holds=4, assigned=many, quiet=many

@@ -29,7 +29,6 @@ C = TopicPartition("orders", 2)
 
 
 def test_partitions_and_holds(safe):
-    """Assigned, quiet, paused; holds by who placed them."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -68,7 +67,6 @@ def test_a_poll_that_waits_is_well(safe, monkeypatch):
 
 
 def test_changes_of_holds_are_counted(safe):
-    """Placed, removed, expired, ended; an unchanged one again is no change."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A, B)
@@ -86,7 +84,6 @@ def test_changes_of_holds_are_counted(safe):
 
 
 def test_what_was_thrown_away_is_counted(safe):
-    """Purged and parked bytes, as they came from the broker."""
     consumer = safe()
     assigned(consumer, A, B)
     data = batch(0, 10)
@@ -103,7 +100,6 @@ def test_what_was_thrown_away_is_counted(safe):
 
 
 def test_rebalances_are_counted(safe):
-    """Joins, and what became of partitions in them."""
     consumer = safe()
     consumer._safe_ledger.emit(
         RebalanceCompleted,
@@ -125,8 +121,6 @@ def test_rebalances_are_counted(safe):
 
 
 def test_alarms_and_hooks_that_raise(safe):
-    """A hook that raises breaks no counter."""
-
     def bad(_event):
         raise ValueError
 
@@ -173,7 +167,6 @@ def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_clos
 
 
 def test_without_control_there_is_nothing_of_it(safe):
-    """Not even a 0, which would be an alarm."""
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
 
@@ -198,8 +191,6 @@ class Reporter(AbstractMetricsReporter):
 
 
 def test_kafka_pythons_metrics_have_them(safe):
-    """Without labels, in a group of our own; reporters are told."""
-
     class Telling(Reporter):
         told: ClassVar[list[Any]] = []
 
@@ -217,8 +208,6 @@ def test_kafka_pythons_metrics_have_them(safe):
 
 
 def test_a_reporter_that_knows_no_group_of_ours(safe, caplog):
-    """It raises, as with no stock consumer; ours is made, and works."""
-
     class Refusing(Reporter):
         unknown = "safeconsumer-metrics"
 
@@ -230,7 +219,6 @@ def test_a_reporter_that_knows_no_group_of_ours(safe, caplog):
 
 
 def test_without_kafka_pythons_metrics(safe):
-    """A consumer with ``metrics_enabled=False`` has none, and is made all the same."""
     consumer = safe(metrics_enabled=False)
     assert consumer.metrics() is None
     assert values(consumer)["consumer_assigned_partitions"] == 0
@@ -317,7 +305,6 @@ def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe):
 
 
 def test_a_worker_may_be_given_after_its_consumer(safe):
-    """Its figures come to those of the consumer, under its labels."""
     consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
     shown = Shown(consumer)
     shown.collector.add(Worker(consumer, print))

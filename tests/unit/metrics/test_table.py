@@ -33,7 +33,6 @@ def test_a_metric_says_nothing_of_persons_or_records(metric):
 
 
 def test_names_are_there_once():
-    """No two metrics have one name, here or among kafka-python's."""
     names = [one.name for one in METRICS]
     assert len(names) == len(set(names))
     known = [one.kafka for one in METRICS if one.kafka]
@@ -41,7 +40,6 @@ def test_names_are_there_once():
 
 
 def test_everything_in_the_table_is_read():
-    """And nothing else: of a consumer, and of a worker's numbers."""
     of_consumers = {one.name for one in table.of("consumer", "control")}
     assert set(figures._READ) == of_consumers
     assert set(reading._FIELDS) == {one.name for one in table.of("worker")}
@@ -49,7 +47,6 @@ def test_everything_in_the_table_is_read():
 
 
 def test_labels_are_those_of_the_code():
-    """Owners of a worker's holds."""
     (owners,) = [one for one in METRICS if one.name == "worker_pause_seconds_total"]
     assert set(OWNERS) == set(owners.labels[0].values)
 
