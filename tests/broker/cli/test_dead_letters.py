@@ -62,6 +62,11 @@ class Post:
         future = send(SimpleNamespace(key=key, value=value, **fields), failure)
         future.get(SECONDS)
 
+    def put_several(self, count):
+        """Write so many letters, whose values are their numbers."""
+        for number in range(count):
+            self.put(b"%d" % number)
+
     def run(self, command, *options, topic=None):
         """Run a command on the topic of dead letters."""
         where = topic or self.dead
@@ -181,13 +186,7 @@ def test_filters(post, options, offsets):
     assert sorted(found) == [f"{post.dead}:0@{n}" for n in offsets]
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        ("list", "--since=yesterday"),
-        ("show",),
-    ],
-)
+@pytest.mark.parametrize("typed", [("list", "--since=yesterday"), ("show",)])
 def test_wrong_usage(post, typed):
     assert post.run(*typed).exit_code == Status.USAGE
 
@@ -304,8 +303,7 @@ def test_replay_gives_records_back_as_they_were(post):
 @pytest.mark.any_broker
 def test_a_run_goes_on_where_the_last_one_stopped(post):
     """By the group's offsets, which are a plain consumer's; unless it is to begin anew."""
-    for n in range(3):
-        post.put(b"%d" % n)
+    post.put_several(3)
     assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 could not be\n"
     assert post.committed() == 2
     ended = post.run("replay")
@@ -328,8 +326,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(post):
     ("options", "how"), [([], "again"), (["--again"], "again without --again")]
 )
 def test_what_goes_on_after_an_interrupt(post, monkeypatch, options, how):
-    for n in range(3):
-        post.put(b"%d" % n)
+    post.put_several(3)
     send = Replay._post
 
     def interrupted(self, letter):
@@ -454,16 +451,9 @@ def test_a_second_death_and_a_second_replay(post):
     ],
 )
 @pytest.mark.parametrize("is_answer", [True, False])
-def test_a_producer_that_fails(
-    post,
-    error,
-    status,
-    said,
-    is_answer,
-):
+def test_a_producer_that_fails(post, error, status, said, is_answer):
     """At the second of three letters: the next run sends it, and what was behind it again."""
-    for n in range(3):
-        post.put(b"%d" % n)
+    post.put_several(3)
 
     def refuse(_, value):
         if value != b"1":
@@ -484,13 +474,9 @@ def test_a_producer_that_fails(
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
-    post,
-    is_last,
-):
+def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(post, is_last):
     """Not if all of them were on their way, and have arrived."""
-    for n in range(3):
-        post.put(b"%d" % n)
+    post.put_several(3)
 
     def press(_, value):
         if value == (b"2" if is_last else b"1"):
@@ -591,8 +577,7 @@ def test_what_is_sent_back_has_its_own_trace(post):
 @pytest.mark.any_broker
 def test_a_replay_that_is_killed_in_the_middle_of_a_window(post):
     """The next run sends the window again: nothing is lost, and the header tells of it."""
-    for n in range(104):
-        post.put(b"%d" % n)
+    post.put_several(104)
 
     class Killed(BaseException):
         pass

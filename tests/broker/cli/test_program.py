@@ -247,10 +247,10 @@ def test_ctrl_c_ends_it_cleanly():
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=SECONDS)
 
-    assert (
-        process.returncode,
-        errors,
-    ) == (Status.INTERRUPTED, "safeconsumer: interrupted\n")
+    assert (process.returncode, errors) == (
+        Status.INTERRUPTED,
+        "safeconsumer: interrupted\n",
+    )
 
 
 def test_it_runs_as_a_module():

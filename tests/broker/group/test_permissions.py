@@ -152,8 +152,7 @@ def test_a_member_that_may_not_describe_warns(story):
     for name in (*team.settings.topics, team.topic):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))
     story.grant(allow("watcher", ResourceType.GROUP, team.group, read))
-    consumer = team.subscribed(**team.broker.client_of("watcher"))
-    team.settled(consumer)
+    consumer = team.ready(**team.broker.client_of("watcher"))
     told = team.told[id(consumer)].of(control_events.ControlUnchecked)
     assert ["DescribeConfigs" in one.reason for one in told] == [True]
 
@@ -164,9 +163,7 @@ def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
     topic = ResourcePatternFilter(
-        ResourceType.TOPIC,
-        team.settings.operator_topic,
-        ACLResourcePatternType.LITERAL,
+        ResourceType.TOPIC, team.settings.operator_topic, ACLResourcePatternType.LITERAL
     )
     every = ACLFilter(
         principal="User:member",

@@ -40,8 +40,7 @@ def create(team, name, settings):
 @pytest.mark.contract("G5")
 def test_a_topic_that_becomes_unfit_is_noticed(team):
     """An alarm says what to do; what is held stays; mended, it is read again."""
-    consumer = team.subscribed(control=team.with_settings(check_interval=0.2))
-    team.settled(consumer)
+    consumer = team.ready(control=team.with_settings(check_interval=0.2))
     told, name = team.told[id(consumer)], team.settings.operator_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
@@ -85,8 +84,7 @@ def test_a_topic_that_is_missing_gates_and_is_found_later(team):
 @pytest.mark.contract("G5")
 def test_a_topic_deleted_and_made_again_lifts_nothing(team):
     """Last state and an alarm; a tombstone on the new one lifts."""
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     told, name = team.told[id(consumer)], team.settings.operator_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     poll_until(consumer, lambda: len(consumer.quiet()) == 2)
@@ -105,8 +103,7 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team):
 @pytest.mark.contract("G5")
 def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(team):
     """It ends beyond what was read of the old one before anybody looks."""
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     name = team.settings.operator_topic
     team.operator_holds(f"{team.topic}:0")
     poll_until(consumer, lambda: len(consumer.quiet()) == 1)
@@ -185,8 +182,7 @@ def wait_until_cleaned(team, scope):
 def test_no_topic_is_made_by_a_member(team, monkeypatch):
     """A group topic that is gone fails the call; it must not come back unfit."""
     monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 2.0)
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     name = team.settings.group_topic
     delete(team, name)
     with pytest.raises(ControlWriteError, match=name):

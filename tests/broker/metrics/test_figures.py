@@ -75,8 +75,7 @@ def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab):
 @pytest.mark.any_broker
 def test_what_a_member_knows_of_the_control_topics(kafka_broker):
     with Team(kafka_broker) as team:
-        member = team.subscribed()
-        team.settled(member)
+        member = team.ready()
         team.write_raw(team.settings.operator_topic, b"garbage", b"garbage")
         team.operator_holds(team.topic)
         poll_until(member, team.is_quiet(member))

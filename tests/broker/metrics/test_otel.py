@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    InMemoryMetricReader,
-)
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from safeconsumer import Worker

@@ -25,8 +25,7 @@ def opened(browser, served, **options):
     page.on("pageerror", lambda one: failed.append(str(one)))
     page.on("dialog", lambda one: failed.append(one.message))
     page.on(
-        "console",
-        lambda one: failed.append(one.text) if one.type == "error" else None,
+        "console", lambda one: failed.append(one.text) if one.type == "error" else None
     )
     page.goto(served.link)
     page.wait_for_url(f"{served.url}/")

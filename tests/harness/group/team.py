@@ -76,11 +76,7 @@ class Team:
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
-        wish = {
-            "num_partitions": 1,
-            "replication_factor": 1,
-            "configs": dict(settings),
-        }
+        wish = {"num_partitions": 1, "replication_factor": 1, "configs": dict(settings)}
         with KafkaAdminClient(**self.broker.client_config) as admin:
             admin.create_topics({name: wish}, wait_for_metadata=True)
 
@@ -114,6 +110,12 @@ class Team:
     def subscribed(self, name="a", **configs):
         consumer = self.member(name, **configs)
         consumer.subscribe([self.topic])
+        return consumer
+
+    def ready(self, name="a", **configs):
+        """Return a member that owns everything, and has read the control topics."""
+        consumer = self.subscribed(name, **configs)
+        self.settled(consumer)
         return consumer
 
     def with_settings(self, **changed):

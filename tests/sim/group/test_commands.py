@@ -23,8 +23,7 @@ from tests.sim.group.teams import played
 @played(topic="re", partitions=3)
 def test_partitions_of_a_topic_that_is_called_re(team):
     """Each has a scope; whoever writes a pattern in its place is told of that."""
-    consumer = team.subscribed("billing-1")
-    team.settled(consumer)
+    consumer = team.ready("billing-1")
     group = ("--group", team.group)
     with Polled(consumer):
         wrong = run(team, "pause", "re:1", *group, "--reason", "x")
@@ -42,8 +41,7 @@ def test_partitions_of_a_topic_that_is_called_re(team):
 @played()
 def test_status_says_what_workers_have_paused(team):
     """A hold of a worker's own for an outage: who, which, why, until when."""
-    consumer = team.subscribed("billing-1")
-    team.settled(consumer)
+    consumer = team.ready("billing-1")
     with Polled(consumer):
         reason = "the bank is down"
         whose = WorkerOwner(OUTAGE)
@@ -82,8 +80,7 @@ def test_resume_names_what_still_holds(team):
 @played()
 def test_lifting_a_members_own_group_hold(team):
     """The member that placed it may be gone for good."""
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     consumer.pause_group(team.topic, reason="stuck")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAFECONSUMER_OWNER", "alice")  # the tutorial's; it placed nothing
@@ -94,8 +91,7 @@ def test_lifting_a_members_own_group_hold(team):
 
 @played()
 def test_wait_does_not_call_quiet_what_nobody_holds(team):
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
     found = []
 
@@ -115,7 +111,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team):
 @played()
 def test_an_unknown_group_is_refused(team):
     """A typing error must not look like a group that is quiet, or resumed."""
-    team.settled(team.subscribed())
+    team.ready()
     for command in (
         ("pause", "@all", "--reason", "x"),
         ("wait", "quiet"),
@@ -259,8 +255,7 @@ def test_one_cause_is_one_problem(team):
 @played()
 def test_doctor_is_content(team, more):
     """Without an authorizer too: that any client may write holds is a note."""
-    consumer = team.subscribed()
-    team.settled(consumer)
+    consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:
             wait_for(
@@ -281,8 +276,7 @@ def test_doctor_is_content(team, more):
 @played()
 def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
     """Holds are; who obeys is not, and nobody is called a plain client for that."""
-    consumer = team.subscribed("billing-1")
-    team.settled(consumer)
+    consumer = team.ready("billing-1")
     team.operator_holds(team.topic)
     topics = (*team.settings.topics, f"{team.topic}-none")
     monkeypatch.setattr("safeconsumer.group.settings.names", lambda _: topics)
@@ -319,8 +313,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypat
 @played()
 def test_a_topic_of_something_else_has_no_holds(team, monkeypatch):
     """Whoever mistypes the operators' topic is not told that nothing is held."""
-    consumer = team.subscribed("billing-1")
-    team.settled(consumer)
+    consumer = team.ready("billing-1")
     team.operator_holds("@all")
     other = f"{team.topic}-other"
     with KafkaAdminClient(**team.broker.client_config) as admin:
@@ -385,8 +378,7 @@ def test_doctor_names_members_before_init(team):
 @played()
 def test_a_click_reads_no_reports(team):
     """Whoever only writes read those of all members of all groups."""
-    member = team.subscribed()
-    team.settled(member)
+    member = team.ready()
     read = set()
 
     def note(_, message):
@@ -410,8 +402,7 @@ def test_a_click_reads_no_reports(team):
 @played()
 def test_doctor_reads_the_topics_once(team):
     """It asked for their ends three times, and for each member's reports."""
-    member = team.subscribed()
-    team.settled(member)
+    member = team.ready()
     with Polled(member):
         team.operator_holds("@all")
         wait_for(lambda: member.quiet() == set(team.partitions), "the hold")
@@ -426,8 +417,7 @@ def test_doctor_reads_the_topics_once(team):
 @played()
 def test_groups_have_the_lag_of_what_is_held(team):
     """The page had it; `groups -o json` said null of each."""
-    member = team.subscribed()
-    team.settled(member)
+    member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
     for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):
         if hold is not None:

@@ -21,8 +21,7 @@ from tests.sim.playing import simulated
 def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team):
     """It was known by words of a report, which named the first four."""
     team.settings = team.quick
-    member = team.subscribed()
-    team.settled(member)
+    member = team.ready()
     scopes = [f"{team.topic}:{number}" for number in range(4)]
     with Polled(member):
         team.operator_holds(*scopes, team.topic, "@all")

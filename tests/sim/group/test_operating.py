@@ -184,10 +184,7 @@ def test_the_audit_reads_the_topics_as_the_history_tells(team):
     there = from_history("history", told)
     assert [
         (one.scope, one.holder, one.end - one.start > 1e4) for one in read.spans
-    ] == [
-        (team.topic, "operator:alice", False),
-        ("re:ord.*", "operator:alice", True),
-    ]
+    ] == [(team.topic, "operator:alice", False), ("re:ord.*", "operator:alice", True)]
     assert read.spans == there.spans
     assert read.trouble == there.trouble == ""
     assert read.since == there.since == 0  # nothing is compacted away yet

@@ -80,8 +80,7 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team):
             asked.append(event)
             sys.exit(1)
 
-    consumer = team.subscribed(hooks=(leave,))
-    team.settled(consumer)
+    consumer = team.ready(hooks=(leave,))
     assert asked
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
@@ -93,8 +92,7 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team):
 @played()
 def test_a_failed_group_hold_leaves_what_stood_before(team):
     """Nothing, or a hold for good, which does not turn into one that ends."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
+    consumer = team.ready(control=team.with_settings(status_topic=None))
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
@@ -111,8 +109,7 @@ def test_a_failed_group_hold_leaves_what_stood_before(team):
 def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team):
     """A lease comes nearer to retention, however often and by whom it is renewed."""
     control = team.with_settings(status_topic=None)
-    consumer = team.subscribed(control=control)
-    team.settled(consumer)
+    consumer = team.ready(control=control)
 
     def standing():
         with Operator(team.broker.client_config, team.settings) as operator:
@@ -166,8 +163,7 @@ def _tried(consumer, topic):
 @played()
 def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(team, monkeypatch):
     """It stands on the topic, so that every member reads it, this one too."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
+    consumer = team.ready(control=team.with_settings(status_topic=None))
     consumer.resume_group("other")  # its client is made
     monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
     late = team.broker.hold("Produce", client_id="a-control")
@@ -181,8 +177,7 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_obeyed(team, monkeypatch)
 @played()
 def test_a_static_member_that_was_closed_has_stopped(team):
     """Kafka lists it until its session ends; it does not die, hang or disobey."""
-    consumer = team.subscribed("a", control=team.quick, group_instance_id="one")
-    team.settled(consumer)
+    consumer = team.ready("a", control=team.quick, group_instance_id="one")
     consumer.close()
     with Operator(team.broker.client_config, team.quick) as operator:
         wait_for(lambda: not operator.look(team.group).reports, "its last report")

@@ -161,14 +161,7 @@ def test_the_table_explains_only_the_losses_that_it_shows(played, explained):
     assert [one for one in (MID_BATCH, POOL) if one in lines] == explained
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--situation", "nope"),
-        ("extra",),
-    ],
-    ids=short,
-)
+@pytest.mark.parametrize("arguments", [("--situation", "nope"), ("extra",)], ids=short)
 def test_wrong_usage_is_status_2(arguments):
     ended = run(*arguments)
 

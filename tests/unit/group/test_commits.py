@@ -27,10 +27,7 @@ def looked(watch, clock, look):
     clock[0] += look.after
     committed = {} if look.offset is None else {TP: look.offset}
     facts = GroupFacts(
-        state="Stable",
-        members=(),
-        committed=committed,
-        has_committed=look.is_answered,
+        state="Stable", members=(), committed=committed, has_committed=look.is_answered
     )
     return watch.note("g", facts, {} if look.silent is None else {TP: look.silent})
 

@@ -96,11 +96,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
 
 @pytest.mark.parametrize(
     ("ahead", "words"),
-    [
-        (0.0, "no members"),
-        (HOUR, "may have ended"),
-        (-HOUR, "no members"),
-    ],
+    [(0.0, "no members"), (HOUR, "may have ended"), (-HOUR, "no members")],
 )
 def test_a_hold_that_is_over_by_this_machine_alone_may_have_ended(ahead, words):
     topics = held(ahead, 1800, 60, is_reported=False)

@@ -59,7 +59,13 @@ def quietness(*seen, state="Stable"):
 
 
 A, B = facts("a", ZERO), facts("b", ONE)
-BOTH = {name: {"t": ((0, 1),)} for name in ("assigned", "quiet")}
+TWO = {"t": ((0, 1),)}
+BOTH = {"assigned": TWO, "quiet": TWO}
+NOTHING = {"assigned": {}, "quiet": {}}
+PLAIN = (
+    "does not report: a plain client, which obeys no hold, or one that ended over a "
+    "minute ago"
+)
 
 
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
@@ -74,18 +80,6 @@ def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
     said = " ".join(one.what + one.do for one in member_findings(seen))
     assert "no topic s" in said
     assert "plain" not in said
-
-
-def test_a_plain_member_reads_what_a_killed_one_had():
-    """As many reports as members, and not of the same ones."""
-    plain = facts("plain", ONE)
-    found = quietness(A, plain, report("a", 0), report("b", 1))
-    assert not found.is_reached
-    assert found.sentence() == (
-        "1 of 2 members quiet; plain does not report: a plain client, which obeys no "
-        "hold, or one that ended over a minute ago; "
-        "unknown: t:1"
-    )
 
 
 @pytest.mark.contract("G8")
@@ -160,21 +154,6 @@ def test_who_was_closed_is_neither_dead_nor_a_plain_client():
     assert told.rank == "note"
 
 
-def test_a_successor_under_the_same_client_id():
-    """A killed member's last word is not its successor's."""
-    successor = evolve(B, member_id="b-2")
-    found = quietness(A, successor, report("a", 0), report("b", 1))
-    assert (found.is_reached, found.quiet) == (False, 1)
-
-
-@pytest.mark.contract("G8")
-def test_a_report_of_an_earlier_generation_does_not_count():
-    old = report("b", 1, generation=6)
-    found = quietness(A, B, report("a", 0), old)
-    assert not found.is_reached
-    assert "b has reported for generation 6" in found.sentence()
-
-
 def test_what_a_member_does_not_know_yet_is_not_said_to_flow():
     """Kafka's word and a member's are of two moments: a rebalance comes in between."""
     found = quietness(A, B, report("a", 0), report("b"))
@@ -193,42 +172,6 @@ def test_in_a_rebalance_nobody_knows(state):
     assert "quiet" not in found.sentence()
 
 
-def test_what_flows_in_a_rebalance_is_named():
-    nobody = evolve(A, assigned=frozenset())
-    found = quietness(nobody, report("a", 0, quiet={}), state="PreparingRebalance")
-    assert found.sentence().endswith("flowing: t:0")
-
-
-@pytest.mark.contract("G8")
-def test_a_handler_still_works_on_what_was_taken_away():
-    """Its new owner is quiet, and a record of it is in hand all the same."""
-    busy = {"t": ((1, 1),)}
-    found = quietness(A, B, report("a", 0, busy=busy), report("b", 1))
-    assert found.sentence() == (
-        "1 of 2 members quiet; a still works on records that it got of it; flowing: t:1"
-    )
-    judge = Judge(picture(A, B, report("a", 0, busy=busy), report("b", 1)))
-    found = judge.delivery(ONE)
-    assert (found.answer, found.owner) == (Answer.FLOWING, "a")
-
-
-def test_who_assigns_itself_counts_by_its_own_word():
-    """It is no member for Kafka: "1 of 0" is not said."""
-    alone = report("m", 0, member_id="", generation=-1)
-    assert quietness(alone, state="Empty").sentence() == "1 of 1 members quiet"
-    loud = evolve(alone, quiet={})
-    found = quietness(A, report("a", 0), loud)
-    assert found.sentence() == "1 of 2 members quiet; flowing: t:0"
-
-
-def test_who_was_thrown_out_may_still_deliver():
-    """Until it is silent: no member, but what it says to own is looked at."""
-    gone = report("z", 0, quiet={}, member_id="z-1", generation=6)
-    found = quietness(A, report("a", 0), gone)
-    assert (found.members, found.is_reached) == (1, False)
-    assert Judge(picture(A, report("a", 0), gone)).delivery(ZERO).owner == "z"
-
-
 def moved_by_silent(*seen):
     moved = {ONE: Move(5, 9)}
     return evolve(picture(A, B, report("a", 0), *seen), moved_by_silent=moved)
@@ -239,53 +182,10 @@ def test_a_plain_client_commits_what_is_held():
     seen = moved_by_silent()
     delivery = Judge(seen).delivery(ONE)
     assert delivery.answer is Answer.FLOWING
-    assert delivery.said == (
-        "b does not report: a plain client, which obeys no hold, "
-        "or one that ended over a minute ago; its committed offset went on "
-        "from 5 to 9"
-    )
+    assert delivery.said == f"b {PLAIN}; its committed offset went on from 5 to 9"
     assert Judge(seen).delivery(ZERO).answer is Answer.QUIET
     found = Judge(seen).quietness([Everything()])
-    assert found.sentence() == (
-        "1 of 2 members quiet; b does not report: a plain client, which obeys no "
-        "hold, or one that ended over a minute ago; "
-        "flowing: t:1"
-    )
-
-
-def test_who_has_reported_since_is_believed():
-    """What was committed may have been in its hands before."""
-    judge = Judge(moved_by_silent(report("b", 1)))
-    assert judge.delivery(ONE).answer is Answer.QUIET
-
-
-def test_who_cannot_be_heard_may_obey():
-    """Its handlers may have ended just now: nobody can tell."""
-    deaf = evolve(moved_by_silent(), is_heard=False)
-    assert Judge(deaf).delivery(ONE).answer is Answer.UNKNOWN
-
-
-def test_what_is_committed_cannot_be_read():
-    """Then nobody can tell of a group without members whether somebody reads it."""
-    seen = picture(state="Empty")
-    blind = evolve(seen, facts=evolve(seen.facts, has_committed=False))
-    found = Judge(blind).quietness([Everything()])
-    assert not found.is_reached
-    assert "cannot be read" in found.sentence()
-
-
-def test_who_assigned_itself_and_cannot_list_what():
-    """Any partition that nobody else owns may be one of its own."""
-    long = report("m", None, member_id="", generation=-1, is_partial=True)
-    delivery = Judge(picture(long, state="Empty")).delivery(ZERO)
-    assert (delivery.answer, delivery.owner) == (Answer.UNKNOWN, "m")
-
-
-def test_a_member_goes_on_with_what_kafka_has_given_to_nobody():
-    """Between a cooperative member's join and its revoking."""
-    keeps = report("a", None, assigned={"t": ((0, 1),)}, quiet={"t": ((0, 0),)})
-    delivery = Judge(picture(A, keeps)).delivery(ONE)
-    assert (delivery.answer, delivery.owner) == (Answer.FLOWING, "a")
+    assert found.sentence() == f"1 of 2 members quiet; b {PLAIN}; flowing: t:1"
 
 
 def stream(**changed):
@@ -293,33 +193,166 @@ def stream(**changed):
     return evolve(made, **changed)
 
 
-def test_a_stream_is_counted_beside_members():
-    """It is no member for Kafka, and reads what it has planned."""
-    found = quietness(A, report("a", 0), stream(), state="Stable")
-    assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
-    alone = quietness(stream(), state="Dead")
-    assert (alone.is_reached, alone.sentence()) == (True, "1 of 1 members quiet")
+ALONE = report("m", 0, member_id="", generation=-1)
+REBALANCES = "PreparingRebalance"
+LOUD = report("a", 0, quiet={})
+HANDLES = report("a", 0, busy={"t": ((1, 1),)})
+GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
+EMPTY = picture(state="Empty")
 
 
-def test_a_batch_that_was_planned_before_is_not_quiet():
-    busy = stream(quiet={}, busy={"t": ((0, 0),)})
-    found = quietness(busy, state="Dead")
-    assert (found.is_reached, found.loud[ZERO].answer) == (False, Answer.FLOWING)
-    assert "still reads it in a batch that was planned before" in found.sentence()
-
-
+@pytest.mark.contract("G8")
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("seen", "is_reached", "said"),
     [
-        ("starting", "has not planned a batch yet"),
-        ("deciding", "has not decided on its next batch"),
-        ("unavailable", "cannot read what is held"),
+        pytest.param(
+            picture(A, facts("plain", ONE), report("a", 0), report("b", 1)),
+            False,
+            f"1 of 2 members quiet; plain {PLAIN}; unknown: t:1",
+            id="a plain client reads what a killed member had",
+        ),
+        pytest.param(
+            picture(A, evolve(B, member_id="b-2"), report("a", 0), report("b", 1)),
+            False,
+            "1 of 2 members quiet",
+            id="a killed member's successor has its client id",
+        ),
+        pytest.param(
+            picture(A, B, report("a", 0), report("b", 1, generation=6)),
+            False,
+            "b has reported for generation 6",
+            id="a report is of an earlier generation",
+        ),
+        pytest.param(
+            picture(evolve(A, assigned=frozenset()), LOUD, state=REBALANCES),
+            False,
+            "flowing: t:0",
+            id="a partition flows in a rebalance",
+        ),
+        pytest.param(
+            picture(A, B, HANDLES, report("b", 1)),
+            False,
+            "1 of 2 members quiet; a still works on records that it got of it; "
+            "flowing: t:1",
+            id="a handler works on what was taken away",
+        ),
+        pytest.param(
+            picture(ALONE, state="Empty"),
+            True,
+            "1 of 1 members quiet",
+            id="a member assigned itself",
+        ),
+        pytest.param(
+            picture(A, report("a", 0), evolve(ALONE, quiet={})),
+            False,
+            "1 of 2 members quiet; flowing: t:0",
+            id="a member assigned itself and delivers",
+        ),
+        pytest.param(
+            picture(A, report("a", 0), GONE),
+            False,
+            "z is not in the group any more, and may still deliver it",
+            id="a member that was thrown out delivers",
+        ),
+        pytest.param(
+            evolve(EMPTY, facts=evolve(EMPTY.facts, has_committed=False)),
+            False,
+            "cannot be read",
+            id="offsets of a group without members cannot be read",
+        ),
+        pytest.param(
+            picture(A, report("a", 0), stream()),
+            True,
+            "2 of 2 members quiet",
+            id="a stream beside a member",
+        ),
+        pytest.param(
+            picture(stream(), state="Dead"),
+            True,
+            "1 of 1 members quiet",
+            id="a stream alone",
+        ),
+        pytest.param(
+            picture(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
+            False,
+            "still reads it in a batch that was planned before",
+            id="a batch was planned before the hold",
+        ),
+        *(
+            pytest.param(
+                picture(stream(state=state), state="Dead"), False, said, id=said
+            )
+            for state, said in (
+                ("starting", "has not planned a batch yet"),
+                ("deciding", "has not decided on its next batch"),
+                ("unavailable", "cannot read what is held"),
+            )
+        ),
     ],
 )
-def test_a_stream_that_does_not_know_is_not_quiet(state, said):
-    found = quietness(stream(state=state), state="Dead")
-    assert not found.is_reached
-    assert said in found.sentence()
+def test_whether_everybody_is_quiet(seen, is_reached, said):
+    found = Judge(seen).quietness([Everything()])
+    assert (found.is_reached, said in found.sentence()) == (is_reached, True), found
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("seen", "tp", "answer", "owner"),
+    [
+        pytest.param(
+            picture(A, B, HANDLES, report("b", 1)),
+            ONE,
+            Answer.FLOWING,
+            "a",
+            id="a handler works on what was taken away",
+        ),
+        pytest.param(
+            picture(A, report("a", 0), GONE),
+            ZERO,
+            Answer.FLOWING,
+            "z",
+            id="a member that was thrown out delivers",
+        ),
+        pytest.param(
+            moved_by_silent(report("b", 1)),
+            ONE,
+            Answer.QUIET,
+            "b",
+            id="what it committed may have been in hand before it reported",
+        ),
+        pytest.param(
+            evolve(moved_by_silent(), is_heard=False),
+            ONE,
+            Answer.UNKNOWN,
+            "b",
+            id="a member that cannot be heard may obey",
+        ),
+        pytest.param(
+            evolve(EMPTY, reports=(evolve(ALONE, is_partial=True, **NOTHING),)),
+            ZERO,
+            Answer.UNKNOWN,
+            "m",
+            id="a member assigned itself and cannot list what",
+        ),
+        pytest.param(
+            picture(A, report("a", None, assigned=TWO, quiet={"t": ((0, 0),)})),
+            ONE,
+            Answer.FLOWING,
+            "a",
+            id="between a cooperative member's join and its revoking",
+        ),
+        pytest.param(
+            picture(stream(quiet={}, busy={"t": ((0, 0),)}), state="Dead"),
+            ZERO,
+            Answer.FLOWING,
+            "stream nightly",
+            id="a batch was planned before the hold",
+        ),
+    ],
+)
+def test_who_delivers_a_partition(seen, tp, answer, owner):
+    found = Judge(seen).delivery(tp)
+    assert (found.answer, found.owner) == (answer, owner)
 
 
 def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():

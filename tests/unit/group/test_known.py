@@ -132,11 +132,7 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it():
 
 @pytest.mark.parametrize(
     ("state", "busy", "is_named"),
-    [
-        ("ready", {}, True),
-        ("stopped", {}, False),
-        ("stopped", {"t": ((0, 0),)}, True),
-    ],
+    [("ready", {}, True), ("stopped", {}, False), ("stopped", {"t": ((0, 0),)}, True)],
     ids=short,
 )
 def test_a_stream_that_ended(state, busy, *, is_named):

@@ -100,8 +100,7 @@ def test_unknown_is_said():
 
 
 @pytest.mark.parametrize(
-    ("for_", "is_loss"),
-    [(None, True), ("1h", True), ("3571s", True), ("3569s", False)],
+    ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
 def test_retention_that_ends_first(for_, *, is_loss):
     """Members may lift it later by the skew, and records are deleted meanwhile."""

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,13 @@ reports = st.builds(
 )
 
 
+BARE = Report(group="g", member="m", applied={}, assigned={}, quiet={})
+
+
+def as_read(report):
+    return report_wire.decode_report(report_wire.encode_report(report))
+
+
 @patient
 @given(keys)
 def test_a_key_is_read_as_written(key):
@@ -72,7 +80,7 @@ def test_a_hold_is_read_as_written(hold):
 @patient
 @given(reports)
 def test_a_report_is_read_as_written(report):
-    assert report_wire.decode_report(report_wire.encode_report(report)) == report
+    assert as_read(report) == report
 
 
 @pytest.mark.parametrize(
@@ -135,26 +143,14 @@ def test_bad_keys_are_none(data):
 )
 def test_what_is_no_line_about_an_outage_is_left_out(told):
     """A report says it to a terminal; one of an earlier version says nothing."""
-    document = json.loads(
-        report_wire.encode_report(
-            Report(group="g", member="m", applied={}, assigned={}, quiet={})
-        )
-    )
+    document = json.loads(report_wire.encode_report(BARE))
     read = report_wire.decode_report(json.dumps({**document, "outages": told}).encode())
     assert read is not None
     assert read.outages == ()
 
 
 def test_few_lines_about_outages_are_reported_and_short_ones():
-    report = Report(
-        group="g",
-        member="m",
-        applied={},
-        assigned={},
-        quiet={},
-        outages=("x" * 2000,) * 100,
-    )
-    read = report_wire.decode_report(report_wire.encode_report(report))
+    read = as_read(evolve(BARE, outages=("x" * 2000,) * 100))
     assert read is not None
     assert [len(one) for one in read.outages] == [400] * 4
 
@@ -162,11 +158,8 @@ def test_few_lines_about_outages_are_reported_and_short_ones():
 @pytest.mark.parametrize("topics", [2_000, 10_000])
 def test_a_report_that_is_too_big_leaves_partitions_out(topics):
     many = {f"team.orders.{one:05}.v1": ((0, 5), (7, 9)) for one in range(topics)}
-    report = Report(
-        group="g", member="m", applied={}, holds=4, assigned=many, quiet=many
-    )
     is_partial = topics > 2_000
-    read = report_wire.decode_report(report_wire.encode_report(report))
+    read = as_read(evolve(BARE, holds=4, assigned=many, quiet=many))
     assert read is not None
     assert (read.is_partial, read.holds) == (is_partial, 4)
     assert dict(read.assigned) == ({} if is_partial else many)
@@ -177,15 +170,7 @@ def test_a_report_that_is_too_big_leaves_partitions_out(topics):
 )
 def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name):
     """Who is not heard is not waited for; earlier versions write such names as is."""
-    made = Report(
-        group="g",
-        member=name,
-        client_id=name,
-        applied={},
-        assigned={},
-        quiet={},
-        busy={"orders": ((0, 0),)},
-    )
+    made = evolve(BARE, member=name, client_id=name, busy={"orders": ((0, 0),)})
     document = json.loads(report_wire.encode_report(made))
     assert document["client_id"].isprintable()
     plain = {**document, "client_id": name, "member": name, "host": name}
@@ -199,14 +184,7 @@ def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name):
 
 def test_more_partitions_than_there_can_be_are_none():
     """Or whoever counts them one by one would be busy for an hour."""
-    report = Report(
-        group="g",
-        member="m",
-        applied={},
-        assigned={},
-        quiet={"t": ((0, 2**31 - 1),)},
-    )
-    assert report_wire.decode_report(report_wire.encode_report(report)) is None
+    assert as_read(evolve(BARE, quiet={"t": ((0, 2**31 - 1),)})) is None
 
 
 @pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]], ids=short)
