@@ -315,11 +315,14 @@ class World:
         self.turns += 1
         self._busy += 1
         self.clock += min(_LONGEST_TURN, _TURN * (1 + self._busy / 100))
-        with self._being(task):
+        self._enter(task)  # no context manager: its cost at each turn is seen
+        try:
             if self._busy > _BUSIEST:
                 what = f"{_BUSIEST} turns while nobody slept"
                 raise self._endless(what)
             task.switch()
+        finally:
+            self._leave(task)
 
     def _endless(self, what):
         assert self.task is not None, "only a task has turns"
@@ -327,19 +330,19 @@ class World:
         text = f"{name} goes in circles: {what}: {self.picture()}"
         return EndlessError(text)
 
-    @contextmanager
-    def _being(self, task):
+    def _enter(self, task):
         self.task = task
         self._turn_limit = self.clock + _LOOKS * _LOOK
         for (_, write), value in zip(self.carried, task.carried, strict=True):
-            write(value)
-        try:
-            yield
-        finally:
-            self.task = None
-            self._turn_limit = float("inf")
-            task.carried = [read() for read, _ in self.carried]
-            for _, write in self.carried:
+            if value is not None:
+                write(value)
+
+    def _leave(self, task):
+        self.task = None
+        self._turn_limit = float("inf")
+        for index, (read, write) in enumerate(self.carried):
+            value = task.carried[index] = read()
+            if value is not None:
                 write(None)
 
     def _jump(self):
@@ -379,7 +382,10 @@ class World:
             for _ in range(_UNWINDINGS):
                 if task.dead:
                     break
-                with self._being(task):
+                self._enter(task)
+                try:
                     task.throw(GreenletExit)
+                finally:
+                    self._leave(task)
         self._timers.clear()
         self.runnable.clear()
