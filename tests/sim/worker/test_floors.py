@@ -1,35 +1,29 @@
-"""W6, W12: partitions leave in a rebalance while the broker refuses commits."""
+"""W6, W12, P20: partitions leave while commits are refused; a log is cut under a worker."""
 
 import itertools
 
 import pytest
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer import Drain, Pump, events
+from safeconsumer import Commit, Drain, Pump, events
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
+    ASSIGNORS,
+    LOADING,
     Handler,
     Working,
     committed,
     consumer,
     expel,
     filled,
+    in_both_ways,
     put,
+    quick,
 )
-
-LOADING = 14  # the coordinator loads its offsets, as after it has moved
-ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
-in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 
 
 def latest(protocol):
-    """Return a consumer's settings: it notices a rebalance soon."""
-    return {
-        "auto_offset_reset": "latest",
-        "partition_assignment_strategy": [ASSIGNORS[protocol]],
-        "heartbeat_interval_ms": 200,
-    }
+    return quick(protocol, auto_offset_reset="latest")
 
 
 class Pumping:
@@ -69,39 +63,13 @@ def expects_all(lab, handler):
     }
 
 
-@pytest.mark.contract("W6", "W12")
-@in_both_ways
-@pytest.mark.parametrize("seconds", [0.5, 3.0])
-@pytest.mark.parametrize("kind", ["worker", "pump"])
-@simulated(seeds=1)
-def test_a_join_waits_for_a_floor_that_is_refused_for_a_while(
-    lab, kind, protocol, seconds
-):
-    """The next owner begins at the floor, not at the end of the log."""
-    filled(lab, 2, "before")
-    loading = lab.cluster.fail("OffsetCommit", error=LOADING)
-    handler = Handler(lab)
-    first = started(lab, kind, handler, protocol)
-    lab.until(lambda: len(first.consumer.assignment()) == 2)
-    lab.sleep(1)
-    for tp in lab.partitions("t"):
-        put(lab, tp, "", "")
-    second = Working(lab, handler, name="b", settings=latest(protocol))
-    lab.sleep(seconds)
-    loading.end()
-    second.owns(1)
-    expects_all(lab, handler)
-    first.stop()
-    second.stop()
-
-
 def cut_off(lab, first, **_):
     lab.network.isolate(first.process)
     lab.world.call_later(4.0, lambda: lab.network.heal(first.process))
 
 
 def hold(_lab, first, **_):
-    first.consumer.pause("t", owner="other", for_=6.0)
+    first.consumer.pause("t", owner="other", for_=4.0)
 
 
 def rebalance_again(lab, _first, protocol, handler):
@@ -118,31 +86,38 @@ MEETS = {
     "a broker that is away": cut_off,
     "a stop": stop,
 }
+WAITS = [
+    *itertools.product(["worker", "pump"], ["nothing"], ASSIGNORS),
+    *itertools.product(["worker"], MEETS, ["eager"]),
+    *(
+        pytest.param("worker", what, "cooperative", marks=pytest.mark.nightly)
+        for what in MEETS
+    ),
+]
 
 
 @pytest.mark.contract("W6", "W12")
-@in_both_ways
-@pytest.mark.parametrize("what", list(MEETS))
+@pytest.mark.parametrize(("kind", "what", "protocol"), WAITS)
 @simulated(seeds=1)
-def test_a_wait_for_a_floor_that_meets_something_passes_nothing_over(
-    lab, protocol, what
-):
-    """One second into the wait; commits are refused for three."""
+def test_a_wait_for_a_floor_passes_nothing_over(lab, kind, what, protocol):
+    """Commits are refused for three seconds; it meets something after the first."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     handler = Handler(lab)
-    first = Working(lab, handler, settings=latest(protocol))
-    first.owns(2)
+    first = started(lab, kind, handler, protocol)
+    lab.until(lambda: len(first.consumer.assignment()) == 2)
+    lab.sleep(1)
     for tp in lab.partitions("t"):
         put(lab, tp, "", "")
     second = Working(lab, handler, name="b", settings=latest(protocol))
     lab.sleep(1)
-    MEETS[what](lab, first, protocol=protocol, handler=handler)
+    if what in MEETS:
+        MEETS[what](lab, first, protocol=protocol, handler=handler)
     lab.sleep(2)
     loading.end()
     expects_all(lab, handler)
-    first.stop()
-    second.stop()
+    if what == "nothing":
+        second.owns(1)
 
 
 @pytest.mark.contract("W6")
@@ -166,8 +141,6 @@ def test_a_wait_that_is_over_names_the_partitions_without_a_floor(lab, protocol)
     assert drained.severity == "warning"
     assert (lab.members(), first.consumer._coordinator.losses) == (2, losses)
     loading.end()
-    for run in (first, second):
-        run.stop()
 
 
 @pytest.mark.contract("W6")
@@ -180,7 +153,7 @@ def test_work_goes_on_where_the_membership_is_lost_in_the_wait(lab, protocol):
     handler = Handler(lab)
     first = Working(lab, handler, settings=latest(protocol))
     first.owns(2)
-    second = Working(lab, handler, name="b", settings=latest(protocol))
+    Working(lab, handler, name="b", settings=latest(protocol))
     lab.until(lambda: first.worker._engine.departures.deadline is not None)
     lab.sleep(1)
     expel(lab)
@@ -189,8 +162,6 @@ def test_work_goes_on_where_the_membership_is_lost_in_the_wait(lab, protocol):
     for tp in lab.partitions("t"):
         put(lab, tp, "", "")
     expects_all(lab, handler)
-    first.stop()
-    second.stop()
 
 
 @pytest.mark.contract("W6", "W12")
@@ -215,5 +186,68 @@ def test_a_handler_that_hangs_keeps_no_floor_waiting(lab):
     assert committed(lab) == [1, 0]
     assert first.worker._engine.departures.deadline is not None
     second.owns(1)
-    for run in (first, second):
-        run.worker.stop(drain=False)
+
+
+# A log is cut under a worker; no record that the new leader has is left out
+
+
+OFTEN = Commit(every=0.2)
+SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
+
+
+@pytest.mark.contract("P20", "W4")
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated(seeds=1, nightly=2)
+def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
+    """Under ``latest`` by the epoch of the first commit, before any record came."""
+    (tp,) = filled(lab, 1, *["old"] * 10)
+    if reset == "latest":
+        lab.cluster.lead("t", 0, 1)
+    settings = {**SETTINGS, "auto_offset_reset": reset}
+    first = Working(lab, Handler(lab), commit=OFTEN, settings=settings)
+    lab.until(lambda: committed(lab) == [10])
+    first.stop()
+    epoch = lab.cluster.committed(GROUP)["t", 0].leader_epoch
+    assert epoch == (1 if reset == "latest" else 0)
+    lab.cluster.truncate("t", 0, 5)
+    put(lab, tp, *["new"] * 10)
+    handler = Handler(lab)
+    second = Working(lab, handler, commit=OFTEN, settings=settings)
+    second.done(10)
+    second.stop()
+    new = [(one.offset, one.value) for one in handler.calls]
+    assert new == [(offset, b"new") for offset in range(5, 15)]
+    assert committed(lab) == [15]
+
+
+@pytest.mark.contract("P20", "W4")
+@pytest.mark.parametrize("cut", [1, 7], ids=["below-the-work", "behind-the-work"])
+@simulated(seeds=1, nightly=2)
+def test_a_worker_with_records_in_hand_goes_on_at_what_is_left(lab, cut):
+    """Records that are in the log still, and were not handled, come again."""
+    (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
+    handler = Handler(lab, slow=5.0)
+    run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
+    lab.until(lambda: len(handler.calls) == 3)
+    lab.cluster.truncate("t", 0, cut)
+    put(lab, tp, *["new"] * 10)
+    lab.until(lambda: committed(lab) == [cut + 10], 200.0)
+    run.stop()
+    kept = {one.offset for one in handler.calls if one.value != b"new"}
+    assert kept >= set(range(cut))
+    new = {one.offset for one in handler.calls if one.value == b"new"}
+    assert new == set(range(cut, cut + 10))
+
+
+@pytest.mark.contract("P20")
+@simulated(seeds=1, nightly=2)
+def test_an_offset_behind_a_transactions_end_has_the_epoch_of_that(lab):
+    """With the epoch of the record before it the log would seem to have been cut."""
+    filled(lab, 1, *["old"] * 10)
+    first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
+    first.done(10)
+    lab.cluster.lead("t", 0, 1)
+    lab.cluster.log("t", 0).end_transaction(7, 0, 0, is_committed=True)
+    lab.until(lambda: committed(lab) == [11])
+    first.stop()
+    assert lab.cluster.committed(GROUP)["t", 0].leader_epoch == 1

@@ -1,9 +1,9 @@
-"""W10, W11: what is held is not begun, by whomever; handlers and breakers may hold, too."""
+"""W10, W11: what is held is not begun; handlers, breakers and rates may hold, too."""
 
 import asyncio
+from collections import deque
 
 import pytest
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import (
     Breaker,
@@ -16,6 +16,7 @@ from safeconsumer import (
 )
 from safeconsumer.errors import HandlerTimeoutError
 from safeconsumer.holds.hold import OUTAGE
+from tests.harness.docs.pages import ROOT, blocks
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
@@ -24,12 +25,14 @@ from tests.sim.worker.working import (
     expel,
     filled,
     in_both,
+    in_each_order,
     put,
+    quick,
 )
 
 ORDERS = pytest.mark.parametrize("order", ["partition", "key", "unordered"])
 ONCE = Retry(attempts=1)
-QUICK = {"heartbeat_interval_ms": 200}
+QUICK = quick()
 
 
 @pytest.mark.contract("W10")
@@ -56,7 +59,6 @@ def test_a_pause_stops_a_worker(lab, executor, order):
     found = handler.offsets(0)
     assert sorted(found) == [*range(20)]
     assert order != "partition" or found == [*range(20)]
-    run.stop()
 
 
 @pytest.mark.contract("W10")
@@ -94,13 +96,11 @@ def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
     run.consumer.resume("t", owner="x")
     run.done(21)
     assert sorted(handler.offsets()) == [*range(21)]
-    run.stop()
 
 
 @pytest.mark.contract("W8", "W10")
 @simulated(seeds=1)
 def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
-    """W8, W10: it is not run, and not committed past."""
     filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
     run.done(3)
@@ -114,7 +114,6 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
 @pytest.mark.contract("G8", "W10")
 @simulated(seeds=1)
 def test_what_runs_under_a_hold_is_said_to_run(lab):
-    """G8: until its handler has ended; ``running`` says which record it is at."""
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=2))
     lab.until(run.worker.running)
@@ -131,10 +130,7 @@ def test_what_runs_under_a_hold_is_said_to_run(lab):
 @simulated(seeds=1)
 def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
     """W10: a hold does not end with the assignment; its next owner has none, and works."""
-    cooperative = {
-        "partition_assignment_strategy": [CooperativeStickyAssignor],
-        **QUICK,
-    }
+    cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
     handlers = [Handler(lab, slow=0.1), Handler(lab, slow=0.1)]
     first = Working(lab, handlers[0], settings=cooperative)
@@ -153,24 +149,9 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
     assert len(handlers[0].calls) == before
     first.consumer.resume("t", owner="operator")
     lab.until(lambda: committed(lab) == [10, 10])
-    first.stop()
 
 
 # Handlers that hold
-
-
-class Service:
-    """Something that handlers call, and that is down or not."""
-
-    def __init__(self, *, wants=None):
-        self.is_down = True
-        self._wants = wants
-
-    def __call__(self, *_):
-        if not self.is_down:
-            return None
-        error = ConnectionError("the service is down")
-        return error if self._wants is None else self._wants()
 
 
 @pytest.mark.contract("W9", "W11")
@@ -178,12 +159,10 @@ class Service:
 @pytest.mark.parametrize("scope", ["partition", "topic", "all", "key"])
 @simulated(seeds=1)
 def test_a_handler_pauses_what_it_says(lab, executor, scope):
-    """W11: for its time, visibly, without an attempt; what it does not name goes on."""
     for tp in (*lab.topic("t", 2), *lab.topic("u", 1)):
         put(lab, tp, *["", ""] * 5, keys="ab")
     put(lab, lab.partitions("t")[0], "calls", "", "", keys="ab")
-    service = Service(wants=lambda: Pause(3.0, scope, "the service is down"))
-    handler = Handler(lab, calls=service)
+    handler = Handler(lab, calls=Pause(3.0, scope, "the service is down"))
     run = Working(lab, handler, "t", "u", executor=executor, order="key")
     lab.until(lambda: run.worker.stats().paused == (OUTAGE,) or scope == "key")
     lab.until(lambda: run.worker.stats().pauses == 1)
@@ -205,13 +184,12 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
         "key": {"t0", "t1", "u0"},
     }
     assert began == going[scope]
-    service.is_down = False
+    handler.does.clear()
     run.done(36)
     tries = [c for c in handler.calls if c.value == b"calls"]
     assert [c.attempt for c in tries] == [1, 1]
     assert 2.8 <= tries[1].began - at < 3.4
     assert run.consumer.holds() == ()
-    run.stop()
 
 
 @pytest.mark.contract("P6", "W6", "W11")
@@ -220,8 +198,7 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
 def test_a_paused_partition_changes_hands(lab, what):
     """W11: another worker finds out for itself; after a loss it is held as before."""
     filled(lab, 2, "calls", *[""] * 5)
-    service = Service(wants=lambda: Pause(3600, "topic", "down"))
-    handler = Handler(lab, calls=service)
+    handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
     lab.until(lambda: runs[0].worker.stats().paused == (OUTAGE,))
     calls = len(handler.calls)
@@ -237,12 +214,10 @@ def test_a_paused_partition_changes_hands(lab, what):
         lab.sleep(1)
         assert len(handler.calls) == calls
     assert runs[0].worker.stats().paused == (OUTAGE,)
-    service.is_down = False
+    handler.does.clear()
     for run in runs:
         run.consumer.resume_all(OUTAGE)
     lab.until(lambda: committed(lab) == [6, 6])
-    for run in runs:
-        run.stop()
 
 
 @pytest.mark.contract("W11")
@@ -251,8 +226,7 @@ def test_a_paused_partition_changes_hands(lab, what):
 def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     """W11: one record tries after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
-    service = Service()
-    handler = Handler(lab, calls=service)
+    handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(
         on=(ConnectionError,), failures=3, first=1.0, factor=2.0, most=2.0
     )
@@ -269,7 +243,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
     health = run.worker.healthy()
     assert health.is_alive
     assert "stopped by a breaker" in str(health.reasons)
-    service.is_down = False
+    handler.does.clear()
     run.done(20)
     stats = run.worker.stats()
     assert (stats.breaker_open, stats.breaker_opened, stats.skipped) == (0, 1, 0)
@@ -285,8 +259,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, order):
 def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab):
     """W11: those that failed went with their partition: one is polled, it alone begins."""
     filled(lab, 1, *["calls"] * 10)
-    service = Service()
-    handler = Handler(lab, calls=service)
+    handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)
     run = Working(
         lab, handler, order="unordered", breaker=breaker, concurrency=1, settings=QUICK
@@ -297,21 +270,18 @@ def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab):
     before = len(handler.calls)
     lab.sleep(3.1)
     assert 2 <= len(handler.calls) - before <= 3
-    service.is_down = False
+    handler.does.clear()
     run.done(10)
-    run.stop()
 
 
 @pytest.mark.contract("W6", "W11")
 @simulated(seeds=1)
 def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
-    """W6: the record that ran when the join was asked for is not lost, nor passed."""
     filled(lab, 2, "slow", *[""] * 5)
-    service = Service(wants=lambda: Pause(3600))
 
     def slow(*_):
-        lab.sleep(2 if service.is_down else 0)
-        return service()
+        lab.sleep(2)
+        return Pause(3600)
 
     handler = Handler(lab, slow=slow)
     options = {"settings": QUICK, "drain": Drain(revoke=9.0)}
@@ -320,13 +290,11 @@ def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
     two = Working(lab, handler, name="b", **options)
     one.owns(1)
     assert committed(lab) == [0, 0]
-    service.is_down = False
+    handler.does.clear()
     lab.sleep(3)
     for run in (one, two):
         run.consumer.resume_all(OUTAGE)
     lab.until(lambda: committed(lab) == [6, 6])
-    one.stop()
-    two.stop()
 
 
 # How long handlers take, and how many run
@@ -400,7 +368,6 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
     gone = {one.offset: one.error for one in run.told(events.RecordExhausted)}
     assert "HandlerTimeoutError" in gone[2]
     assert gone[3] == "TimeoutError()"
-    run.stop()
 
 
 @in_both
@@ -424,7 +391,6 @@ def test_what_cannot_be_ended_is_told_of(lab, executor):
     if executor == "thread":
         run.done(1)
         assert run.worker.healthy()
-    run.stop()
 
 
 @pytest.mark.contract("W6", "W8", "W10")
@@ -468,7 +434,6 @@ def test_a_limit_ends_a_wait_early(lab, why):
 @pytest.mark.parametrize("by", ["stop", "handler"])
 @simulated(seeds=1)
 def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
-    """W8: what waits for more is not begun, not committed past, and comes again."""
     one, other = lab.topic("t", 2)
     sizes = []
 
@@ -476,16 +441,7 @@ def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
         sizes.append(len(records))
         raise StopWorker
 
-    async def wait(records, context):
-        handle(records, context)
-
-    run = Working(
-        lab,
-        wait if executor == "asyncio" else handle,
-        executor=executor,
-        batch=4,
-        batch_within=3600.0,
-    )
+    run = Working(lab, handle, executor=executor, batch=4, batch_within=3600.0)
     put(lab, one, "", "")
     lab.until(lambda: run.worker.stats().queued == 2)
     if by == "handler":
@@ -497,3 +453,72 @@ def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
     assert lab.now - at < 1
     assert sizes == [4] * (by == "handler")
     assert (run.report.done, committed(lab)) == (0, [0, 0])
+
+
+# A rate by pauses, as the page has it; a pause without an error is no alarm
+
+
+PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
+
+
+def rate_of_the_page(calls, seconds):
+    names = {"__name__": "page"}
+    (text,) = [one.code for one in blocks(PAGE) if "def take_turn" in one.code]
+    exec(text, names)  # noqa: S102 - the page's own
+    names["began"] = deque(maxlen=calls)
+    return lambda: names["take_turn"](seconds)
+
+
+@pytest.mark.contract("W11")
+@in_each_order
+@simulated(seeds=1)
+def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
+    filled(lab, 4, *["v"] * 10, keys="abcdef")
+    take_turn = rate_of_the_page(5, 2.0)
+    times = []
+    calls = 0
+
+    def handle(_record, _context):
+        nonlocal calls
+        calls += 1
+        take_turn()
+        times.append(lab.now)
+
+    run = Working(lab, handle, executor=executor, order=order)
+    for done in (10, 20, 30, 40):
+        run.done(done)
+        assert run.worker.healthy()
+    assert all(b - a >= 1.99 for a, b in zip(times, times[5:], strict=False))
+    assert times[-1] - times[0] < 17
+    assert calls < 3 * 40
+    assert run.told(events.WorkPaused)
+    assert {one.severity for one in run.events} <= {"debug", "info"}
+
+
+@pytest.mark.contract("W11")
+@in_both
+@simulated(seeds=1)
+def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
+    filled(lab, 1, "plain", "from", "in", "none")
+    seen = set()
+
+    def handle(record, _context):
+        if record.value in seen:
+            return
+        seen.add(record.value)
+        if record.value == b"plain":
+            raise Pause(1.0)
+        try:
+            {}["the cause"]
+        except KeyError as error:
+            if record.value == b"from":
+                raise Pause(1.0) from error
+            if record.value == b"none":
+                raise Pause(1.0) from None
+            raise Pause(1.0)  # noqa: B904 - the error is behind it all the same
+
+    run = Working(lab, handle, executor=executor)
+    run.done(4)
+    told = run.told(events.WorkPaused)
+    assert [one.severity for one in told] == ["info", "warning", "warning", "info"]
+    assert run.worker.stats().alarms["work_paused"] == 2

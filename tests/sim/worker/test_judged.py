@@ -7,7 +7,6 @@ import pytest
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
-    BatchFailure,
     Breaker,
     Commit,
     DeadLetter,
@@ -29,7 +28,7 @@ from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.test_letters import fails, producer
-from tests.sim.worker.test_rebalances import how, in_both_ways, settled
+from tests.sim.worker.test_rebalances import settled
 from tests.sim.worker.test_unreadable import TWICE, spoiled
 from tests.sim.worker.working import (
     Handler,
@@ -39,7 +38,9 @@ from tests.sim.worker.working import (
     expel,
     filled,
     in_both,
+    in_both_ways,
     put,
+    quick,
     taken,
 )
 
@@ -94,31 +95,12 @@ def told_to(lab):
     )
 
 
-class InBatches:
-    """Does the same with batches: it names the records that fail."""
-
-    def __init__(self, handler):
-        self._handler = handler
-
-    def __call__(self, records, context):
-        errors = {}
-        for at, record in enumerate(records):
-            try:
-                self._handler(record, context)
-            except Exception as error:  # noqa: BLE001 - the record's
-                errors[at] = error
-        if errors:
-            raise BatchFailure(errors)
-
-    async def wait(self, records, context):
-        errors = {}
-        for at, record in enumerate(records):
-            try:
-                await self._handler.wait(record, context)
-            except Exception as error:  # noqa: BLE001 - the record's
-                errors[at] = error
-        if errors:
-            raise BatchFailure(errors)
+def journaled(lab, folder, handle, settings=None, **options):
+    """Start a worker that commits soon and tries again soon, with a journal."""
+    options = {"retry": QUICK, "commit": OFTEN, **options}
+    return Working(
+        lab, handle, settings={"journal": folder, **(settings or {})}, **options
+    )
 
 
 ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone"]
@@ -131,34 +113,22 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
 @simulated(seeds=1, nightly=2)
 def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch):
     """W7: its keys are text, and some records have none; some are skipped for good."""
-    tps = filled(lab, 2, *ALL * 4, keys="abc")
+    tps = filled(lab, 2, *ALL * 2, keys="abc")
     for tp in tps:
         put(lab, tp, *ALL)
-    handler = told_to(lab)
-    if batch is not None:
-        several = InBatches(handler)
-        handler = several.wait if executor == "asyncio" else several
-    run = Working(
-        lab,
-        handler,
-        executor=executor,
-        order=order,
-        batch=batch,
-        retry=QUICK,
-        on_exhausted="skip",
-        commit=OFTEN,
-        settings={**TEXT, "journal": tmp_path, "max_poll_records": 7},
-    )
+    how = {"executor": executor, "order": order, "batch": batch, "on_exhausted": "skip"}
+    settings = {**TEXT, "max_poll_records": 7}
+    run = journaled(lab, tmp_path, told_to(lab), settings, **how)
     for _ in range(3):
         with run.consumer.held("t"):
             lab.sleep(0.2)
         lab.sleep(0.2)
-    run.done(100)
+    run.done(60)
     report = run.stop()
-    assert (report.skipped, committed(lab)) == (20, [50, 50])
+    assert (report.skipped, committed(lab)) == (12, [30, 30])
     assert broken(tmp_path) == set()
     said = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
-    assert said["handle"] == said["handled"] > (100 if batch is None else 25)
+    assert said["handle"] == said["handled"] > (60 if batch is None else 15)
     lanes = {one["lane"] for one in entries(tmp_path, "handle")}
     if order == "key":
         whole = {"b'a'", "b'b'", "b'c'", "None"}
@@ -197,16 +167,8 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
         if isinstance(event, events.RecordExhausted):
             writer.write("heard", {"tp": event.partition, "offset": event.offset})
 
-    run = Working(
-        lab,
-        told_to(lab),
-        executor=executor,
-        retry=QUICK,
-        commit=OFTEN,
-        on_event=tell,
-        settings={"journal": writer},
-        **options,
-    )
+    options = {"executor": executor, "on_event": tell, **options}
+    run = journaled(lab, writer, told_to(lab), **options)
     runs.append(run)
     run.done(40)
     run.stop()
@@ -230,9 +192,9 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
 @simulated(seeds=1, nightly=2)
 def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_ends):
     """W6: small limits, so that they give records back; letters; expelled; not drained."""
-    filled(lab, 4, *ALL * 6, keys="abc")
+    filled(lab, 4, *ALL * 3, keys="abc")
     options = {
-        "settings": how(protocol, journal=tmp_path),
+        "settings": quick(protocol, journal=tmp_path),
         "limits": Limits(records=20),
         "drain": Drain(revoke=0.1),
         "retry": QUICK,
@@ -244,7 +206,7 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
         letters = DeadLetter(producer(lab), "dead", max_ratio=None)
         options = {**options, "dead_letter": letters}
     first = Working(lab, told_to(lab), name="first", **options)
-    first.done(20)
+    first.done(12)
     second = Working(lab, told_to(lab), name="second", **options)
     settled(lab, first, second)
     with second.consumer.held("t"):
@@ -254,7 +216,7 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
     lab.sleep(1.0)
     first.stop(drain=False)
     second.owns(4)
-    lab.until(lambda: committed(lab) == [60] * 4, 300.0)
+    lab.until(lambda: committed(lab) == [30] * 4, 300.0)
     second.stop()
     assert broken(tmp_path) == set()
 
@@ -263,21 +225,15 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
 @simulated(seeds=1, nightly=2)
 def test_what_a_worker_gives_back_comes_again(lab, tmp_path, executor):
     """Records that have no room, as its own hold was lifted; the rest is judged on."""
-    filled(lab, 2, *["slow"] * 60, keys="abcd")
-    run = Working(
-        lab,
-        Handler(lab, slow=2.0),
-        executor=executor,
-        order="key",
-        commit=OFTEN,
-        limits=Limits(records=20),
-        settings={"journal": tmp_path, "max_poll_records": 10},
-    )
-    for _ in range(5):
+    filled(lab, 2, *["slow"] * 40, keys="abcd")
+    how = {"executor": executor, "order": "key", "limits": Limits(records=20)}
+    handler = Handler(lab, slow=2.0)
+    run = journaled(lab, tmp_path, handler, {"max_poll_records": 10}, **how)
+    for _ in range(3):
         lab.until(lambda: "worker:backpressure" in run.worker.stats().paused)
         run.consumer.resume_all(owner="worker:backpressure")
         lab.sleep(0.5)
-    lab.until(lambda: committed(lab) == [60, 60], 300.0)
+    lab.until(lambda: committed(lab) == [40, 40], 300.0)
     run.stop()
     assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
     assert broken(tmp_path) == set()
@@ -293,15 +249,9 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
     Nor is it that some of what came is passed over before a handler has it.
     """
     (tp,) = filled(lab, 1, *["slow"] * 30)
-    run = Working(
-        lab,
-        Handler(lab, slow=0.3),
-        executor=executor,
-        order="unordered",
-        concurrency=4,
-        commit=OFTEN,
-        settings={"journal": tmp_path, "max_poll_records": 20},
-    )
+    how = {"executor": executor, "order": "unordered", "concurrency": 4}
+    handler = Handler(lab, slow=0.3)
+    run = journaled(lab, tmp_path, handler, {"max_poll_records": 20}, **how)
     run.done(3)
     polls = iter([True])
     polling = run.consumer.poll
@@ -323,9 +273,8 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
 def test_a_batch_that_cannot_be_read_is_skipped(lab, tmp_path, executor):
     """W7: each of its offsets is complete, and nothing behind them is out of order."""
     spoiled(lab)
-    options = {**TWICE, "on_exhausted": "skip"}
-    settings = {"journal": tmp_path}
-    run = Working(lab, Handler(lab), executor=executor, settings=settings, **options)
+    options = {**TWICE, "on_exhausted": "skip", "executor": executor}
+    run = journaled(lab, tmp_path, Handler(lab), **options)
     lab.until(lambda: committed(lab) == [7, 7], 100.0)
     run.stop()
     said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
@@ -338,25 +287,12 @@ def test_a_batch_that_cannot_be_read_is_skipped(lab, tmp_path, executor):
 def test_an_outage_that_a_breaker_knows(lab, tmp_path, executor):
     """W10, W11: its hold stops all but one record, which tries when the hold has ended."""
     filled(lab, 2, *["down"] * 20)
-    is_up = []
-
-    def down(_record, _context):
-        if not is_up:
-            message = "told to"
-            raise ConnectionError(message)
-        return 0.01
-
-    run = Working(
-        lab,
-        Handler(lab, down=down),
-        executor=executor,
-        retry=QUICK,
-        breaker=Breaker(on=(ConnectionError,), failures=3, first=1.0),
-        settings={"journal": tmp_path},
-    )
+    breaker = Breaker(on=(ConnectionError,), failures=3, first=1.0)
+    handler = Handler(lab, down=ConnectionError("told to"))
+    run = journaled(lab, tmp_path, handler, executor=executor, breaker=breaker)
     lab.until(lambda: run.worker.stats().breaker_opened)
     lab.sleep(5.0)
-    is_up.append(True)
+    handler.does.clear()
     run.done(40)
     run.stop()
     assert broken(tmp_path) == set()
@@ -369,18 +305,11 @@ def test_an_outage_that_a_breaker_knows(lab, tmp_path, executor):
 @pytest.mark.parametrize("plant", PLANTS)
 @simulated(seeds=1)
 def test_a_worker_that_breaks_its_promise_is_found(lab, tmp_path, executor, plant):
-    """W4, W7, W10: each planted in the worker itself."""
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
         filled(lab, 2, *["slow"] * 20)
-        run = Working(
-            lab,
-            Handler(lab, slow=0.2),
-            executor=executor,
-            concurrency=4,
-            commit=OFTEN,
-            settings={"journal": tmp_path, "max_poll_records": 4},
-        )
+        handler, how = Handler(lab, slow=0.2), {"executor": executor, "concurrency": 4}
+        run = journaled(lab, tmp_path, handler, {"max_poll_records": 4}, **how)
         run.done(4)
         run.consumer.pause("t", owner="ops")
         lab.sleep(1.0)
@@ -418,38 +347,26 @@ def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, 
     """W4: a full disk stops the worker, whatever its policy; the record comes again."""
     filled(lab, 1, "bad", "bad", "bad")
     handler = Handler(lab, bad=fails)
-    calls = handler.calls
-    if batch is not None:
-        several = InBatches(handler)
-        handler = several.wait if executor == "asyncio" else several
     with full(event):
-        run = Working(
-            lab,
-            handler,
-            executor=executor,
-            batch=batch,
-            retry=Retry(attempts=1),
-            on_exhausted="skip",
-            settings={"journal": tmp_path},
-        )
+        how = {"executor": executor, "batch": batch, "on_exhausted": "skip"}
+        run = journaled(lab, tmp_path, handler, retry=Retry(attempts=1), **how)
         error = run.ends()
     assert isinstance(error, JournalError)
     assert committed(lab) == [None if event == "working" else 0]
-    assert bool(calls) is (event in {"handled", "completed"})
+    assert bool(handler.calls) is (event in {"handled", "completed"})
 
 
 @simulated(seeds=1)
 def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
-    """W7: it has arrived, and arrives again with the next start."""
     filled(lab, 1, "bad", "")
     arrived = []
     with full("completed"):
-        run = Working(
+        run = journaled(
             lab,
+            tmp_path,
             Handler(lab, bad=fails),
             retry=Retry(attempts=1),
             dead_letter=lambda record, _: arrived.append(record.offset),
-            settings={"journal": tmp_path},
         )
         assert isinstance(run.ends(), JournalError)
     assert (arrived, committed(lab)) == ([0], [0])
@@ -460,7 +377,6 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
 
 @simulated(seeds=1)
 def test_workers_with_one_writer(lab, tmp_path):
-    """At a time it is refused; one after the other they are judged as they are."""
     filled(lab, 1, *["slow"] * 10)
     writer = JournalWriter(tmp_path, group=GROUP)
     settings = {"journal": writer, "max_poll_records": 2}
@@ -477,7 +393,6 @@ def test_workers_with_one_writer(lab, tmp_path):
 
 @simulated(seeds=1)
 def test_a_pump_writes_what_polls_returned_and_no_handlers(lab, tmp_path):
-    """What its program does with records nobody but the program knows."""
     filled(lab, 2, *[""] * 10)
     run = {}
 

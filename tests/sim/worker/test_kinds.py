@@ -1,15 +1,13 @@
 """W5: a record that a poll returned ends in exactly one of the kinds, counted by name."""
 
-import asyncio
-
 import pytest
 from kafka import TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import Drain, Limits, Pause, Reject, Retry, RetryLater, SafeConsumer
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Working, expel, filled, put
+from tests.sim.reading import COOPERATIVE
+from tests.sim.worker.working import Handler, Working, expel, filled, put
 
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
@@ -53,41 +51,28 @@ class Counted:
         return report
 
 
-def handler(lab, executor):
+def handler(lab):
     """Return a handler that takes its time, fails, or asks for something, at random."""
     rng = lab.rng
 
-    def draw():
+    def draw(*_):
         if rng.random() < 0.7:
             return rng.choice([0.0, 0.1, 0.5, 4.0])
         pause = Pause(0.5, rng.choice(["key", "partition", "topic"]))
         return rng.choice([ValueError(), RetryLater(0.5), Reject(), pause])
 
-    def handle(_given, _context):
-        what = draw()
-        if isinstance(what, Exception):
-            raise what
-        lab.sleep(what)
-
-    async def wait(_given, _context):
-        what = draw()
-        if isinstance(what, Exception):
-            raise what
-        await asyncio.sleep(what)
-
-    return wait if executor == "asyncio" else handle
+    return Handler(lab, v=draw)
 
 
 def options(lab):
     rng = lab.rng
-    executor, batch = rng.choice(["thread", "asyncio"]), rng.choice([None, None, 5])
     settings = {"max_poll_records": 20}
     if rng.random() < 0.5:
-        settings["partition_assignment_strategy"] = [CooperativeStickyAssignor]
+        settings["partition_assignment_strategy"] = [COOPERATIVE]
     return {
-        "handle": handler(lab, executor),
-        "executor": executor,
-        "batch": batch,
+        "handle": handler(lab),
+        "executor": rng.choice(["thread", "asyncio"]),
+        "batch": rng.choice([None, None, 5]),
         "order": rng.choice(["partition", "key", "unordered"]),
         "limits": Limits(records=rng.choice([20, 40, 1000])),
         "retry": Retry(attempts=2, first=0.2),
@@ -114,7 +99,7 @@ def disturb(lab, runs, made):
 
 
 @pytest.mark.contract("W5")
-@simulated(seeds=6)
+@simulated(seeds=2, nightly=6)
 def test_the_kinds_add_up_to_what_polls_returned(lab):
     """With holds, rebalances, lost memberships, seeks and stops at random."""
     rng, made = lab.rng, filled(lab, 4, *["v"] * 60, keys="abcdef")
@@ -174,7 +159,7 @@ def test_each_reason_to_drop_records_has_a_name(lab, reason, end):
     )
     lab.until(lambda: one.run.worker.stats().queued)
     end(one.run)
-    lab.sleep(15)
+    lab.sleep(8)
     one.check()
     one.run.stop()
     report = one.check_end()

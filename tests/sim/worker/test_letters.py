@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 from kafka import KafkaProducer
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
@@ -22,6 +21,7 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import (
+    DeadLetterLimitError,
     DeserializationError,
     HandlersFailError,
     RecordFailedError,
@@ -37,7 +37,9 @@ from tests.sim.worker.working import (
     expel,
     filled,
     in_both,
+    in_each_order,
     put,
+    quick,
 )
 
 ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
@@ -82,7 +84,6 @@ def working(lab, dead_letter, *values, **options):
 @in_both
 @simulated(seeds=1)
 def test_a_letter_completes_its_record(lab, executor):
-    """W7: with where it stood and why, and at once for a rejected record."""
     filled(lab, 2, "", "bad", "reject", "", keys="ab")
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
     run = Working(
@@ -203,7 +204,6 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
 def test_a_topic_that_cannot_be_written(lab):
-    """W7: the record waits, others go on, it is told; then the letter is written, once."""
     refuses = lab.cluster.fail("Produce", error=NOT_AUTHORIZED)
     one, other = lab.topic("t", 2)
     put(lab, one, "", "reject", "")
@@ -303,7 +303,6 @@ def test_letters_on_their_way_are_part_of_the_drain(lab, *, answers):
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
 def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
-    """W8: it is not on its way."""
 
     def sink(*_):
         raise ConnectionError
@@ -335,10 +334,6 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
 
         return sink
 
-    how = {
-        "partition_assignment_strategy": [CooperativeStickyAssignor],
-        "heartbeat_interval_ms": 200,
-    }
     handler = Handler(lab, bad=fails)
     runs = []
     for name in ("a", "b"):
@@ -346,7 +341,7 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
             lab,
             handler,
             name=name,
-            settings=how,
+            settings=quick("cooperative"),
             dead_letter=sink_of(name),
             retry=ONCE,
         )
@@ -354,8 +349,6 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab):
         lab.sleep(3.4)
     lab.until(lambda: committed(lab) == [2, 2])
     assert sorted(sent) == [("a", 0), ("a", 1)]
-    for run in runs:
-        run.stop()
 
 
 def raising(error):
@@ -483,17 +476,10 @@ def test_a_deserializer_that_raises_fails_its_record(lab, how):
     def handle(given, _context):
         values.extend(one.value for one in ([given] if how != "batch" else given))
 
-    async def wait(given, context):
-        handle(given, context)
-
-    options = {
-        "thread": {},
-        "asyncio": {"executor": "asyncio"},
-        "batch": {"batch": 5},
-    }[how]
+    options = {"batch": 5} if how == "batch" else {"executor": how}
     run = Working(
         lab,
-        wait if how == "asyncio" else handle,
+        handle,
         settings={"value_deserializer": as_json},
         dead_letter=lambda record, failure: found.append((record, failure)),
         **options,
@@ -508,7 +494,6 @@ def test_a_deserializer_that_raises_fails_its_record(lab, how):
 
 @simulated(seeds=1)
 def test_a_registry_that_is_away_is_tried_again(lab):
-    """W7: what is not about the data may pass."""
     filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
     values = []
@@ -540,11 +525,108 @@ def test_a_sink_that_never_returns_keeps_nothing_of_ended_ownerships(lab):
     filled(lab, 1, "bad", *[""] * 99)
     handler = Handler(lab, bad=fails)
     run = Working(lab, handler, retry=ONCE, dead_letter=lambda *_: lab.sleep(1e6))
-    for _ in range(5):
+    for _ in range(3):
         calls = len(handler.calls)
         lab.until(lambda: len(handler.calls) > calls)  # noqa: B023 - used at once
-        lab.sleep(20)
+        lab.sleep(6)
         expel(lab)
     posts = run.worker._letters._posts
     assert len(posts) == 2  # what the sink has, and the present ownership's
     assert all(one.letter is not None for one in posts)
+
+
+# How many records become dead letters before the worker stops for it
+
+
+class Letters:
+    """A producer that notes which records it was given, by their offsets."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, _topic, *, value, **_):
+        self.sent.append(value)
+
+
+def wrong_password(*_):
+    message = "wrong password"
+    raise ConnectionError(message)
+
+
+@pytest.mark.contract("W7")
+@in_each_order
+@simulated(seeds=1)
+def test_a_supervisor_that_restarts_loses_few_records(lab, executor, order):
+    """A wrong password makes every record fail, however often the worker starts."""
+    filled(lab, 4, *[str(number) for number in range(20)], keys="abcdefg")
+    letters = Letters()
+    for number in range(4):
+        run = Working(
+            lab,
+            wrong_password,
+            name=f"w{number}",
+            executor=executor,
+            order=order,
+            retry=ONCE,
+            dead_letter=DeadLetter(letters, "dead"),
+        )
+        error = run.ends()
+        assert isinstance(error, DeadLetterLimitError)
+        assert "each of the first 6 records failed for good" in str(error)
+    assert len(letters.sent) <= 20
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_batch_that_fails_as_a_whole_is_no_success(lab):
+    filled(lab, 1, *[str(number) for number in range(100)])
+    letters = Letters()
+    run = Working(
+        lab,
+        wrong_password,
+        batch=50,
+        retry=ONCE,
+        dead_letter=DeadLetter(letters, "dead"),
+    )
+    assert isinstance(run.ends(), DeadLetterLimitError)
+    assert len(letters.sent) <= 5
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_poisoned_record_alone_in_a_topic_is_a_dead_letter(lab):
+    (tp,) = filled(lab, 1, "bad")
+    letters = Letters()
+    run = Working(
+        lab,
+        Handler(lab, bad=Reject("told to")),
+        dead_letter=DeadLetter(letters, "dead"),
+    )
+    run.done(1)
+    lab.sleep(10)
+    put(lab, tp, "good")
+    run.done(2)
+    assert (letters.sent, run.stop().dead_letters, committed(lab)) == ([b"bad"], 1, [2])
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_topic_of_poison_alone_ends_after_some_starts(lab):
+    """Each start moves five records, so none is in the way for ever."""
+    filled(lab, 1, *["bad"] * 12)
+    letters = Letters()
+    ends = []
+    for number in range(3):
+        run = Working(
+            lab,
+            Handler(lab, bad=Reject("told to")),
+            name=f"w{number}",
+            dead_letter=DeadLetter(letters, "dead"),
+        )
+        if number == 2:
+            run.done(2)
+            run.worker.stop()
+        ends.append((type(run.ends()), committed(lab)))
+    limit = DeadLetterLimitError
+    assert ends == [(limit, [5]), (limit, [10]), (type(None), [12])]
+    assert len(letters.sent) == 12

@@ -4,23 +4,23 @@ import threading
 
 import pytest
 from kafka import TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
+from safeconsumer.worker.loop import BUSY_POLL
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
+from tests.sim.reading import COOPERATIVE
 from tests.sim.worker.working import Handler, Working, filled, in_both, put
 
 BACKPRESSURE = "worker:backpressure"
-COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+STICKY = {"partition_assignment_strategy": [COOPERATIVE]}
 SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 
 
 @simulated(seeds=1)
 def test_a_thread_that_begins_wakes_the_next(lab):
-    """All that may run at once begins at once, not one with each turn."""
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
     handler = Handler(lab, slow=2.0)
@@ -28,14 +28,12 @@ def test_a_thread_that_begins_wakes_the_next(lab):
     run.done(8)
     began = [call.began for call in handler.calls]
     assert max(began) - min(began) < 0.2
-    run.stop()
 
 
 @pytest.mark.contract("W1", "W9")
 @in_both
 @simulated(seeds=1)
 def test_what_is_held_is_bounded_and_named(lab, executor):
-    """W1, W9: with handlers that stand still it stops at its limit, by a hold of its own."""
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
     limits = Limits(records=40)
@@ -81,7 +79,6 @@ def test_bytes_are_bounded_too(lab):
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
 def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
-    """W1: completion runs ahead of it by the span, and stops there."""
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -98,7 +95,6 @@ def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
 @simulated(seeds=1)
 def test_one_slow_partition_keeps_no_other(lab, order):
-    """W1: the others are finished while it stands."""
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
     for tp in others:
@@ -178,7 +174,7 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
 def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab):
     """W1: one alone fills the room, and stops; a rebalance brings another."""
     both = set(lab.topic("t", 2))
-    idle = lab.member(SafeConsumer, "t", **COOPERATIVE)
+    idle = lab.member(SafeConsumer, "t", **STICKY)
     idle.owns(2)
     run = stopping(lab, limit=1000)
     run.owns(1)
@@ -199,7 +195,7 @@ def stopping(lab, *topics, limit, polls=100):
         lab,
         Handler(lab, stops=RetryLater(3600)),
         *topics,
-        settings={"max_poll_records": polls, **COOPERATIVE},
+        settings={"max_poll_records": polls, **STICKY},
         limits=Limits(records=limit),
     )
 
@@ -207,7 +203,6 @@ def stopping(lab, *topics, limit, polls=100):
 @pytest.mark.contract("W1")
 @simulated(seeds=1)
 def test_partitions_take_turns_by_key(lab):
-    """W1: a partition's first record does not wait for a thousand of another."""
     one, other = lab.topic("t", 2)
     keys = [str(number) for number in range(300)]
     put(lab, one, *["slow"] * 300, keys=keys)
@@ -247,7 +242,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
     assert run.stop().done == 200
 
 
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+@in_both
 @simulated(seeds=1)
 def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     """Limits.age seconds after it began, with its place; until then it is well."""
@@ -311,7 +306,6 @@ def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
 def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
-    """G8: unknown is never shown as well."""
     lab.topic("t", 1, records=100)
     run = Working(lab, Handler(lab), settings={"start_paused": True})
     run.owns(1)
@@ -342,7 +336,7 @@ def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
     assert run.worker.stats().lag == 0
     hold(run.consumer)
     lab.append(tp, 200)
-    lab.sleep(60)
+    lab.sleep(10)
     assert run.worker.stats().lag is None
     run.consumer.resume_all("ops")
     run.consumer.resume_all()
@@ -353,7 +347,6 @@ def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
 @pytest.mark.contract("G8")
 @simulated(seeds=1)
 def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
-    """A graph has no gap where it is looked at most."""
     filled(lab, 1, *["slow"] * 40)
     run = Working(
         lab, Handler(lab, slow=5.0), limits=Limits(records=10), settings=SMALL
@@ -362,4 +355,102 @@ def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
     lag = run.worker.stats().lag
     assert lag is not None
     assert 10 <= lag <= 40
-    run.stop()
+
+
+# A batch waits for more records only while more can come
+
+
+WITHIN = 10.0
+
+
+def longest_idle(lab, run, done):
+    """Work until so many are done; return how long no handler ran while limits held."""
+    longest, since = 0.0, lab.now
+
+    def is_done():
+        nonlocal longest, since
+        stats = run.worker.stats()
+        if (
+            stats.running
+            or not stats.queued
+            or "worker:backpressure" not in stats.paused
+        ):
+            since = lab.now
+        longest = max(longest, lab.now - since)
+        return bool(stats.done >= done)
+
+    lab.until(is_done, 600)
+    return longest
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("limits", [{"records": 68}, {"bytes": 68 * 405}], ids=str)
+@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+@in_both
+@simulated(seeds=1)
+def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
+    lab, executor, order, limits
+):
+    """A share is 4 records, of which each of 4 lanes by key has one; a batch has 10."""
+    filled(lab, 16, *["v"] * 15, keys="abcdefgh")
+    run = Working(
+        lab,
+        Handler(lab, v=0.1),
+        executor=executor,
+        order=order,
+        concurrency=4,
+        batch=10,
+        batch_within=WITHIN,
+        limits=Limits(**limits),
+        settings={"max_poll_records": 20, "max_partition_fetch_bytes": 1000},
+    )
+    assert longest_idle(lab, run, 16 * 11) <= 2 * BUSY_POLL
+
+
+@pytest.mark.contract("W1")
+@in_both
+@simulated(seeds=1)
+def test_a_single_partition_whose_room_is_less_than_a_batch(lab, executor):
+    filled(lab, 1, *["v"] * 50)
+    run = Working(
+        lab,
+        Handler(lab, v=0.1),
+        executor=executor,
+        batch=50,
+        batch_within=WITHIN,
+        limits=Limits(records=10),
+        settings={"max_poll_records": 10},
+    )
+    run.done(40)
+    assert lab.now < WITHIN
+
+
+@pytest.mark.contract("W1")
+@in_both
+@simulated(seeds=1)
+def test_records_beyond_the_span_fill_no_batch(lab, executor):
+    filled(lab, 1, *["v"] * 40)
+    run = Working(
+        lab,
+        Handler(lab, v=0.1),
+        executor=executor,
+        order="unordered",
+        batch=50,
+        batch_within=WITHIN,
+        limits=Limits(span=10),
+    )
+    run.done(30)
+    assert lab.now < WITHIN
+
+
+@in_both
+@simulated(seeds=1)
+def test_a_batch_waits_while_more_can_come(lab, executor):
+    filled(lab, 2, *["v"] * 5)
+    run = Working(
+        lab, Handler(lab, v=0.1), executor=executor, batch=10, batch_within=WITHIN
+    )
+    lab.sleep(WITHIN - 2)
+    assert run.worker.stats().done == 0
+    run.done(10)
+    assert WITHIN <= lab.now < WITHIN + 3

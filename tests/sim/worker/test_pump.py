@@ -57,6 +57,16 @@ def pumping(lab, records, partitions=1, **options):
     return Pump(reading, **options)
 
 
+def done(pump, count):
+    """Answer batches at once until so many records are done; return their offsets."""
+    found = []
+    while len(found) < count:
+        for one in pump.turn():
+            found += offsets(one)
+            one.done()
+    return found
+
+
 def nothing(lab, pump, seconds):
     """Tell whether it hands out nothing for so long."""
     end = lab.now + seconds
@@ -71,7 +81,6 @@ def nothing(lab, pump, seconds):
 @ORDERS
 @simulated(seeds=1)
 def test_each_record_wants_one_answer(lab, order):
-    """W4: in any order; what is complete and contiguous is committed, no more."""
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         assert (len(batch), batch.attempt, batch.partition) == (4, 1, ("t", 0))
@@ -89,7 +98,6 @@ def test_each_record_wants_one_answer(lab, order):
 
 @simulated(seeds=1)
 def test_what_is_no_index_and_no_failure_is_refused(lab):
-    """Nothing was answered then."""
     with pumping(lab, 2) as pump:
         (batch,) = taken(lab, pump, 2)
         for indexes in ("0", [[0, 1]], [0.0], [True], object()):
@@ -120,11 +128,7 @@ def test_later_is_no_attempt_and_the_batch_stays_together(lab, order):
         assert (offsets(again), again.attempt) == ([1, 2, 3], 1)
         again.fail(RetryLater(1.0), 1)
         again.fail(RetryLater(1.0))
-        found = []
-        while len(found) < 3:
-            for one in pump.turn():
-                found += offsets(one)
-                one.done()
+        found = done(pump, 3)
         assert sorted(found) == [1, 2, 3]
         assert order == "unordered" or found == [1, 2, 3]
 
@@ -183,7 +187,6 @@ def test_in_order_the_next_batch_waits_for_the_one_before(lab):
 @ORDERS
 @simulated(seeds=1)
 def test_what_is_out_is_bounded(lab, order):
-    """W1: iterating or turning; what is answered makes room."""
     with pumping(lab, 40, 3, order=order, limits=Limits(records=12)) as pump:
         out = []
         for _ in range(8):
@@ -202,7 +205,6 @@ def test_what_is_out_is_bounded(lab, order):
 @ORDERS
 @simulated(seeds=1)
 def test_a_batch_that_nobody_answered_is_noticed(lab, order):
-    """W5: it would stop the commits for ever, and nobody would know."""
     handed = []
 
     def loop():
@@ -250,7 +252,6 @@ def test_a_pause_holds_the_topic_and_the_batch_stays_together(lab, order):
 @ORDERS
 @simulated(seeds=1)
 def test_a_hold_keeps_back_what_was_not_handed_out(lab, order):
-    """W10: what failed waits for the resume too, and comes in its place."""
     reading = consumer(lab, "t", **FOUR)
     with pumping(
         lab, 8, reading=reading, order=order, limits=Limits(records=4)
@@ -261,17 +262,12 @@ def test_a_hold_keeps_back_what_was_not_handed_out(lab, order):
         batch.done()
         assert nothing(lab, pump, 3)
         reading.resume_all("somebody")
-        found = []
-        while len(found) < 5:
-            for one in pump.turn():
-                found += offsets(one)
-                one.done()
+        found = done(pump, 5)
     assert found == [0, 4, 5, 6, 7]
 
 
 @simulated(seeds=1)
 def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
-    """W8: nobody works on it any more; what was done is committed, and the end is soon."""
     began = []
 
     def loop():
@@ -291,7 +287,6 @@ def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
 def test_an_exception_waits_for_what_others_work_on(lab):
-    """W6: up to the deadline, and what they finish meanwhile is committed."""
 
     def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
@@ -311,7 +306,6 @@ def test_an_exception_waits_for_what_others_work_on(lab):
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
 def test_leaving_is_bounded(lab):
-    """W8: what was not done is not committed, and comes to who polls on."""
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
@@ -361,7 +355,6 @@ def test_the_last_commit_says_where_the_consumer_goes_on(lab, *, breaks):
 @pytest.mark.contract("W2")
 @simulated(seeds=1)
 def test_a_slow_loop_is_not_evicted(lab):
-    """W2: it takes longer for a batch than a member may be away, and handles each once."""
     seen = []
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
     with pumping(lab, 8, settings=more, drain=Drain(revoke=0.3)) as pump:
@@ -379,7 +372,6 @@ def test_a_slow_loop_is_not_evicted(lab):
 @pytest.mark.contract("W6")
 @simulated(seeds=2)
 def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
-    """W6: what is answered in time is committed; the other member gets the rest."""
     quick = {"heartbeat_interval_ms": 200}
     drain = Drain(revoke=5.0, shutdown=0.0)
     how = {"drain": drain, "settings": quick, "limits": Limits(records=12)}
@@ -403,13 +395,11 @@ def test_a_rebalance_waits_for_answers_and_loses_nothing(lab):
         theirs = [(one.partition, one.offset) for one in other.records]
         assert sorted(seen + theirs) == [(p, n) for p in (0, 1) for n in range(12)]
         assert len({p for p, _ in theirs}) == 1
-    other.stop()
 
 
 @pytest.mark.contract("W4", "G8")
 @simulated(seeds=1)
 def test_a_lost_membership_commits_nothing(lab):
-    """W4: whatever is answered for it; in order the next ownership's batch comes at once."""
     with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
         (batch,) = taken(lab, pump, 2)
         expel(lab)
@@ -465,7 +455,6 @@ def test_a_deserializer_that_raises_fails_its_record(lab):
 
 @simulated(seeds=1)
 def test_what_a_poll_raises_comes_out_of_the_loop(lab):
-    """Once each time, and it goes on for who goes on."""
     reading = consumer(lab, "t", **FOUR)
     pump = pumping(lab, 4, reading=reading)
     poll, raising = reading.poll, [ZeroDivisionError()]
@@ -487,7 +476,6 @@ def test_what_a_poll_raises_comes_out_of_the_loop(lab):
 @pytest.mark.parametrize("who", ["stop", "StopWorker"])
 @simulated(seeds=1)
 def test_a_stop_ends_the_loop(lab, how, who):
-    """W8: from another thread, or an answer; nothing is handed out afterwards."""
     with pumping(lab, 40, drain=Drain(shutdown=1)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
         in_thread(pump.stop) if who == "stop" else batch.fail(StopWorker())

@@ -1,11 +1,10 @@
 """W4, W6, W12: the group changes under workers; nothing is lost, or passed over, or stuck."""
 
+import asyncio
 import itertools
 
 import pytest
 from kafka import KafkaProducer
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Commit, Drain, Limits, Pump, Retry, RetryLater, events
@@ -13,6 +12,7 @@ from safeconsumer.errors import RecordFailedError
 from tests.sim.playing import simulated
 from tests.sim.test_asked_positions import NOT_LEADER_OR_FOLLOWER
 from tests.sim.worker.working import (
+    LOADING,
     UNAVAILABLE,
     Handler,
     Working,
@@ -20,19 +20,13 @@ from tests.sim.worker.working import (
     consumer,
     expel,
     filled,
+    in_both_ways,
     put,
+    quick,
 )
 
-ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
-in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 ONCE = Retry(attempts=1)
-OFTEN = Commit(every=0.2)
-
-
-def how(protocol="eager", **more):
-    """Return a consumer's settings: it hears of a rebalance soon."""
-    strategy = {"partition_assignment_strategy": [ASSIGNORS[protocol]]}
-    return {**strategy, "heartbeat_interval_ms": 200, "max_poll_records": 10, **more}
+OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
 
 
 def settled(lab, *runs):
@@ -44,6 +38,13 @@ def settled(lab, *runs):
         return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
 
     lab.until(is_so, what="they share the topic")
+
+
+def commit_at(lab, tp, offset):
+    reading = consumer(lab)
+    reading.assign([tp])
+    reading.commit({tp: OffsetAndMetadata(offset, "", -1)})
+    reading.close(autocommit=False)
 
 
 def times(handler):
@@ -60,11 +61,10 @@ def times(handler):
 @in_both_ways
 @simulated(seeds=1)
 def test_members_come_and_go_while_one_is_full(lab, protocol):
-    """W6: nothing leaked, lost or stuck; repeated only what ran at a revocation."""
     filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
     options = {
-        "settings": how(protocol),
+        "settings": quick(protocol),
         "limits": Limits(records=20),
         "concurrency": 4,
     }
@@ -87,12 +87,11 @@ def test_members_come_and_go_while_one_is_full(lab, protocol):
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
 def test_an_eager_join_waits_for_running_handlers(lab):
-    """W6: with handlers quicker than the drain nothing is done twice."""
     filled(lab, 4, *["slow"] * 20)
     handler = Handler(lab, slow=0.5)
-    first = Working(lab, handler, settings=how())
+    first = Working(lab, handler, settings=quick())
     first.done(8)
-    second = Working(lab, handler, name="b", settings=how())
+    second = Working(lab, handler, name="b", settings=quick())
     lab.until(lambda: committed(lab) == [20] * 4)
     assert first.stop().done + second.stop().done == 80
     assert set(times(handler).values()) == {1}
@@ -112,54 +111,38 @@ def test_a_drain_ends_at_its_deadline(lab):
     put(lab, other, *[""] * 5)
     hangs = [8.0]
     handler = Handler(lab, hangs=lambda *_: hangs.pop() if hangs else None)
-    first = Working(lab, handler, settings=how(), drain=Drain(revoke=2.0, shutdown=1.0))
+    first = Working(
+        lab, handler, settings=quick(), drain=Drain(revoke=2.0, shutdown=1.0)
+    )
     first.done(5)
-    second = Working(lab, handler, name="b", settings=how())
+    second = Working(lab, handler, name="b", settings=quick())
     at = lab.now
     settled(lab, first, second)
     assert 2.0 <= lab.now - at < 3.0
     (drained,) = first.told(events.WorkDrained)
     assert (drained.running, drained.reason) == (1, "rebalance")
     lab.until(lambda: committed(lab) == [5, 5])
-    first.stop()
-    second.stop()
 
 
-@pytest.mark.contract("W6")
+@pytest.mark.contract("W2", "W6")
 @simulated(seeds=1)
-def test_a_drain_that_ends_with_the_membership_is_reported(lab):
-    """W6: as any other one, with its seconds."""
-    filled(lab, 2, "slow", "")
+def test_a_drain_that_ends_with_the_membership_is_reported_and_work_goes_on(lab):
+    first, second = filled(lab, 2, "slow", "", "", "")
     drain = Drain(revoke=30.0)
-    run = Working(lab, Handler(lab, slow=60), settings=how(), drain=drain)
+    run = Working(lab, Handler(lab, slow=9), settings=quick(), drain=drain)
     lab.until(lambda: run.worker.stats().running == 2)
-    Working(lab, Handler(lab), name="b", settings=how())
+    other = Working(lab, Handler(lab), name="b", settings=quick())
     lab.until(lambda: run.worker._engine.departures.deadline)
     lab.sleep(2)
     expel(lab)
     (drained,) = lab.until(lambda: run.told(events.WorkDrained))
     assert (drained.running, drained.reason) == (2, "rebalance")
     assert drained.seconds >= 2
-    run.worker.stop(drain=False)
-
-
-@pytest.mark.contract("W2", "W6")
-@simulated(seeds=1)
-def test_a_worker_goes_on_after_a_drain_that_lost_its_membership(lab):
-    """W2: what the drain had stopped begins again with the next assignment."""
-    first, second = filled(lab, 2, "slow", "", "", "")
-    drain = Drain(revoke=30.0)
-    run = Working(lab, Handler(lab, slow=20), settings=how(), drain=drain)
-    lab.until(lambda: run.worker.stats().running == 2)
-    other = Working(lab, Handler(lab), name="b", settings=how())
-    lab.until(lambda: run.worker._engine.departures.deadline)
-    expel(lab)
-    lab.until(lambda: run.worker._engine.departures.deadline is None)
+    assert run.worker._engine.departures.deadline is None
     other.stop()
     for tp in (first, second):
         put(lab, tp, *["x"] * 3)
     lab.until(lambda: committed(lab) == [7, 7])
-    run.stop()
 
 
 @pytest.mark.contract("W6")
@@ -170,15 +153,13 @@ def test_a_cooperative_revocation_waits_a_second(lab):
     run = Working(
         lab,
         Handler(lab, slow=60),
-        settings=how("cooperative"),
+        settings=quick("cooperative"),
         drain=Drain(revoke=30.0),
     )
     lab.until(lambda: run.worker.stats().running == 2)
-    other = Working(lab, Handler(lab), name="b", settings=how("cooperative"))
+    Working(lab, Handler(lab), name="b", settings=quick("cooperative"))
     (drained,) = lab.until(lambda: run.told(events.WorkDrained))
     assert (drained.reason, drained.seconds < 2) == ("revoked", True)
-    for one in (run, other):
-        one.worker.stop(drain=False)
 
 
 @pytest.mark.contract("W6")
@@ -186,7 +167,7 @@ def test_a_cooperative_revocation_waits_a_second(lab):
 def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
     """W6: work goes on if what asked for a join, as metadata that flicker, is over."""
     filled(lab, 1, "slow", *[""] * 5)
-    run = Working(lab, Handler(lab, slow=5), settings=how())
+    run = Working(lab, Handler(lab, slow=5), settings=quick())
     lab.until(lambda: run.worker.stats().running)
     coordinator = run.consumer._coordinator
     coordinator.request_rejoin()
@@ -195,7 +176,29 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
     generation = lab.generation()
     run.done(6)
     assert (lab.generation(), run.consumer.holds()) == (generation, ())
-    run.stop()
+
+
+@in_both_ways
+@pytest.mark.parametrize("how", ["loading", "isolated"])
+@pytest.mark.parametrize("revoke", [3.0, pytest.param(30.0, marks=pytest.mark.nightly)])
+@simulated(seeds=1)
+def test_a_stop_in_a_drain_is_bounded(lab, protocol, how, revoke):
+    """Its commit is tried again meanwhile, and no coordinator answers."""
+    filled(lab, 2, *["slow"] * 10)
+    handler = Handler(lab, slow=0.5)
+    drain = Drain(revoke=revoke, shutdown=1.0)
+    first = Working(lab, handler, settings=quick(protocol), drain=drain)
+    first.owns(2)
+    lab.sleep(2)
+    lab.cluster.fail("OffsetCommit", error=LOADING)
+    Working(lab, handler, name="b", settings=quick(protocol))
+    lab.sleep(1)
+    if how == "isolated":
+        lab.network.isolate(first.process)
+    began = lab.now
+    first.worker.stop()
+    lab.until(lambda: first.report is not None or first.error is not None, 200.0)
+    assert lab.now - began < 1.0 + 2.0 + 0.2
 
 
 @pytest.mark.contract("W4")
@@ -204,10 +207,12 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain(lab):
 def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
     """W4: the commit at the rebalance was refused; the next that succeeds is the last."""
     (tp,) = filled(lab, 1, "")
-    run = Working(lab, Handler(lab), settings=how(), commit=Commit(every=60.0))
+    run = Working(
+        lab, Handler(lab), settings=quick(), commit=RARELY, drain=Drain(revoke=2.0)
+    )
     run.done(1)
     refused = lab.cluster.fail("OffsetCommit", error=UNAVAILABLE, origin="w")
-    second = Working(lab, Handler(lab), name="b", settings=how())
+    second = Working(lab, Handler(lab), name="b", settings=quick())
     second.owns(1)
     refused.end()
     if goes_on:
@@ -222,10 +227,9 @@ def test_what_left_without_its_commit_is_not_committed(lab, *, goes_on):
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @simulated(seeds=1)
 def test_what_is_done_after_a_loss_is_not_committed(lab, order):
-    """W6: dropped without a commit; it is handled again by whoever owns it next."""
     filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
-    run = Working(lab, handler, order=order, commit=OFTEN, settings=how())
+    run = Working(lab, handler, order=order, commit=OFTEN, settings=quick())
     lab.until(lambda: handler.calls)
     expel(lab)
     lab.until(lambda: run.told(events.WorkDropped))
@@ -245,11 +249,11 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab, fate):
     """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
     filled(lab, 2, *["slow"] * 20)
     handler = Handler(lab, slow=0.2)
-    first = Working(lab, handler, commit=OFTEN, settings=how(session_timeout_ms=6000))
+    first = Working(lab, handler, commit=OFTEN, settings=quick(session_timeout_ms=6000))
     first.done(4)
     getattr(lab, fate)(first.process)
     before = len(handler.calls)
-    second = Working(lab, handler, name="b", commit=OFTEN, settings=how())
+    second = Working(lab, handler, name="b", commit=OFTEN, settings=quick())
     lab.until(lambda: committed(lab) == [20, 20])
     assert {*times(handler)} == set(itertools.product(range(2), range(20)))
     if fate == "freeze":
@@ -277,7 +281,7 @@ def test_marks_of_transactions_are_no_lag(lab, isolation):
         writer.flush()
         getattr(writer, f"{end}_transaction")()
     handler = Handler(lab, **{"2": 2.0})
-    run = Working(lab, handler, commit=OFTEN, settings=how(isolation_level=isolation))
+    run = Working(lab, handler, commit=OFTEN, settings=quick(isolation_level=isolation))
     lab.until(lambda: len(handler.calls) == 3)
     lab.sleep(1)
     assert committed(lab) == [2]
@@ -288,7 +292,6 @@ def test_marks_of_transactions_are_no_lag(lab, isolation):
     assert stats.done == (3 if isolation == "read_committed" else 5)
     lab.append(tp)
     lab.until(lambda: committed(lab) == [8], 30.0)
-    run.stop()
 
 
 # An ownership always has a committed floor
@@ -302,7 +305,7 @@ def test_an_idle_ownership_is_committed(lab, protocol):
     one, other, *_ = lab.topic("t", 3)
     put(lab, one, *[""] * 4)
     put(lab, other, *[""] * 2)
-    latest = how(protocol, auto_offset_reset="latest", session_timeout_ms=6000)
+    latest = quick(protocol, auto_offset_reset="latest", session_timeout_ms=6000)
     first = Working(lab, Handler(lab), settings=latest)
     lab.until(lambda: committed(lab) == [4, 2, 0])
     started = first.told(events.PartitionStarted)
@@ -316,15 +319,13 @@ def test_an_idle_ownership_is_committed(lab, protocol):
     second.done(6)
     assert [handler.offsets(n) for n in range(3)] == [[4, 5], [2, 3], [0, 1]]
     assert {one.is_committed for one in second.told(events.PartitionStarted)} == {True}
-    second.stop()
 
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
 def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
-    """W12: the next worker gets it, and what came with it."""
     filled(lab, 2, "before")
-    latest = how(auto_offset_reset="latest")
+    latest = quick(auto_offset_reset="latest")
     run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
     lab.until(lambda: None not in committed(lab))
     for tp in lab.partitions("t"):
@@ -343,7 +344,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab):
 def test_nothing_is_passed_over_when_a_member_joins(lab, protocol):
     """W12: of what was queued, and of partitions whose first record comes meanwhile."""
     filled(lab, 4, "before")
-    latest = how(protocol, auto_offset_reset="latest")
+    latest = quick(protocol, auto_offset_reset="latest")
     handler = Handler(lab, waits=lambda *_: RetryLater(0.5) if lab.now < 3 else None)
     first = Working(lab, handler, settings=latest)
     lab.until(lambda: None not in committed(lab))
@@ -388,14 +389,11 @@ def test_an_added_partition_begins_at_its_start(lab, by):
 def test_a_floor_that_is_out_of_range_is_none(lab):
     """W12: what the position was reset to is committed before a handler begins."""
     (tp,) = lab.topic("t", 1, records=3)
-    asking = consumer(lab)
-    asking.assign([tp])
-    asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
-    asking.close(autocommit=False)
+    commit_at(lab, tp, 1000)
     floors = []
     handler = Handler(lab, waits=lambda *_: floors.append(lab.committed(tp)))
-    latest = how(auto_offset_reset="latest")
-    run = Working(lab, handler, settings=latest, commit=Commit(every=60.0))
+    latest = quick(auto_offset_reset="latest")
+    run = Working(lab, handler, settings=latest, commit=RARELY)
     lab.until(lambda: lab.committed(tp) == 3)
     put(lab, tp, "waits", "")
     run.done(2)
@@ -410,7 +408,7 @@ def test_a_floor_that_is_out_of_range_is_none(lab):
 def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab):
     """W4, W12: what came before is done first; then it begins at what is left."""
     (tp,) = filled(lab, 1, "slow", "")
-    run = Working(lab, Handler(lab, slow=4), settings=how(), commit=OFTEN)
+    run = Working(lab, Handler(lab, slow=4), settings=quick(), commit=OFTEN)
     lab.until(lambda: run.worker.stats().running)
     stuck = lab.cluster.fail("Fetch", error=NOT_LEADER_OR_FOLLOWER)
     lab.sleep(1)  # the fetch that waits at the broker ends without a record
@@ -430,12 +428,9 @@ def cut_back(lab, **does):
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
     put(lab, tp, "", "")
-    asking = consumer(lab)
-    asking.assign([tp])
-    asking.commit({tp: OffsetAndMetadata(5, "", -1)})
-    asking.close(autocommit=False)
+    commit_at(lab, tp, 5)
     handler = Handler(lab, **does)
-    latest = how(auto_offset_reset="latest")
+    latest = quick(auto_offset_reset="latest")
     return handler, Working(lab, handler, settings=latest, commit=OFTEN)
 
 
@@ -464,21 +459,19 @@ def test_of_a_log_that_was_cut_back_what_is_left_is_done(lab, start):
     assert (handler.offsets(0)[0], run.worker.stats().gone) == (5, first - 5)
     begun = [one.offset for one in run.told(events.PartitionStarted)]
     assert min(begun) == 5
-    run.stop()
 
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
 def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
     """W12: nothing comes again, and what is written from there on is not passed over."""
-    handler, run = cut_back(lab)
+    handler, _ = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)
     lab.until(lambda: committed(lab) == [8])
     put(lab, *lab.partitions("t"), "")
     lab.until(lambda: committed(lab) == [9])
     assert handler.offsets(0) == [5, 6, 7, 8, 9, 8]
-    run.stop()
 
 
 @pytest.mark.contract("W12", "P16")
@@ -486,13 +479,12 @@ def test_where_all_was_done_a_log_that_was_cut_back_begins_at_its_end(lab):
 def test_a_floor_that_was_deleted_passes_over_nothing(lab):
     """W12, P16: under ``latest`` too it goes on at what is left, held or not; counted."""
     (tp,) = lab.topic("t", 1, records=10)
-    asking = consumer(lab)
-    asking.assign([tp])
-    asking.commit({tp: OffsetAndMetadata(1, "", -1)})
-    asking.close(autocommit=False)
+    commit_at(lab, tp, 1)
     lab.cluster.delete_before("t", 0, 7)
     handler = Handler(lab)
-    run = Working(lab, handler, settings=how(auto_offset_reset="latest"), commit=OFTEN)
+    run = Working(
+        lab, handler, settings=quick(auto_offset_reset="latest"), commit=OFTEN
+    )
     run.done(3)
     assert handler.offsets(0) == [7, 8, 9]
     report = run.stop()
@@ -532,16 +524,14 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab, kind):
     refuses.end()
     run.done(10)
     assert run.worker.healthy()
-    run.stop()
 
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1)
 def test_a_floor_that_is_there_is_not_committed_again(lab):
-    """One commit in a life in which the first member committed everything."""
     lab.topic("t", 1, records=3)
     for name, commits in (("a", 2), ("b", 1)):
-        run = Working(lab, Handler(lab), name=name, commit=Commit(every=60.0))
+        run = Working(lab, Handler(lab), name=name, commit=RARELY)
         run.done(3)
         run.stop()
         assert run.worker.stats().commits == commits
@@ -571,7 +561,7 @@ def test_a_partition_that_was_there_begins_at_its_end(lab):
 def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
     """One with a partition, one that is a member without any; and one to which none is."""
     lab.topic("t")
-    runs = [Working(lab, Handler(lab), name=name, settings=how()) for name in "ab"]
+    runs = [Working(lab, Handler(lab), name=name, settings=quick()) for name in "ab"]
     lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
     lab.sleep(3)
     assert [bool(one.worker.healthy()) for one in runs] == [True, True]
@@ -581,3 +571,73 @@ def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab):
     health = alone.worker.healthy()
     assert health.is_alive
     assert "no topic is subscribed to" in health.reasons[0]
+
+
+# A handler hears that its partition is being taken away
+
+
+@simulated(seeds=1, nightly=3)
+def test_a_coroutine_awaits_the_revocation(lab):
+    """Several of one partition do; the loop is free meanwhile, and nobody polls."""
+    filled(lab, 2, *["v"] * 3)
+    woken = []
+
+    async def wait(record, context):
+        await asyncio.wait_for(context.revoked, 500)
+        assert context.revoked.is_set()
+        woken.append((record.partition, record.offset))
+
+    run = Working(
+        lab,
+        wait,
+        executor="asyncio",
+        order="unordered",
+        concurrency=6,
+        drain=Drain(revoke=0.5, shutdown=1.0),
+    )
+    lab.until(lambda: run.worker.stats().running == 6)
+    assert not woken
+    expel(lab)
+    lab.until(lambda: len(woken) >= 6)
+    assert len(set(woken)) == 6
+
+
+@simulated(seeds=1)
+def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
+    filled(lab, 1, "v")
+    found = []
+
+    async def wait(_record, context):
+        if not found:
+            found.append(context.revoked)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(context.revoked, 1)
+            assert not context.revoked._waiting
+            await context.revoked
+            await context.revoked  # set by now
+            assert not context.revoked._waiting
+            found.append("woken")
+
+    run = Working(lab, wait, executor="asyncio")
+    lab.sleep(5)
+    expel(lab)
+    lab.until(lambda: len(found) == 2)
+    run.done(1)
+
+
+@simulated(seeds=1)
+def test_a_thread_waits_for_the_revocation(lab):
+    filled(lab, 1, "v")
+    heard = []
+
+    def wait(_record, context):
+        if not heard:
+            heard.append(context.revoked.wait(1.0))
+            heard.append(context.revoked.wait(100.0))
+        return 0.0
+
+    run = Working(lab, Handler(lab, v=wait))
+    lab.sleep(5)
+    expel(lab)
+    run.done(1)
+    assert heard == [False, True]

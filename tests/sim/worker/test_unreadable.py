@@ -1,15 +1,24 @@
-"""W7: a batch that cannot be read ends by the policy, like any other poison."""
+"""W7: batches that cannot be read end by the policy; deserializers are not called at once."""
 
 import pytest
 from kafka.errors import CorruptRecordError
+from kafka.serializer import Deserializer
 
 from safeconsumer import Pump
 from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
 from tests.sim.playing import simulated
 from tests.sim.test_fetching import corrupt
-from tests.sim.worker.working import Handler, Working, committed, consumer, in_both
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    consumer,
+    filled,
+    in_both,
+)
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 OWNER = "worker:unreadable"
 TWICE = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
 
@@ -30,9 +39,8 @@ def repair(lab, tp):
 
 
 @in_both
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
-    """And at each start anew, with nothing passed over and none repeated."""
     spoiled(lab)
     for starts in range(2):
         handler = Handler(lab)
@@ -51,9 +59,8 @@ def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
 
 
 @in_both
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_all_of_it_is_passed_over(lab, executor):
-    """Its three offsets and no others; they count as skipped, and are told once."""
     spoiled(lab)
     handler = Handler(lab)
     run = Working(lab, handler, executor=executor, on_exhausted="skip", **TWICE)
@@ -66,9 +73,8 @@ def test_all_of_it_is_passed_over(lab, executor):
     assert committed(lab) == [7, 7]
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_its_partition_is_held_until_it_can_be_read(lab):
-    """The others go on, and the worker is not well, and says where."""
     bad = spoiled(lab)
     handler = Handler(lab)
     limits = Limits(age=3.0)
@@ -87,25 +93,10 @@ def test_its_partition_is_held_until_it_can_be_read(lab):
     run.done(11)
     assert handler.offsets() == [0, 1, 5, 6]
     assert run.worker.healthy()
-    run.stop()
-
-
-@simulated(seeds=2)
-def test_an_answer_that_was_broken_on_its_way_is_fetched_again(lab):
-    """The log is whole, so the next fetch brings all, and nothing was passed over."""
-    (tp,) = lab.topic("t", 1, records=5)
-    lab.cluster.fail("Fetch", error=CorruptRecordError.errno, count=1)
-    handler = Handler(lab)
-    run = Working(lab, handler, on_exhausted="skip", **TWICE)
-    run.done(5)
-    assert handler.offsets() == [*range(5)]
-    assert run.stop().skipped == 0
-    assert lab.committed(tp) == 5
 
 
 @simulated(seeds=1)
 def test_a_pump_ends_with_it(lab):
-    """Once what stood before it is done."""
     spoiled(lab)
     pump = Pump(consumer(lab, "t"), **TWICE)
     found = []
@@ -121,23 +112,27 @@ def test_a_pump_ends_with_it(lab):
     assert found == [0, 1]
 
 
-@simulated(seeds=2)
-def test_what_the_broker_cannot_read_now_is_not_passed_over(lab):
-    """It says so of its log, whose records may be good: it is asked again and again."""
+@pytest.mark.parametrize("answers", ["one", "all"])
+@simulated(seeds=1, nightly=2)
+def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
+    """The log is whole, and nothing of it is passed over, however often it is refused."""
     (tp,) = lab.topic("t", 1, records=5)
-    away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno)
+    count = {"count": 1} if answers == "one" else {}
+    away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno, **count)
     handler = Handler(lab)
     run = Working(lab, handler, on_exhausted="skip", **TWICE)
-    lab.sleep(60)
-    assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "block"]
-    away.end()
+    if answers == "all":
+        lab.sleep(10)
+        told = [one.then for one in run.told(events.BatchUnreadable)]
+        assert told == ["retry", "block"]
+        away.end()
     run.done(5)
     assert handler.offsets() == [*range(5)]
     assert run.stop().skipped == 0
     assert lab.committed(tp) == 5
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_another_batch_behind_it_is_tried_anew(lab):
     """That both are wrong may be the fault of what is between us and the broker."""
     (tp,) = lab.topic("t", 1, records=2)
@@ -150,3 +145,117 @@ def test_another_batch_behind_it_is_tried_anew(lab):
     told = [(one.offset, one.then) for one in run.told(events.BatchUnreadable)]
     assert told == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
     assert (handler.offsets(), run.stop().skipped) == ([0, 1, 7, 8], 5)
+
+
+# Deserializers are called by one thread at a time, as kafka-python calls them
+
+
+VALUES = [str(number) for number in range(20)]
+
+
+class Stateful(Deserializer):
+    """
+    Puts the data aside, waits, and returns what it put aside.
+
+    Attributes:
+        inside: how many threads are in it now.
+        most: the most threads that were in it at a time.
+    """
+
+    def __init__(self, lab):
+        self._lab = lab
+        self._data = b""
+        self.inside = self.most = 0
+
+    def decode(self, data):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self._data = data
+        self._lab.sleep(0.01)
+        self.inside -= 1
+        return self._data.decode()
+
+    def deserialize(self, _topic, _headers, data):
+        return self.decode(data)
+
+    def close(self): ...
+
+
+def of_one_value(made):
+    return {"value_deserializer": made}
+
+
+def of_key_and_value(made):
+    return {"key_deserializer": made, "value_deserializer": made}
+
+
+def of_methods(made):
+    return {"key_deserializer": made.decode, "value_deserializer": made.decode}
+
+
+def of_functions_around(made):
+    return {
+        "key_deserializer": lambda data: f"{made.decode(data)}",
+        "value_deserializer": lambda data: f"{made.decode(data)}",
+    }
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize(
+    "given", [of_one_value, of_key_and_value, of_methods, of_functions_around]
+)
+@pytest.mark.parametrize("batch", [None, 5])
+@simulated(seeds=1)
+def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
+    filled(lab, 4, *VALUES, keys=VALUES)
+    shared = Stateful(lab)
+    seen = []
+
+    def handle(records, _context):
+        seen.extend((one.key, one.value) for one in (records if batch else [records]))
+
+    run = Working(lab, handle, settings=given(shared), order="unordered", batch=batch)
+    run.done(80)
+    assert shared.most == 1
+    keys = VALUES if "key_deserializer" in given(shared) else map(str.encode, VALUES)
+    assert sorted(seen) == sorted([*zip(keys, VALUES, strict=True)] * 4)
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+@simulated(seeds=1)
+def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
+    """Each gives it to its consumer as another object: a bound method is made anew."""
+    filled(lab, 2, *VALUES)
+    shared = Stateful(lab)
+    seen = []
+
+    def handle(record, _context):
+        seen.append(record.value)
+
+    settings = {"value_deserializer": shared.decode}
+    runs = [
+        Working(lab, handle, name=name, settings=settings, executor=executor)
+        for name in ("w1", "w2")
+    ]
+    lab.until(lambda: sum(run.worker.stats().done for run in runs) >= 40, what="all")
+    assert shared.most == 1
+    assert sorted(set(seen)) == sorted(VALUES)
+
+
+@simulated(seeds=1)
+def test_a_deserializer_that_raises_lets_the_next_record_in(lab):
+    filled(lab, 2, *VALUES)
+    calls = []
+
+    def fails_at_first(data):
+        calls.append(data)
+        if len(calls) <= 4:
+            message = "planted"
+            raise ConnectionError(message)
+        return data
+
+    settings = {"value_deserializer": fails_at_first}
+    run = Working(lab, lambda *_: None, settings=settings)
+    run.done(40)
+    assert run.stop().committed

@@ -5,7 +5,19 @@ from contextvars import ContextVar
 
 import pytest
 
-from safeconsumer import Commit, Limits, Retry, RetryLater, StopWorker, events
+from safeconsumer import (
+    BatchFailure,
+    Breaker,
+    Commit,
+    Drain,
+    Limits,
+    Pause,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+    events,
+)
 from safeconsumer.errors import RecordFailedError, WorkerStateError
 from tests.sim.lab import play
 from tests.sim.playing import simulated
@@ -26,11 +38,11 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 @in_both
 @simulated(seeds=1)
 def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
-    """W2: the loop polls on for longer than a member may be away; W4: it is committed."""
     lab.topic("t", 2, records=1)
-    handler = Handler(lab, **{"0": 40})
-    more = {"max_poll_interval_ms": 30_000}
-    run = Working(lab, handler, executor=executor, settings=more)
+    handler = Handler(lab, **{"0": 7})
+    more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
+    drain = Drain(revoke=1.0)
+    run = Working(lab, handler, executor=executor, settings=more, drain=drain)
     run.owns(2)
     generation = lab.generation()
     run.done(2)
@@ -50,7 +62,7 @@ def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
 
     def later(_record, context):
         seen.append((round(lab.now, 1), context.attempt))
-        return RetryLater(9) if len(seen) < 3 else None
+        return RetryLater(4) if len(seen) < 3 else None
 
     handler = Handler(lab, bad=ValueError, late=later)
     run = Working(lab, handler, executor=executor, retry=EXACT, on_exhausted="skip")
@@ -59,25 +71,21 @@ def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
     assert [round(one - first, 1) for one in others] == [1.0, 3.0]
     assert [c.attempt for c in handler.calls if c.value == b"bad"] == [1, 2, 3]
     begin = seen[0][0]
-    assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (9, 1), (18, 1)]
+    assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (4, 1), (8, 1)]
     report = run.stop()
     assert (report.done, report.skipped, committed(lab)) == (4, 1, [4])
     delays = [one.delay for one in run.told(events.RecordRetried)]
-    assert delays == [1.0, 2.0, 9.0, 9.0]
+    assert delays == [1.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)
 def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
-    """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
     lab.topic("t", 1)
     put(lab, lab.partitions("t")[0], "", "", "bad", "")
     run = Working(
-        lab,
-        Handler(lab, bad=ValueError("planted")).on(executor),
-        executor=executor,
-        retry=EXACT,
+        lab, Handler(lab, bad=ValueError("planted")), executor=executor, retry=EXACT
     )
     error = run.ends()
     assert isinstance(error, RecordFailedError)
@@ -120,7 +128,6 @@ def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
 
 @simulated(seeds=1)
 def test_a_blocked_record_lets_other_partitions_go_on(lab):
-    """W7: its lane waits for somebody, and that is told."""
     one, other = lab.topic("t", 2)
     put(lab, one, "", "bad", "")
     put(lab, other, "", "", "")
@@ -144,11 +151,10 @@ def test_a_blocked_record_lets_other_partitions_go_on(lab):
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
 @simulated(seeds=1)
 def test_a_handler_may_end_the_worker(lab, executor, raised):
-    """W8: its record is not done; what others are at is finished and committed."""
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
     put(lab, other, "slow", "")
-    handler = Handler(lab, ends=lambda *_: lab.now and raised, slow=20)
+    handler = Handler(lab, ends=lambda *_: lab.now and raised, slow=5)
     run = Working(lab, handler, executor=executor)
     error = run.ends()
     assert type(error) is (SystemExit if raised is not StopWorker else type(None))
@@ -159,7 +165,6 @@ def test_a_handler_may_end_the_worker(lab, executor, raised):
 @pytest.mark.contract("W4")
 @simulated(seeds=1)
 def test_commits_come_after_so_many_seconds(lab):
-    """W4: never what is not done; the floor comes first."""
     (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     handler = Handler(lab, slow=1, hangs=100)
     run = Working(lab, handler, commit=Commit(every=5.0))
@@ -177,22 +182,21 @@ def test_commits_come_after_so_many_seconds(lab):
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
 @simulated(seeds=1)
 def test_commits_that_go_wrong_are_made_up_for(lab, fault):
-    """W4: refused, cut off, unanswered or nobody there; in the end all is committed, once."""
-    lab.topic("t", 2, records=20)
-    handler = Handler(lab, **{str(n): 0.5 for n in range(20)})
+    lab.topic("t", 2, records=10)
+    handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))
     run.done(4)
     how = {"refused": {"error": 15}, "cut": {"is_cut": True}, "lost": {"is_lost": True}}
     if fault == "away":
         lab.cluster.down(1)
-        lab.sleep(10)
+        lab.sleep(5)
         lab.cluster.up(1)
     else:
         lab.cluster.fail("OffsetCommit", count=2, **how[fault])
-    run.done(40)
+    run.done(20)
     assert run.stop().committed
-    assert committed(lab) == [20, 20]
-    assert [len(handler.offsets(n)) for n in (0, 1)] == [20, 20]
+    assert committed(lab) == [10, 10]
+    assert [len(handler.offsets(n)) for n in (0, 1)] == [10, 10]
     failed = run.worker.stats().commits_failed
     assert failed > 0 if fault == "away" else failed == 2
 
@@ -219,7 +223,7 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
     assert (health.is_alive, health.reasons) == (False, ("it has ended",))
 
 
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+@in_both
 def test_the_same_seed_is_the_same_work(executor):
     """Pools, loops and all: every request comes at the same microsecond once more."""
 
@@ -247,3 +251,106 @@ def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
     late.end()
     lab.until(lambda: why() == "topics that do not exist: nowhere")
     reading.close(autocommit=False)
+
+
+# What an ExceptionGroup of a handler means, as asyncio's TaskGroup raises it
+
+
+def raising_once(*errors, executor):
+    """Return a handler whose first call raises a group of these."""
+    left = [errors]
+
+    async def fail(error):
+        raise error
+
+    async def wait(*_):
+        async with asyncio.TaskGroup() as group:
+            for error in left.pop() if left else ():
+                group.create_task(fail(error))
+
+    def handle(*_):
+        if left:
+            name = "of an anyio.run"
+            raise BaseExceptionGroup(name, left.pop())
+
+    return wait if executor == "asyncio" else handle
+
+
+ONCE = Retry(attempts=1)
+NEVER = Retry(never=(ValueError,))
+DELAYS = [RetryLater(2.0), RetryLater(5.0), RetryLater(1.0)]
+BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
+
+
+@pytest.mark.contract("W7")
+@in_both
+@pytest.mark.parametrize(
+    ("errors", "options", "seconds"),
+    [
+        ([ValueError(), Pause(6.0)], {"retry": ONCE}, 6),
+        (DELAYS, {"retry": ONCE}, 5),
+        ([Reject("no")], {}, 0),
+        ([ValueError("1"), ValueError("2")], {"retry": NEVER}, 0),
+        ([ConnectionError()] * 2, {"retry": ONCE, "breaker": BREAKER}, 4),
+    ],
+    ids=["a pause", "the longest delay", "a reject", "final errors", "an outage"],
+)
+@simulated(seeds=1)
+def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seconds):
+    """Its record waits for so many seconds; for none it is a letter after one attempt."""
+    filled(lab, 1, "a", "b")
+    handle = raising_once(*errors, executor=executor)
+    found = []
+    run = Working(
+        lab,
+        handle,
+        executor=executor,
+        dead_letter=lambda record, failure: found.append((record.offset, failure)),
+        **options,
+    )
+    run.done(2)
+    assert seconds <= lab.now < seconds + 1
+    assert (run.stop().committed, committed(lab)) == (True, [2])
+    letters = [(0, 1)] if seconds == 0 else []
+    assert [(offset, one.attempts) for offset, one in found] == letters
+
+
+@pytest.mark.contract("W7")
+@in_both
+@simulated(seeds=1)
+def test_a_stop_in_a_nested_group_stops_the_worker(lab, executor):
+    filled(lab, 1, "a", "b")
+    nested = ExceptionGroup("inner", [Pause(30.0), StopWorker()])
+    run = Working(
+        lab, raising_once(ValueError(), nested, executor=executor), executor=executor
+    )
+    assert run.ends() is None
+    assert (run.report.done, committed(lab)) == (0, [0])
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
+@in_both
+@simulated(seeds=1)
+def test_a_batch_failure_in_a_group_names_the_records(lab, executor):
+    """The deserializer fails the first record, so the handler's indexes are others."""
+    filled(lab, 1, "bad", "b", "c")
+
+    def read(data):
+        if data == b"bad":
+            name = "of a schema"
+            raise ExceptionGroup(name, [ValueError(), KeyError()])
+        return data.decode()
+
+    found = []
+    run = Working(
+        lab,
+        raising_once(BatchFailure({1: Reject()}), executor=executor),
+        executor=executor,
+        batch=3,
+        settings={"value_deserializer": read},
+        dead_letter=lambda record, _failure: found.append(record.offset),
+    )
+    run.done(3)
+    assert sorted(found) == [0, 2]
+    assert run.stop().dead_letters == 2

@@ -1,19 +1,25 @@
 """Workers and pumps in virtual time: what a test starts, and what its handlers do."""
 
 import asyncio
+import inspect
 import threading
+from contextlib import closing
 
 import pytest
 from attrs import define
 from greenlet import GreenletExit
 
-from safeconsumer import SafeConsumer, Worker
+from safeconsumer import BatchFailure, SafeConsumer, Worker
 from safeconsumer.testing._batches import NewRecord
 from tests.sim.lab import GROUP
+from tests.sim.reading import COOPERATIVE, EAGER
 
 UNKNOWN_MEMBER = 25  # the answer to a heartbeat by which a member hears that it is none
+LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
 
+ASSIGNORS = {"eager": EAGER, "cooperative": COOPERATIVE}
+in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 in_both = pytest.mark.parametrize("executor", ["thread", "asyncio"])
 # Every executor and every order by day, every pair of them at night.
 in_each_order = pytest.mark.parametrize(
@@ -61,6 +67,12 @@ def expel(lab):
         group.leave(member)
 
 
+def quick(protocol="eager", **more):
+    """Return a consumer's settings: it notices a rebalance soon, and polls ten records."""
+    strategy = {"partition_assignment_strategy": [ASSIGNORS[protocol]]}
+    return {**strategy, "heartbeat_interval_ms": 200, "max_poll_records": 10, **more}
+
+
 def consumer(lab, *topics, **settings):
     return SafeConsumer(*topics, **lab.settings(group_id=GROUP, **settings))
 
@@ -84,7 +96,8 @@ class Handler:
     Notes its calls, and does with each record what a table says of its value.
 
     Seconds are slept, errors are raised, functions are called with record and context;
-    what they return is again one of these. Other values are done at once.
+    what they return is again one of these. Other values are done at once. In a batch the
+    records follow one another, and those that raised are named by a BatchFailure.
     """
 
     def __init__(self, lab, **does):
@@ -95,19 +108,32 @@ class Handler:
     def on(self, executor):
         return self.wait if executor == "asyncio" else self
 
-    def __call__(self, record, context):
-        call = self._begin(record, context)
-        try:
-            self._lab.sleep(self._asked(record, context))
-        finally:
-            call.ended = self._lab.now
+    def __call__(self, given, context):
+        with closing(self._steps(given, context)) as steps:
+            for seconds in steps:
+                self._lab.sleep(seconds)
 
-    async def wait(self, record, context):
-        call = self._begin(record, context)
-        try:
-            await asyncio.sleep(self._asked(record, context))
-        finally:
-            call.ended = self._lab.now
+    async def wait(self, given, context):
+        with closing(self._steps(given, context)) as steps:
+            for seconds in steps:
+                await asyncio.sleep(seconds)
+
+    def _steps(self, given, context):
+        """Yield how many seconds to sleep, for one record or for each of a batch."""
+        errors = {}
+        is_batch = isinstance(given, list)
+        for index, record in enumerate(given if is_batch else [given]):
+            call = self._begin(record, context)
+            try:
+                yield self._asked(record, context)
+            except Exception as error:
+                if not is_batch:
+                    raise
+                errors[index] = error
+            finally:
+                call.ended = self._lab.now
+        if errors:
+            raise BatchFailure(errors)
 
     def _begin(self, record, context):
         place = (record.topic, record.partition, record.offset)
@@ -131,6 +157,19 @@ class Handler:
     def times(self, value):
         """Return when the calls for a value began, in tenths of a second."""
         return [round(c.began, 1) for c in self.calls if c.value == value.encode()]
+
+
+def fitting(handle, executor):
+    """Return a handler as an executor takes it; coroutine functions stay what they are."""
+    if isinstance(handle, Handler):
+        return handle.on(executor)
+    if executor == "thread" or inspect.iscoroutinefunction(handle):
+        return handle
+
+    async def wait(given, context):
+        return handle(given, context)
+
+    return wait
 
 
 class Working:
@@ -158,9 +197,8 @@ class Working:
         options.setdefault("on_event", self.events.append)
         more = {"client_id": name, **(settings or {})}
         self._make = lambda: given or consumer(lab, *(topics or ("t",)), **more)
-        if isinstance(handle, Handler):
-            handle = handle.on(options.get("executor", "thread"))
-        self._options = {"handle": handle, **options}
+        executor = options.get("executor", "thread")
+        self._options = {"handle": fitting(handle, executor), **options}
         self.process, self._thread = lab.start(name, self._live)
         lab.until(lambda: self.worker is not None, what=f"{name} is there")
 
@@ -178,10 +216,9 @@ class Working:
         """Wait until so many records are complete."""
 
         def is_done():
-            assert self.worker.stats().done >= count or self._thread.is_alive(), (
-                self.error
-            )
-            return bool(self.worker.stats().done >= count)
+            is_enough = self.worker.stats().done >= count
+            assert is_enough or self._thread.is_alive(), self.error
+            return is_enough
 
         self.lab.until(is_done, seconds, what=f"{count} records are done")
 
