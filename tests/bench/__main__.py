@@ -27,7 +27,6 @@ from tests.harness.brokers import choice
 
 
 def main():
-    """Measure and print; the status is 1 if a regression was found."""
     options = parsed(None)
     # Arms that compile our modules anew have 1 MB more, and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -89,7 +89,6 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
 def median(  # noqa: PLR0913 - as a figure has fields
     row, name, values, unit, *, at_most=None, note=""
 ):
-    """Return the median of these values."""
     middle = statistics.median(values)
     return Figure(
         row, name, middle, unit, at_most=at_most, rounds={"": values}, note=note
@@ -147,7 +146,6 @@ def measured(stage, rows, only=()):
 
 
 def tell(text):
-    """Say something to the person who waits."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -28,7 +28,6 @@ ROWS = {
 
 
 def parsed(arguments):
-    """Return the options."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.against and options.benchmark != "regressions":

@@ -52,7 +52,6 @@ def holds(stage):
 
 
 def imports(stage):
-    """Import the class."""
     statements = {name: (overhead.SAFE, env) for name, env in stage.states.items()}
     taken = overhead.timed(stage, statements)
     yield from _figures(stage, "import", taken, {"CPU": "CPU of importing the class"})

@@ -36,8 +36,6 @@ _SECONDS = 23.0
 
 @frozen(kw_only=True)
 class Read:
-    """One AvailableNow query."""
-
     rows: int  # that it read
     inside: float  # seconds inside its batches
     wall: float  # seconds from start to end
@@ -46,8 +44,6 @@ class Read:
 
 
 class Bench:
-    """A session and its arms."""
-
     def __init__(self, session, stage):
         self._session = session
         self._stage = stage

@@ -67,8 +67,6 @@ def send(producer, topic, **record):
 
 @frozen(kw_only=True)
 class Stage:
-    """A broker and the sizes."""
-
     broker: Any  # an object of any kind that the test suite runs on
     sizes: Sizes = field(factory=Sizes)  # how much is measured
     # By arm: the environment of its process, where states of the package are compared.

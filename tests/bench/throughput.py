@@ -36,8 +36,6 @@ CASES = (SMALL, *_PACKED)
 
 @frozen(kw_only=True)
 class Mode:
-    """One way of reading."""
-
     name: str  # as kafka-python calls it
     max_records: int | None  # at most so many in one call; None for one by one
 

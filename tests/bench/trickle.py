@@ -38,7 +38,6 @@ _RATIOS = {
 
 
 def measured(stage):
-    """Measure everything."""
     if not stage.broker.is_real:
         message = (
             "trickle needs Apache Kafka (--kafka=java or --bootstrap): the embedded "

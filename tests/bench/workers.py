@@ -58,7 +58,6 @@ class Arm:
         return answer
 
     def close(self):
-        """End the process; by force if it does not end by itself."""
         self._process.end()
 
     def _say(self, request):

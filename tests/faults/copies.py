@@ -51,11 +51,9 @@ class Copy:
             _copy(ROOT / name, self._folder / name)
 
     def read(self, file):
-        """Return a file of the package."""
         return (self._folder / "safeconsumer" / file).read_text(encoding="utf-8")
 
     def write(self, file, text):
-        """Replace a file of the package."""
         path = self._folder / "safeconsumer" / file
         path.write_text(text, encoding="utf-8")
         # Python would take the bytecode of a file of the same size and second.

@@ -141,6 +141,34 @@ class Process:
             self._popen.stdout.close()
 
 
+def forked(do):
+    """Do something in a forked child, which has a minute; return how it ended."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        try:
+            do()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def ran(*command, timeout=60, **how):
+    """Run a program to its end; return it with what it wrote, which is text."""
+    return subprocess.run(  # noqa: S603 - our own command line
+        [str(one) for one in command],
+        **{"capture_output": True, "check": False, "text": True, **how},
+        timeout=timeout,
+    )
+
+
+def ran_python(*arguments, **how):
+    """Run this Python to its end, as :func:`ran`."""
+    return ran(sys.executable, *arguments, **how)
+
+
 @contextlib.contextmanager
 def begun(command, **how):
     """

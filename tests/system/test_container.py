@@ -31,7 +31,6 @@ def kafka_broker():
 def test_a_pause_survives_a_rebalance(
     kafka_topic, make_consumer, make_producer, force_rebalance
 ):
-    """Every fixture works with it; nothing comes while held, everything afterwards."""
     topic = kafka_topic(partitions=2)
     consumer = make_consumer(SafeConsumer, topic, group="billing")
     poll_until(consumer, lambda: len(consumer.assignment()) == 2)

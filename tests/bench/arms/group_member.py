@@ -18,7 +18,6 @@ _BUSY_SECONDS = 0.005
 
 
 def main():
-    """Poll until stdin ends."""
     options = json.loads(sys.argv[1])
     began = time.monotonic()
 

@@ -64,7 +64,6 @@ class Working:
         self._limits = {"records": 10_000, "bytes": 64 * _MIB, **(limits or {})}
 
     def run(self):
-        """Read, work, and return what it took."""
         group = f"{self._topic}-{time.monotonic_ns()}"
         consumer = make(
             self._client, self._config, group_id=group, decoder=self._decoder

@@ -7,7 +7,6 @@ from safeconsumer.testing.clients import Clients
 
 @pytest.fixture
 def clients(kafka_broker):
-    """Make clients, and close them before the next test."""
     made = Clients(kafka_broker)
     yield made
     made.close()

@@ -60,7 +60,6 @@ def has(got, count):
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
 def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
-    """Calls, deliveries, commits and ownerships, with the generation; none is amiss."""
     topic = filled(clients)
     first = TopicPartition(topic, 0)
     consumer = clients.consumer(
@@ -155,7 +154,6 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
 
 @pytest.mark.any_broker
 def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
-    """A hold that a block ends after the close, say; nothing is written any more."""
     topic = clients.topic(1)
     consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
     with consumer.held(topic):
@@ -183,7 +181,6 @@ def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
 
 @pytest.mark.any_broker
 def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
-    """No thread was started."""
     (tmp_path / "file").touch()
     before = set(threading.enumerate())
     with pytest.raises(JournalError, match="no journal can be written"):

@@ -14,7 +14,6 @@ from tests.harness.worker.lab import Running
 
 @pytest.mark.any_broker
 def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
-    """All of it is in the journals and the control topics, and nothing of it is wrong."""
     folder, out = tmp_path / "journals", tmp_path / "out.html"
     with Team(kafka_broker) as team:
         member = team.subscribed("billing", journal=folder)

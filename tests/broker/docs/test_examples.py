@@ -28,8 +28,7 @@ def _commands():
 
 
 @pytest.mark.parametrize("command", _commands())
-def test_a_found_oneis_one(command):
-    """Its options are known, and take what they are given."""
+def test_a_command_in_an_example_file_is_one(command):
     name, *arguments = shlex.split(command.partition(" # ")[0])
     assert name == "safeconsumer"
     known = safeconsumer
@@ -53,7 +52,6 @@ def test_the_kafka_is_the_one_that_is_tested():
 
 @needs_promtool
 def test_prometheus_takes_its_file(tmp_path):
-    """With the rules where the file says that they are."""
     (tmp_path / "safeconsumer").mkdir()
     shutil.copy(EXAMPLES / "prometheus.yml", tmp_path)
     rules = ROOT / "safeconsumer" / "metrics" / "files" / "alerts.yml"

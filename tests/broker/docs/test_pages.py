@@ -122,8 +122,6 @@ def _values_unseen():
 
 
 class Reader:
-    """Somebody who types a page."""
-
     def __init__(self, page, broker, topic):
         self.blocks = blocks(page)
         self._broker = broker

@@ -15,7 +15,6 @@ _BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", ["ours", "stock"])
 def test_apache_kafka_does_the_same(kafka_broker, client):
-    """What is delivered, asked and committed is equal; all differences at once."""
     played = [case for case in cases() if case[1] == client]
     with ThreadPoolExecutor(_BESIDE) as pool:
         real = pool.map(lambda case: real_facts(kafka_broker, *case), played)

@@ -144,7 +144,6 @@ def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
 @pytest.mark.timeout(300)
 @pytest.mark.nightly
 def test_a_failure_says_what_was_seen(pytester):
-    """In one line; and if the class raised, where."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer=mine:Refusing", "-k", "position_while", timeout=280
@@ -155,7 +154,6 @@ def test_a_failure_says_what_was_seen(pytester):
 
 
 def test_they_are_for_all_assignors(pytester):
-    """What happens in groups, eager and cooperative; it takes no broker to list them."""
     done = pytester.runpytest_inprocess(
         *CASES,
         "--consumer=kafka:KafkaConsumer",
@@ -187,7 +185,6 @@ def test_they_are_for_all_assignors(pytester):
     ],
 )
 def test_what_cannot_be_tried_is_refused_at_once(pytester, arguments, said):
-    """In one line, by the exit status of a wrong command line."""
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
     done = pytester.runpytest_inprocess(*CASES, *arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -220,8 +217,7 @@ def test_options_of_others_have_these_names(pytester):
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
 
-def test_elsewhere_there_are_no_such_options(pytester):
-    """Nor does the help name them."""
+def test_elsewhere_neither_options_nor_help_name_a_consumer(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -248,5 +244,4 @@ HERE = Path(options.__file__).parent
     ],
 )
 def test_the_cases_are_asked_for_by_name_or_path(argument, expected, tmp_path):
-    """Anything else leaves others' options alone."""
     assert options.are_asked_for(["other", argument], tmp_path) == expected

@@ -22,7 +22,6 @@ TIMEOUT = 20.0
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_librdkafka_writes_and_reads(broker, codec):
-    """With each compression, idempotently, and as a member of a group."""
     broker.create_topic("t", 2)
     servers = {"bootstrap.servers": broker.bootstrap}
     producer = confluent_kafka.Producer(
@@ -78,7 +77,6 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
 
 class TestAdmin:
     def test_topics_are_made_as_asked(self, admin):
-        """Validated, with settings that are known, once."""
         one = {"t": {"num_partitions": 3, "configs": {"retention.ms": "1000"}}}
         admin.create_topics(one, validate_only=True)
         assert admin.list_topics() == []
@@ -91,7 +89,6 @@ class TestAdmin:
             admin.create_topics({"u": {"configs": {"retention": "1"}}})
 
     def test_a_group_is_deleted_when_its_members_are_gone(self, clients, admin):
-        """With what it committed; and then there is none."""
         topic = clients.topic(1)
         produce(clients.producer(), topic, 1)
         consumer = clients.consumer(KafkaConsumer, topic, group="g")

@@ -72,7 +72,6 @@ def write(broker, clients):
 def test_confluent_kafka_keeps_the_pause_of_what_moves_and_returns(
     broker, write, assignor
 ):
-    """Eager and cooperative; the partition that is not paused flows."""
     member = Confluent(broker, assignor)
     _polling(member, condition=lambda: len(member.came) == 3)
     member.consumer.commit(asynchronous=False)

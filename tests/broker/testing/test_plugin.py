@@ -118,7 +118,6 @@ def test_a_record_comes(kafka_topic, make_consumer, make_producer):
 
 @pytest.mark.any_broker
 def test_a_broker_of_ones_own_works_with_the_other_fixtures(pytester, kafka_broker):
-    """Topics, producers and consumers are at the broker that the user's fixture gave."""
     pytester.makeconftest(USERS_BROKERS.format(bootstrap=kafka_broker.bootstrap))
     pytester.makepyfile(ROUND_TRIP)
     result = pytester.runpytest_subprocess(timeout=100)

@@ -9,7 +9,6 @@ from safeconsumer.group import topics
 
 
 def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
-    """And of the others what Kafka does without them; of no topic it tells none."""
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
     holds, orders, nothing = topics.ask(admin, ("holds", "orders", "nope"))

@@ -12,8 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.harness.audit.control import Operator
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Operator, Telling
 
 Fleet = list[Telling]
 TP = "orders:0"

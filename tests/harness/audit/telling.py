@@ -2,8 +2,10 @@
 
 import io
 import json
+import math
 
 from safeconsumer.audit.checker import Checker
+from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Joined, Part
 
@@ -106,6 +108,30 @@ class Telling:
         return "\n".join([*self.lines, ""])
 
 
+class Operator(Telling):
+    """Holds the group g; its journal is empty, since operators keep none."""
+
+    def __init__(self):
+        super().__init__("operator", group="")
+        self.spans = []
+
+    def held(
+        self, start, end=math.inf, scope="orders", owner="alice", source="operator"
+    ):
+        """Hold a scope from one time to another, by the broker's clock."""
+        named = {"group": "g", "owner": owner, "scope": scope}
+        self.spans.append(Span(source=source, start=start, end=end, **named))
+        return self
+
+
+def control_in(fleet):
+    """Return what the operators of a fleet did; None if it has none."""
+    operators = [one for one in fleet if isinstance(one, Operator)]
+    if not operators:
+        return None
+    return Control(spans=tuple(span for one in operators for span in one.spans))
+
+
 class Line:
     """An entry as its journal has it, with all its fields."""
 
@@ -147,6 +173,13 @@ def check(journals, settings=None):
     for journal in journals:
         checker.read(journal)
     return checker.results()
+
+
+def verdict_on(*fleet, **assumed):
+    """Judge a fleet with one partition, by its operators if nothing else is assumed."""
+    settings = Settings(**{"control": control_in(fleet), **assumed})
+    (verdict,) = check([one.journal() for one in fleet], settings).values()
+    return verdict
 
 
 def findings_of(results):

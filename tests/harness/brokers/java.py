@@ -69,7 +69,6 @@ class JavaBroker(OwnBroker):
         self._wait_until_up()
 
     def kill(self):
-        """End the process at once, as a crash would; the data stays."""
         self._signal(signal.SIGKILL)
         self._running().wait(START_TIMEOUT)
 
@@ -93,11 +92,9 @@ class JavaBroker(OwnBroker):
         self.restart()
 
     def freeze(self):
-        """Stop the process where it is: connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def unfreeze(self):
-        """Let a frozen process go on."""
         self._signal(signal.SIGCONT)
 
     def close(self):

@@ -31,7 +31,6 @@ def never_ran(listing, ran):
 
 
 def main(arguments=None):
-    """Print what came of it; 0 if every test ran somewhere, 1 if one did not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("listing", type=Path)
     parser.add_argument("files", nargs="+", type=Path)

@@ -38,7 +38,6 @@ class ResultsFile:
         self._outcomes[report.nodeid] = worst
 
     def pytest_sessionfinish(self):
-        """Write the file, sorted."""
         text = json.dumps(self._outcomes, indent=1, sort_keys=True)
         self._path.write_text(text + "\n")
 

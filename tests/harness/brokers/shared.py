@@ -32,7 +32,6 @@ class BrokerForWorkers:
         node.workerinput[_ADDRESS] = self._address
 
     def pytest_unconfigure(self):
-        """End the broker after the last worker."""
         self._running.close()
 
 

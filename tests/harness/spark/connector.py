@@ -79,7 +79,6 @@ Coordinates = tuple[str, str, str]
 
 
 def version():
-    """Return the version of the installed pyspark."""
     import pyspark  # noqa: PLC0415  only where it is installed
 
     return str(pyspark.__version__)

@@ -61,19 +61,16 @@ def spark(quick):  # noqa: ARG001 - before its JVM
 
 @pytest.fixture(scope="session")
 def told():
-    """Lend the list of all events."""
     return []
 
 
 @pytest.fixture(scope="session")
 def registered(spark, told):
-    """Lend the session's handle."""
     return safe.register(spark, hooks=(told.append,))
 
 
 @pytest.fixture
 def controller(registered, told):
-    """Lend the handle with nothing held."""
     for hold in registered.holds():
         registered.resume(str(hold.scope), owner=hold.owner)
     told.clear()

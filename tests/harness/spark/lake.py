@@ -62,7 +62,6 @@ class Lake:
         )
 
     def run(self, **options):
-        """Write what is there and may be read; return the progress of each batch."""
         query = self.start(**options)
         assert query.awaitTermination(LIMIT)
         return progress(query)

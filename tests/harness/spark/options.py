@@ -11,7 +11,6 @@ _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
 
 
 def pytest_configure(config):
-    """Make the marker known."""
     config.addinivalue_line("markers", _MEANING)
 
 

@@ -16,7 +16,6 @@ def run(*arguments):
 
 
 def test_a_folder_becomes_a_picture(tmp_path):
-    """Status 0, also with violations: to judge is the audit's."""
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), "-o", out)
     said = f"{out}: 1 partition, 1 journal, 1 violation\n"
@@ -27,7 +26,6 @@ def test_a_folder_becomes_a_picture(tmp_path):
     ("name", "begin"), [("out.HTML", b"<!DOCTYPE html>"), ("out.png", b"\x89PNG")]
 )
 def test_it_can_be_a_page_or_an_image(tmp_path, name, begin):
-    """By the ending of its name."""
     out = tmp_path / name
     assert (
         run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), "-o", out).exit_code == 0
@@ -36,7 +34,6 @@ def test_it_can_be_a_page_or_an_image(tmp_path, name, begin):
 
 
 def test_without_the_extra_the_install_line_is_said(tmp_path, monkeypatch):
-    """Status 2, before anything is read."""
     monkeypatch.delitem(sys.modules, "safeconsumer.audit.timeline.page", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
@@ -78,7 +75,6 @@ def test_a_name_that_no_journal_has_is_an_error(tmp_path):
     ids=short,
 )
 def test_what_cannot_be_drawn_is_said(tmp_path, monkeypatch, arguments, said):
-    """Status 2, no picture, no traceback."""
     monkeypatch.chdir(tmp_path)
     done = run(written(tmp_path / "fleet", bad.FLEETS["a1"]()), *arguments)
     assert done.exit_code == 2
@@ -87,7 +83,6 @@ def test_what_cannot_be_drawn_is_said(tmp_path, monkeypatch, arguments, said):
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path):
-    """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.FLEETS["held_and_let_go"]())
     (folder / "x.journal").write_text('{"journal": 2}\n')
     done = run(folder, "-o", tmp_path / "out.svg")

@@ -14,8 +14,7 @@ from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.audit.timeline.page import Picture, drawn
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
-from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, control_in
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028]]>"
@@ -46,7 +45,6 @@ def texts(root):
 
 
 def test_a_broken_promise_is_seen():
-    """In the verdict, at its moment, and with its number beside the lane."""
     found = texts(svg(of_fleet(*bad.FLEETS["a1"]())))
     assert "\u2717 1 broken promise: A1 \u00d71" in found
     assert {"7 records, A1 \u00d71", "\u25be A1"} <= {*found}
@@ -99,7 +97,6 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied():
 
 
 def test_it_is_said_to_those_who_do_not_see():
-    """What is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.FLEETS["a1"]())
     root = svg(timeline)
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
@@ -207,6 +204,5 @@ def test_two_hundred_members_and_partitions_have_a_row_each():
 
 
 def test_what_a_png_cannot_hold_is_said():
-    """Before it is drawn at length, and with what to do."""
     with pytest.raises(JournalError, match="too tall: choose partitions"):
         drawn(a_crowd(900), "png")

@@ -26,7 +26,6 @@ pytestmark = [
 
 
 def test_hold_with_preview(team, served, browser):
-    """Preview, edit, hold, look, lift; a phone shows it, in the light and the dark."""
     members = settled(team, "billing-1", "billing-2")
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=2, reporting=2)

@@ -42,7 +42,6 @@ LIMIT = 900
 
 
 def main():
-    """Run, print, and tell by the status whether all passed."""
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
         # Tests only: with the package beside them they would test the checkout.

@@ -59,7 +59,6 @@ def package_in(wheel):
 
 @pytest.mark.parametrize("why", ["there is no javac", "failed: "])
 def test_a_wheel_that_cannot_have_the_shim(tmp_path, why):
-    """It is built all the same, and the build says what it lacks and why."""
     path = tmp_path / "bin"
     path.mkdir()
     (tmp_path / "jars").mkdir()
@@ -85,7 +84,6 @@ def test_a_wheel_for_any_platform(tmp_path, why):
 
 
 def test_an_sdist_has_what_building_and_testing_need(tmp_path):
-    """Every file of the package and of the tests, and no cache."""
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}

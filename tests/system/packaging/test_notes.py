@@ -13,7 +13,6 @@ TEXT = (
 
 
 def test_the_notes_are_one_versions():
-    """Neither the heading nor what follows."""
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
 
@@ -28,7 +27,6 @@ def test_the_notes_are_one_versions():
     ],
 )
 def test_what_is_no_release_is_refused(tag, version, text, said):
-    """Before anything is built."""
     with pytest.raises(NotReadyError, match=said):
         notes(tag, version, text)
 

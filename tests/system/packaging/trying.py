@@ -27,7 +27,6 @@ def example():
 
 
 def main(wheel, python):
-    """Fail with what is wrong."""
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
             sys.exit(f"{wheel} is without {name}: see what the build said")

@@ -16,7 +16,6 @@ from tests.system.soak.settings import ASSIGNORS, Settings
 
 
 def main():
-    """Soak as told by the command line."""
     told = _parser().parse_args()
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
     settings = Settings(

@@ -77,7 +77,6 @@ class Cluster:
 
     @property
     def bootstrap(self):
-        """Where to reach it."""
         return ",".join(node.bootstrap for node in self.nodes)
 
     def __enter__(self):

@@ -96,7 +96,6 @@ class Holder:
                 self._place(now)
 
     def lift_all(self):
-        """Lift everything that was placed here."""
         for one in list(self._placed):
             self._lift(one)
 

@@ -79,7 +79,6 @@ class SoakMember:
         self._ending.set()  # whoever started us is gone
 
     def run(self):
-        """Consume until told to end."""
         self.consumer.subscribe(pattern=PATTERN)
         if self._options["is_worker"]:
             self._work()

@@ -37,7 +37,6 @@ class Crowd:
         self.stuck = []  # who had to be killed when they should have left
 
     def kill(self, name):
-        """End a program at once."""
         self.there.pop(name).kill()
 
     def kill_all(self):

@@ -134,7 +134,6 @@ class Producer:
 
 
 def main():
-    """Write until stdin ends."""
     over = threading.Event()
 
     def listen():

@@ -9,7 +9,6 @@ pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
 def test_twenty_faults_break_no_promise(tmp_path):
-    """Nothing is delivered while held, lost, or out of order; how soon is not asserted."""
     settings = Settings(
         consumer="safeconsumer.SafeConsumer",
         minutes=2.0,

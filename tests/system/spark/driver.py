@@ -19,7 +19,6 @@ _MIDDLE = 5
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
-    """Read what is there and may be read."""
     from pyspark.sql import SparkSession, functions  # noqa: PLC0415  if installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
@@ -77,7 +76,6 @@ class Writing:
         self._folder = str(folder)
 
     def __call__(self, batch, number):
-        """Write one."""
         batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
 
 

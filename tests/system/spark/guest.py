@@ -61,7 +61,6 @@ class Guest:
 
 
 def main():
-    """Do what is asked until the input ends."""
     guest = Guest()
     print("ready", flush=True)  # noqa: T201  an answer
     for line in sys.stdin:

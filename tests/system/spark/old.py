@@ -6,7 +6,6 @@ from tests.harness.spark.fixtures import SETTINGS
 
 
 def main(jar):
-    """Say what is said against it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark

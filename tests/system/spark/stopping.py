@@ -99,7 +99,6 @@ def hung(query):
 
 
 def session():
-    """Return a session with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
@@ -120,7 +119,6 @@ def start(spark, bootstrap, topic):
 
 
 def said(what, expected):
-    """Print one line."""
     print(f"{what}: {expected}", flush=True)  # noqa: T201  an answer
 
 

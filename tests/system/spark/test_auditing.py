@@ -23,8 +23,7 @@ from safeconsumer.spark.auditing import SparkJournals, _said
 from safeconsumer.spark.reading import SCHEMA
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP
-from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.telling import Telling, control_in
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.spark import connector
 from tests.unit.cli.test_audit import history_of, written
@@ -138,7 +137,6 @@ def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
 
 
 def test_journals_are_tables(tmp_path, spark):
-    """Every entry with the documented columns, and five views."""
     told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
     told.pause(TP, lifetime="plain").poll()
@@ -328,7 +326,6 @@ def test_an_executor_without_something_is_one_sentence():
 
 
 def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
-    """That the master is wrong is no defect of the command."""
     command = [sys.executable, "-m", "safeconsumer", "audit", str(tmp_path)]
     done = subprocess.run(  # noqa: S603 - our own command line
         [*command, "--master", "foo"],
@@ -345,7 +342,6 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
 def test_the_command_says_what_it_says_without_spark(
     tmp_path, spark, monkeypatch, make
 ):
-    """With the entries around a violation, and a report of rows."""
     monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
     fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
     folder = written(tmp_path / "fleet", fleet)

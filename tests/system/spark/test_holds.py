@@ -63,7 +63,6 @@ def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
 
 
 def test_the_rate_limit_is_used_by_those_that_flow(lake):
-    """Held partitions take no share of maxOffsetsPerTrigger."""
     lake.produce(lake.orders, 100)
     lake.produce(lake.returns, 100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
@@ -73,7 +72,6 @@ def test_the_rate_limit_is_used_by_those_that_flow(lake):
 @pytest.mark.contract("S2")
 @pytest.mark.nightly
 def test_a_partition_that_is_added_under_a_hold_comes_whole(lake):
-    """It is recorded at its beginning."""
     lake.produce(lake.orders, 5)
     lake.run()
     lake.broker.add_partitions(lake.orders, 6)

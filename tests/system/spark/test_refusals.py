@@ -8,7 +8,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 
 def test_what_is_refused_in_words(lake, controller):
-    """Batches, continuous mode, options; no password is repeated, and nothing is left."""
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
     batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
     with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
@@ -34,7 +33,6 @@ def test_what_is_refused_in_words(lake, controller):
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
 def test_writing_is_refused_in_words(lake, controller, mode):
-    """In pyspark's own class, and with what to do instead."""
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)
     writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)

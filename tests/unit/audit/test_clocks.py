@@ -3,20 +3,17 @@
 import pytest
 
 from safeconsumer.audit.clocks import Lags, clock_of
-from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
-from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling, check
+from tests.harness.audit.telling import Operator, Telling, control_in, verdict_on
 from tests.harness.listing import short
 
-HELD = (2000.0, 2900.0)  # when the group is held, in these tests
+# When the group is held, in these tests.
+HISTORY = control_in([Operator().held(2000.0, 2900.0)])
 
 
-def judged(*fleet, operator=None):
+def judged(*fleet):
     """Return the checks that were broken, and why G2 is not judged."""
-    operator = operator or Operator().held(*HELD)
-    settings = Settings(clock_skew=1.0, control=control_in([operator]))
-    (result,) = check([one.journal() for one in fleet], settings).values()
+    result = verdict_on(*fleet, clock_skew=1.0, control=HISTORY)
     return {one.check for one in result.findings}, result.unjudged.get("G2", "")
 
 
@@ -45,7 +42,6 @@ def reads(at=1000.0, member="a"):
     ids=short,
 )
 def test_a_wrong_clock_neither_convicts_nor_acquits(came, broken, said):
-    """Of records that come as they are appended, or at one time of another."""
     told = Telling(at=400).assigned(TP)
     for number, one in enumerate(came):
         at, written = one if isinstance(one, tuple) else (one, one)
@@ -91,14 +87,11 @@ def test_of_producers_times_nothing_is_known():
     assert judged(told.until(2100).poll(TP, 0, 1, **dated))[0] == {"G2"}
 
 
-def test_handlers_of_a_member_whose_clock_is_wrong():
-    """W10: as what it delivers."""
+def test_handlers_of_a_member_whose_clock_is_wrong_are_not_judged():
     told = Telling().then("working", order="key").assigned(TP)
     told.poll(TP, 0, 2).handle(TP, 0)
     told.until(2100).handle(TP, 1).poll(TP, 2, 3, written=3600.0)
-    (result,) = check(
-        [told.journal()], Settings(control=control_in([Operator().held(*HELD)]))
-    ).values()
+    result = verdict_on(told, control=HISTORY)
     assert result.findings == ()
     assert "s or more behind" in result.unjudged["W10"]
 

@@ -18,7 +18,6 @@ from safeconsumer.audit.control import (
     holds_of,
     place_of,
 )
-from safeconsumer.audit.results import Settings
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
@@ -26,7 +25,7 @@ from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.known import Past
 from safeconsumer.group.topics import Facts
-from tests.harness.audit.telling import Telling, check
+from tests.harness.audit.telling import Telling, verdict_on
 from tests.harness.group.lab import GROUP_TOPIC, OPS
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
@@ -106,14 +105,12 @@ def history(log, group=None):
 
 @given(logs)
 def test_the_history_and_the_audit_agree(drawn):
-    """Of whatever stands on the topics, garbage and later versions too."""
     log = as_log(drawn)
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
 @given(logs, st.integers(100, 180))
 def test_members_and_the_audit_agree(drawn, at):
-    """What members obey at a moment is what the audit says was held then."""
     log = as_log(drawn)
     fold = Fold(SOURCES)
     for topic, one in log:
@@ -132,8 +129,7 @@ def test_members_and_the_audit_agree(drawn, at):
     }
 
 
-def test_how_far_back_the_topics_are_complete():
-    """Both topics: the one that is complete for a shorter time counts."""
+def test_the_topic_that_is_complete_for_a_shorter_time_counts():
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
     found = from_history("file", history([]))
@@ -203,8 +199,7 @@ def test_a_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], {}, {"group": GROUP_TOPIC})["group"] > 1e9
 
 
-def test_what_cannot_be_decoded_has_its_place():
-    """It leaves no gap."""
+def test_what_cannot_be_decoded_leaves_no_gap():
     places = [
         place_of(number, b"x", value, 100.0)
         for number, value in enumerate((b"\xff", b"[" * 100_000, b"[]"))
@@ -253,14 +248,13 @@ EVE = Span(
     ],
 )
 def test_what_the_topics_do_not_say_is_not_judged(control, why, *, is_working):
-    """G2, and W10 of workers: of a group of which a member read a hold."""
     told = Telling()
     if is_working:
         told.then("working", order="partition")
     told.assigned("orders:0")
     told.then("hold", scope="orders", owner="operator:eve", written=told.at)
     told.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
-    (result,) = check([told.journal()], Settings(control=control)).values()
+    result = verdict_on(told, control=control)
     assert result.findings == ()
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())

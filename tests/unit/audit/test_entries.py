@@ -18,7 +18,6 @@ def entries_of(text):
 
 
 def test_a_journal_is_read_as_it_was_written():
-    """In order, with who wrote it."""
     journal = Telling("a", "billing").assigned("orders:0").commit("orders:0", 3)
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
@@ -27,8 +26,7 @@ def test_a_journal_is_read_as_it_was_written():
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
-def test_a_process_may_be_killed_in_the_middle_of_a_line():
-    """What it had finished counts."""
+def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
     text = Telling().assigned("orders:0").revoked("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
@@ -43,7 +41,6 @@ def test_what_is_not_known_here_is_passed_over():
 
 
 def test_every_event_of_the_format_is_known():
-    """The format's own page names them."""
     named = journal_format.__doc__ or ""
     assert [event for event in EVENTS if f"``{event}``" not in named] == []
 
@@ -70,7 +67,6 @@ def test_every_event_of_the_format_is_known():
     ids=short,
 )
 def test_what_is_broken_is_named(text, said):
-    """The file, the line, the field and what it should be."""
     with pytest.raises(JournalError, match=said) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
@@ -128,7 +124,6 @@ def test_what_stands_before_a_broken_line_is_read():
         next(entries)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    """It is named."""
+def test_a_file_that_is_not_there_is_named(tmp_path):
     _, (trouble,) = sources([tmp_path / "none.journal"])
     assert "none.journal cannot be read" in trouble

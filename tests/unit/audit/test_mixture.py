@@ -1,4 +1,4 @@
-"""Several groups, hosts whose clocks differ, and a producer: each fault is found, no more."""
+"""Several groups, hosts whose clocks differ, clusters, a producer: each fault is found."""
 
 import json
 from itertools import cycle, groupby, permutations
@@ -7,12 +7,12 @@ from operator import itemgetter
 import pytest
 
 from safeconsumer.audit.checker import Checker, needs_of, written_to
+from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.members import split
 from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import BAD, GOOD, TP
-from tests.harness.audit.control import control_in
-from tests.harness.audit.telling import Telling, check, parsed
+from tests.harness.audit.telling import Telling, check, control_in, parsed, verdict_on
 from tests.harness.listing import short
 from tests.unit.audit.test_checker import expected
 
@@ -76,7 +76,6 @@ MIXTURES = [
 
 @pytest.mark.parametrize(("make", "clocks", "faults"), MIXTURES, ids=short)
 def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
-    """Two groups, three hosts with clocks of their own, a producer: only that one."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     assert found(mixed(fleet, clocks), settings) == faults
@@ -137,7 +136,7 @@ def test_a_member_that_hides_its_group_is_not_judged_by_others():
     """It names a generation, so it was in one: neither clean, nor wrong."""
     one = Telling("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
     two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
-    (verdict,) = check([one.journal(), two.journal()]).values()
+    verdict = verdict_on(one, two)
     assert verdict.findings == ()
     assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}
 
@@ -164,3 +163,40 @@ def test_a_wrong_clock_or_a_group_made_again_is_not_guessed_at():
     for ahead, mixed in ((0.0, set()), (-1000.0, set()), (1000.0, {"A4", "A5", "A6"})):
         (result,) = check([one.journal(), shifted(two, ahead)]).values()
         assert (result.findings, set(result.unjudged)) == ((), mixed)
+
+
+# ------------------------------------------------------------ clusters
+
+
+def member(name, cluster, topic, at=1000.0):
+    told = Telling(name, at=at)
+    told.assigned(TP, topics={"orders": topic}, cluster=cluster)
+    return told.poll(TP, 0, 5).commit(TP, 5)
+
+
+@pytest.mark.contract("S5")
+def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again():
+    result = verdict_on(member("a", "east", "1"), member("b", "west", "2", at=2000))
+    assert result.findings == ()
+    assert result.unjudged["A2"] == (
+        "a was on the cluster east and b on west: judge each cluster by itself"
+    )
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("is_working", [False, True])
+def test_a_history_of_another_cluster_acquits_nobody(*, is_working):
+    told = member("a", "east", "1")
+    if is_working:
+        told.then("working", order="key")
+    result = verdict_on(told, control=Control(cluster="west"))
+    said = "the holds topics are of the cluster west, and a was on east"
+    checks = ("G2", "W10") if is_working else ("G2",)
+    assert result.unjudged == dict.fromkeys(checks, said)
+
+
+@pytest.mark.parametrize("known", [("east", "east"), (None, "east"), ("east", None)])
+def test_one_cluster_or_one_that_is_not_known_is_no_reason_to_doubt(known):
+    journals, history = known
+    result = verdict_on(member("a", journals, "1"), control=Control(cluster=history))
+    assert (result.findings, result.unjudged) == ((), {})

@@ -5,13 +5,11 @@ import math
 import pytest
 
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.results import Settings
 from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling, check
+from tests.harness.audit.telling import Telling, verdict_on
 
-HELD = Span(
-    source="operator", group="g", owner="eve", scope="orders", start=1500, end=math.inf
-)
+EVE = {"source": "operator", "group": "g", "owner": "eve", "scope": "orders"}
+HELD = Span(**EVE, start=1500, end=math.inf)
 ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
 
 
@@ -28,13 +26,10 @@ def obedient():
     return told.until(2001.0).poll(TP, 5, 9).commit(TP, 9)
 
 
-def judged(told, *spans, **assumed):
+def judged(told, *spans, until=1600.0, clock_skew=0.0):
     """Judge by a history with these holds that ends at 1600, if nothing else is said."""
-    skew = assumed.pop("clock_skew", 0.0)
-    control = Control(spans=spans, **{"until": 1600.0, **assumed})
-    settings = Settings(control=control, clock_skew=skew)
-    (result,) = check([told.journal()], settings).values()
-    return result
+    control = Control(spans=spans, until=until)
+    return verdict_on(told, control=control, clock_skew=clock_skew)
 
 
 @pytest.mark.contract("S5")
@@ -67,9 +62,7 @@ def test_a_delivery_under_a_hold_before_the_end_of_the_history_stays_a_violation
     ],
 )
 def test_a_history_is_judged_by_up_to_its_end(until, skew, *, is_judged):
-    lifted = Span(
-        source="operator", group="g", owner="eve", scope="orders", start=1500, end=2000
-    )
+    lifted = Span(**EVE, start=1500, end=2000)
     result = judged(obedient(), lifted, until=until, clock_skew=skew)
     assert result.findings == ()
     assert ("G2" not in result.unjudged) == is_judged
@@ -77,12 +70,10 @@ def test_a_history_is_judged_by_up_to_its_end(until, skew, *, is_judged):
 
 @pytest.mark.contract("S5")
 def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judged():
-    """Within the allowance for clocks."""
     told = Telling(at=1000.0).assigned(TP).poll(TP, 0, 1)
     cases = (1000.1, 0.0, True), (999.5, 0.5, True), (999.5, 1.0, False)
     for since, skew, is_covered in cases:
-        settings = Settings(control=Control(since=since), clock_skew=skew)
-        (result,) = check([told.journal()], settings).values()
+        result = verdict_on(told, control=Control(since=since), clock_skew=skew)
         assert (result.findings, "G2" not in result.unjudged) == ((), is_covered)
 
 
@@ -92,8 +83,7 @@ def test_an_owner_that_may_have_begun_before_the_topics_are_complete_is_not_judg
 def test_a_history_is_to_cover_the_ownerships_of_all_members(control):
     first = Telling("a").assigned(TP).poll(TP, 0, 1).commit(TP, 1).revoked(TP)
     second = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 1, 2)
-    journals = [one.journal() for one in (first, second)]
-    (result,) = check(journals, Settings(control=control)).values()
+    result = verdict_on(first, second, control=control)
     assert (result.findings, {*result.unjudged}) == ((), {"G2"})
 
 

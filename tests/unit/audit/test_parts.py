@@ -1,19 +1,20 @@
 """Journals in parts: nothing is lost where one begins, and what is missing is said."""
 
+import itertools
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from safeconsumer.audit import stream
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import read
+from tests.harness.processes import forked
 from tests.unit.cli.test_audit import run
 
 TP = "orders:0"
@@ -51,7 +52,6 @@ def numbers(folder):
 
 
 def test_parts_are_read_in_their_order(tmp_path):
-    """Whatever they are called, and in whatever order they are given."""
     parts = written(tmp_path)
     for number, path in enumerate(reversed(parts)):
         path.rename(tmp_path / f"{number:03}.journal")
@@ -62,7 +62,6 @@ def test_parts_are_read_in_their_order(tmp_path):
 
 @pytest.mark.parametrize("missing", [0, 1, 2, -1])
 def test_a_part_that_is_missing_is_said(tmp_path, missing):
-    """Status 2, whichever it is: never clean."""
     parts = written(tmp_path)
     parts[missing].unlink()
     done = run(tmp_path)
@@ -93,7 +92,6 @@ def test_a_copy_of_a_part_counts_once(tmp_path):
 
 
 def test_a_part_ends_with_its_age(tmp_path):
-    """When something is written: nobody waits for the time to pass."""
     now = [0.0]
     writer = JournalWriter(
         tmp_path,
@@ -125,7 +123,6 @@ def failing(name):
 
 
 def test_a_journal_that_cannot_go_on_stays_whole(tmp_path, monkeypatch, caplog):
-    """It is longer than it should be, that is said, and tried again."""
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", failing("full"))
@@ -142,71 +139,58 @@ def test_a_journal_that_cannot_go_on_stays_whole(tmp_path, monkeypatch, caplog):
 def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     polls(writer, 30)
-    child = os.fork()
-    if child == 0:
-        try:
-            polls(writer, 30)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert forked(lambda: polls(writer, 30)) == 0
     polls(writer, 30)
     journals, troubles = sources(sorted(tmp_path.glob("*.journal")))
     counts = sorted(len([*one.entries]) for one in journals)
     assert (counts, troubles) == ([30, 60], [])
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+def begin_a_part(folder, kill_at, when, wrote):
+    """Write up to the second part; die at one of the calls that its begin makes."""
+    calls = itertools.count(1)
 
-calls, kill_at, before = 0, int(sys.argv[2]), sys.argv[3] == "before"
-writer = JournalWriter(sys.argv[1], member="a", part_bytes=400)
+    def deadly(function):
+        def call(*given, **named):
+            is_last = next(calls) == kill_at
+            if is_last and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = function(*given, **named)
+            if is_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
 
-def deadly(function):
-    def call(*given, **named):
-        global calls
-        calls += 1
-        if before and calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = function(*given, **named)
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-    return call
+        return call
 
-def end_of_part():  # everything that it asks of the operating system is counted
-    os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
-    Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
-
-for number in range(1000):
-    if writer._is_full(writer._end):
-        end_of_part()
-    writer.write("call", {"op": "poll", "id": number})
-    print(number + 1, flush=True)
-    if writer._end.part.number == 2:
-        break
-"""
+    writer = JournalWriter(folder, member="a", part_bytes=SIZE)
+    write = os.write
+    while writer._end.part.number == 1:
+        if writer._is_full(writer._end):
+            # Everything that it asks of the operating system is counted.
+            os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
+            Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
+        polls(writer, 1)
+        write(wrote, b".")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(1, 8))
-def test_a_process_killed_in_the_middle_of_beginning_a_part(tmp_path, step, when):
-    """At each step: whatever was written is read, and nothing is said to be missing."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path), str(step), when]
-    done = subprocess.run(  # noqa: S603 - our own
-        command, check=False, capture_output=True, text=True
-    )
-    told = [int(line) for line in done.stdout.split()]
-    if done.returncode == 0:
+def test_what_was_written_is_read_if_a_process_is_killed_while_a_part_begins(
+    tmp_path, step, when
+):
+    reading, writing = os.pipe()
+    ended = forked(lambda: begin_a_part(tmp_path, step, when, writing))
+    os.close(writing)
+    wrote = len(os.read(reading, 1 << 16))
+    os.close(reading)
+    if ended == 0:
         assert step > 6, "every step up to the entry is one that can be killed"
     else:
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert len(told) <= len(found) <= len(told) + 1  # the last one was not told of
+    assert wrote <= len(found) <= wrote + 1  # it had no time to say so of the last one
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
@@ -232,13 +216,14 @@ def test_what_comes_through_a_pipe_is_refused(tmp_path):
         assert f"{name} is not a regular file" in done.output
 
 
-def test_a_line_without_an_end_is_given_up(tmp_path):
-    """A file of zeros is neither read whole nor copied again and again."""
+def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
+    """A file of zeros is not read whole."""
+    monkeypatch.setattr(stream, "_LONGEST", 1 << 20)
     (path,) = one_file(tmp_path)
     with path.open("ab") as file:
         file.truncate(path.stat().st_size + (1 << 30))
     (journal,) = sources([path])[0]
-    with pytest.raises(JournalError, match="a line has more than 16777216 bytes"):
+    with pytest.raises(JournalError, match="a line has more than 1048576 bytes"):
         list(journal.entries)
 
 

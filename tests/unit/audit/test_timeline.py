@@ -7,8 +7,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector, Part
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
-from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling, check
+from tests.harness.audit.telling import Operator, Telling, check, control_in
 from tests.harness.listing import short
 
 TP, OTHER = "orders:0", "orders:1"
@@ -32,7 +31,6 @@ def spans(lane):
 
 @pytest.mark.parametrize("scope", [TP, "orders", "re:ord.*", "@all"], ids=short)
 def test_a_hold_has_the_scope_that_was_paused(scope):
-    """And lasts from the return of pause to the call of resume."""
     told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
     assert [(one.scope, one.owner) for one in lane.held] == [(scope, "app")]
@@ -40,7 +38,6 @@ def test_a_hold_has_the_scope_that_was_paused(scope):
 
 
 def test_what_an_operator_holds_is_a_hold_of_the_group():
-    """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="operator:eve").pause("returns")
     operator = Operator().held(0.1, 0.3, owner="eve")
@@ -69,7 +66,6 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong():
 
 @pytest.mark.parametrize("make", bad.BAD, ids=short)
 def test_every_broken_promise_is_told(make):
-    """Of whatever kind."""
     fleet = make()
     assumed = Settings(control=control_in(fleet))
     verdicts = check([one.journal() for one in fleet], assumed)
@@ -79,8 +75,7 @@ def test_every_broken_promise_is_told(make):
     assert any(expected.values())
 
 
-def test_members_stand_in_the_order_in_which_they_came():
-    """Those of one moment by their names."""
+def test_members_stand_in_the_order_in_which_they_came_or_of_their_names():
     began = {"m10": 3.0, "b": 5.0, "a": 5.0, "m": 1.0}
     fleet = [Telling(name, at=at).assigned(TP) for name, at in began.items()]
     names = [one.member for one in timeline_of(*fleet).members]
@@ -92,7 +87,6 @@ def _names(timeline):
 
 
 def test_each_group_has_lanes_of_its_own():
-    """Two groups read one topic; each has its own verdict, and one may be chosen."""
     one = Telling("a", group="billing").assigned(TP).poll(TP, 0, 5)
     one.pause("orders").poll(TP, 5, 7)
     two = Telling("b", group="audit").assigned(TP).poll(TP, 0, 9)
@@ -107,8 +101,7 @@ def test_each_group_has_lanes_of_its_own():
     assert [one.member for one in only.members] == ["b"]
 
 
-def test_it_can_be_narrowed():
-    """To topics, to partitions, and in time."""
+def test_a_timeline_can_be_narrowed_to_topics_partitions_and_times():
     fleet = Telling(at=0).assigned(TP, OTHER, "returns:0").poll(TP, 0, 5)
     fleet.poll(TP, 5, 9)
     assert _names(timeline_of(fleet)) == [TP, OTHER, "returns:0"]
@@ -142,19 +135,16 @@ def test_what_is_lost_behind_the_end_is_not_lost_at_it(end, *, is_lost):
     ids=short,
 )
 def test_nothing_to_draw_is_an_error(part, said):
-    """It says what there would be."""
     with pytest.raises(JournalError, match=said):
         timeline_of(Telling(at=0).assigned(TP).poll(TP, 0, 5), part=part)
 
 
-def test_journals_without_entries():
-    """There is nothing to draw."""
+def test_journals_without_entries_are_an_error():
     with pytest.raises(JournalError, match="no entries"):
         timeline_of(Telling())
 
 
 @pytest.mark.parametrize("at", [-1e11, 1e12])
-def test_times_that_no_calendar_has(at):
-    """An error that says so, not one of the library that draws."""
+def test_times_that_no_calendar_has_are_an_error(at):
     with pytest.raises(JournalError, match="years 1900 to 9000"):
         timeline_of(Telling(at=at).assigned(TP).poll(TP, 0, 5))

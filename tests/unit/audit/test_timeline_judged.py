@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
-from tests.harness.audit.control import Operator, control_in
-from tests.harness.audit.telling import Telling, check, parsed
+from tests.harness.audit.telling import Operator, Telling, check, control_in, parsed
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")

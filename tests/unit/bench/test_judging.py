@@ -36,14 +36,12 @@ def test_what_is_a_regression(now, again, passed):
     assert of(now, again).passed is passed
 
 
-def test_one_slow_lap_is_none():
-    """It is the median that counts."""
+def test_one_slow_lap_is_no_regression():
     values = {"before": EXACT, "now": [9.0, *EXACT[1:]], "now again": [9.0, *EXACT[1:]]}
     assert judging.judged("row", "time", values, ROUNDS).passed
 
 
 def test_each_figure_has_a_sentence():
-    """It says where, what, how much, and how far chance reaches."""
     figures = [_said(of(now, EXACT)) for now in (0.9, 0.99, 1.01, 1.1)]
     assert list(judging.sentences(figures)) == [
         "row: CPU per record is 10.0% less than before.",

@@ -94,7 +94,6 @@ def _listed():
 
 
 def claims():
-    """Return every claim of the list."""
     return [
         Claim(
             str(page["name"]), one["text"], one["client"], tuple(one.get("proof", ()))

@@ -52,7 +52,6 @@ _PROMISE = re.compile(r"^### ([A-Z]\d+): (.+)$", re.MULTILINE)
 
 
 def promises():
-    """Return each promise's id and title, in the order of the page."""
     return dict(_PROMISE.findall(CONTRACT.read_text(encoding="utf-8")))
 
 

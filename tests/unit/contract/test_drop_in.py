@@ -21,15 +21,13 @@ VARARGS = {"pause", "resume"}
 
 
 def test_the_class_under_upstreams_name_is_ours():
-    """``from safeconsumer import KafkaConsumer``."""
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
 
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("name", METHODS, ids=short)
-def test_a_signature_is_upstreams(name):
-    """The same parameters with the same defaults; more only by keyword."""
+def test_a_signature_is_upstreams_and_has_more_by_keyword_only(name):
     theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
     ours = inspect.signature(getattr(SafeConsumer, name)).parameters
     shared = [one for one in ours.values() if one.kind is not one.KEYWORD_ONLY]
@@ -43,7 +41,6 @@ def test_a_signature_is_upstreams(name):
 
 
 def test_the_constructor_takes_upstreams_arguments():
-    """Topics and keys; ours are keyword-only, with defaults."""
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
     assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")
@@ -53,7 +50,6 @@ def test_the_constructor_takes_upstreams_arguments():
 
 
 def test_the_defaults_are_upstreams():
-    """Also those of configuration."""
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
@@ -65,7 +61,6 @@ def safe():
 
 @pytest.mark.contract("P13")
 def test_every_key_is_accepted_with_its_default():
-    """All of them at once, but for where to connect and what to assume there."""
     configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}
     del configs["bootstrap_servers"], configs["api_version"]
     with offline(SafeConsumer, **configs) as consumer:
@@ -73,7 +68,6 @@ def test_every_key_is_accepted_with_its_default():
 
 
 def test_an_unknown_key_is_upstreams_error_unchanged():
-    """The same class, the same words."""
     messages = []
     for kind in (kafka.KafkaConsumer, SafeConsumer):
         with pytest.raises(KafkaConfigurationError) as caught:
@@ -93,8 +87,7 @@ def test_a_reset_that_is_unknown(value):
 
 
 @pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
-def test_a_reset_that_upstream_knows(value):
-    """It is taken as upstream takes it, its old names too."""
+def test_a_reset_that_upstream_knows_is_taken(value):
     with (
         offline(SafeConsumer, auto_offset_reset=value) as ours,
         offline(kafka.KafkaConsumer, auto_offset_reset=value) as stock,

@@ -15,7 +15,6 @@ def test_every_promise_has_a_proof_in_each_tier():
 
 
 def test_an_exception_has_another_proof():
-    """In the tier that it names."""
     for one, _, tier, _ in matrix.EXCEPTIONS:
         assert matrix.proofs_in(tier, one), (one, tier)
 
@@ -50,7 +49,6 @@ def test_a_promise_that_is_known_to_be_broken_is_named_as_not_promised():
 
 
 def test_what_is_measured_says_how():
-    """By a benchmark that there is."""
     for said in matrix.MEASURED.values():
         (name,) = re.findall(r"`python -m tests\.bench (\w+)`", said)
         assert (matrix.ROOT / "tests" / "bench" / f"{name}.py").is_file()

@@ -173,5 +173,4 @@ def test_an_override_takes_what_upstream_gives(name):
 
 
 def test_fields_are_those_that_we_give():
-    """And in this order: we make such tuples, too."""
     assert ExceptionMetadata._fields == ("partition", "fetched_offset", "exception")

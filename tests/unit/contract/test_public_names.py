@@ -38,7 +38,6 @@ def test_the_public_names():
 
 @pytest.mark.parametrize("module", MODULES, ids=short)
 def test_a_name_is_there(module):
-    """Lazily imported ones, too; and no others are offered."""
     found = import_module(module)
     for name in _public(module):
         assert getattr(found, name) is not None

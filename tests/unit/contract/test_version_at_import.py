@@ -61,7 +61,6 @@ def _message(root):
     [("2.3.0", TWO), ("3.1.0", MOVED), ("3.0.12", TWO), ("0.0", ())],
 )
 def test_missing_modules_are_a_typed_error(tmp_path, version, modules):
-    """Never a bare ``ModuleNotFoundError``: what was found, and what to install."""
     _fake(tmp_path, version, modules)
     message = _message(tmp_path)
     assert f"kafka-python {version} is not supported" in message

@@ -26,7 +26,6 @@ def _refused():
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("version", ["2.2.20", "3.0.8", "3.1.0", "3.1.0.dev0", "4.0"])
 def test_an_unsupported_version_is_refused(version, monkeypatch):
-    """Before any thread starts, naming what was found and what to install."""
     monkeypatch.setattr(kafka, "__version__", version)
     message = _refused()
     assert version in message
@@ -35,6 +34,5 @@ def test_an_unsupported_version_is_refused(version, monkeypatch):
 
 @pytest.mark.parametrize("version", ["3.0.9", "3.0.12", "3.0.99", "3.0.12.post1"])
 def test_a_supported_version_is_accepted(version, monkeypatch):
-    """The whole line from the first that keeps its partitions alive."""
     monkeypatch.setattr(kafka, "__version__", version)
     installed.require_supported()

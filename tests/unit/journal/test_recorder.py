@@ -14,7 +14,6 @@ from tests.harness.audit.telling import read
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path):
-    """Those of operators, with their records; the application's own are in its calls."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders")

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import signal
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import read
+from tests.harness.processes import forked
 from tests.harness.waiting import LIMIT
 
 
@@ -38,19 +38,10 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
     thread = threading.Thread(target=writing)
     thread.start()
     is_held.wait(LIMIT)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)  # ends a child that waits for ever
-        try:
-            journal.write("call", {"op": "poll", "id": 1})
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
+    ended = forked(lambda: journal.write("call", {"op": "poll", "id": 1}))
     may_end.set()
     thread.join()
-    assert status == 0
+    assert ended == 0
 
 
 @pytest.mark.parametrize("written", [0, 7], ids=["nothing", "half a line"])

@@ -36,7 +36,6 @@ def planned(start, latest, *texts, troubles=()):
 @pytest.mark.contract("S1")
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
 def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
-    """S1, for whatever is held and wherever the partitions end."""
     latest = dict(start)
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
@@ -90,7 +89,6 @@ def test_the_text_is_that_of_the_official_source():
 
 
 def test_partitions_are_named_in_runs():
-    """Progress stays readable with many partitions."""
     tps = [("b", 1), ("a", 0), ("a", 1), ("a", 2), ("a", 7)]
     assert offsets.named(tps) == "a:0-2,7 b:1"
 

@@ -12,12 +12,10 @@ class Lent:
     is_closed = False
 
     def close(self):
-        """Note it."""
         self.is_closed = True
 
 
 def test_equal_ones_are_shared_until_the_last_user_gives_them_back():
-    """Giving back twice counts once; afterwards another one is made."""
     shared = Shared()
     first, give_first = shared.lease("a", Lent)
     second, give_second = shared.lease("a", Lent)
@@ -32,8 +30,7 @@ def test_equal_ones_are_shared_until_the_last_user_gives_them_back():
     assert shared.lease("a", Lent)[0] is not first
 
 
-def test_nothing_is_kept_where_none_could_be_made():
-    """The next user makes its own."""
+def test_after_a_failure_the_next_user_makes_its_own():
     shared = Shared()
 
     def refuse():

@@ -16,7 +16,6 @@ def test_names_are_read_in_any_case():
 
 
 def test_ranges_are_read_as_on_the_command_line():
-    """One notation for scopes everywhere."""
     parsed = options.parse({"holds": "orders:0-2,5 returns"})
     shown = " ".join(map(str, parsed.scopes))
     assert shown == "orders:0 orders:1 orders:2 orders:5 returns"
@@ -57,7 +56,6 @@ def test_ranges_are_read_as_on_the_command_line():
     ids=short,
 )
 def test_a_bad_option_is_refused_by_name(given, named):
-    """Each error names the option."""
     with pytest.raises(SparkSettingError, match=named):
         options.parse(given)
 
@@ -81,15 +79,13 @@ def test_control_topics_have_the_fleets_names_unless_told_else():
     ],
 )
 def test_an_option_of_the_official_source_is_passed_on(name):
-    """None is refused, and none is replaced."""
     given = {name: "1"}
     options.parse(given)
     assert name.lower() not in options.completed(given)
 
 
 @pytest.mark.contract("S3")
-def test_the_users_options_override_the_tuned_ones():
-    """In whatever case they are written."""
+def test_the_users_options_override_the_tuned_ones_in_any_case():
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
     assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
 
@@ -124,5 +120,4 @@ def test_the_control_cluster_may_be_another_one():
     ids=short,
 )
 def test_where_a_stream_reports(text, status):
-    """With the standard topics there; of topics with names of their own to the third."""
     assert options.parse({"holds.control": text, "holds.group": "g"}).status == status

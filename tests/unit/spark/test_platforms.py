@@ -33,7 +33,6 @@ class Installed:
         self._patch.setitem(sys.modules, "pyspark", module)
 
     def jars(self, *names, folder="pyspark/jars"):
-        """Put jars there."""
         where = self.home / folder
         where.mkdir(parents=True)
         for name in names:
@@ -62,8 +61,7 @@ def test_versions_of_vendors_have_a_line(text, line, apache):
     assert Version.parse(text) == Version(text, line, apache)
 
 
-def test_what_is_no_version():
-    """Said, not guessed."""
+def test_what_is_no_version_is_refused():
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
@@ -85,14 +83,14 @@ def test_spark_home_comes_first(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_jars_that_lie_elsewhere(installed, text, scala):
-    """The Scala is that of Apache's builds."""
+def test_where_no_jars_are_found_the_scala_is_that_of_apaches_builds(
+    installed, text, scala
+):
     installed.version(text)
     assert platforms.scala() == scala
 
 
-def test_no_pyspark(monkeypatch):
-    """The install line, and that a platform's own will do."""
+def test_without_pyspark_the_install_line_is_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match=r"\[spark\].*platform's own"):
         safe.packages()
@@ -116,8 +114,7 @@ def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
     ],
     ids=short,
 )
-def test_a_connector_of_another_line_or_scala(jar):
-    """The message has the coordinates that are wanted."""
+def test_a_connector_of_another_line_or_scala_is_refused(jar):
     spark = Version.parse("4.2.0-amzn-0")
     wanted = r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0$"
     with pytest.raises(SparkSetupError, match=wanted):
@@ -134,7 +131,6 @@ def test_a_connector_of_another_line_or_scala(jar):
     ],
 )
 def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
-    """It runs; who looks for the cause of something finds it in the log."""
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -157,7 +153,6 @@ def test_what_is_too_old_is_refused_in_words(spark, java, said):
 
 
 def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
-    """It may well run."""
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
         assert not caplog.records
@@ -172,8 +167,7 @@ def test_spark_connect_has_no_way_back():
         register(kind())
 
 
-def test_what_is_no_session():
-    """Said at once."""
+def test_what_is_no_session_is_refused():
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
@@ -202,7 +196,6 @@ COMPLETE = (
 
 @pytest.mark.usefixtures("spark_420")
 def test_the_connector_is_named_for_the_installed_spark(tmp_path):
-    """Four jars, or coordinates for Maven."""
     folder = folder_with(tmp_path, *COMPLETE)
     found = provision.connector_jars(folder)
     assert [jar.stem for jar in found] == list(COMPLETE)
@@ -210,16 +203,14 @@ def test_the_connector_is_named_for_the_installed_spark(tmp_path):
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_a_folder_that_lacks_a_jar(tmp_path):
-    """It is named."""
+def test_a_folder_that_lacks_a_jar_is_refused_by_name(tmp_path):
     folder = folder_with(tmp_path, *COMPLETE[:3])
     with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
         provision.connector_jars(folder)
 
 
 @pytest.mark.usefixtures("spark_420")
-def test_no_javac_and_no_jar(monkeypatch, tmp_path):
-    """A checkout, or a wheel that was built so, says it, and what to install."""
+def test_without_javac_and_jar_what_to_install_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
@@ -230,7 +221,6 @@ def test_no_javac_and_no_jar(monkeypatch, tmp_path):
 
 
 def test_a_built_shim_is_taken(monkeypatch, tmp_path):
-    """As a wheel has it."""
     jar = tmp_path / "safekafka.jar"
     jar.touch()
     monkeypatch.setattr(provision, "_BUILT", jar)
@@ -245,7 +235,6 @@ def test_the_shim_stays_small():
 
 @pytest.mark.parametrize("make", [provision.jars, provision.builder])
 def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, tmp_path, make):
-    """Also where the wheel has brought the shim, and nothing must be compiled."""
     monkeypatch.setattr(provision, "_BUILT", tmp_path)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match="pip install"):
@@ -253,7 +242,6 @@ def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, tmp_path
 
 
 def test_importing_needs_no_pyspark():
-    """The package and its decision load without it."""
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
         "import safeconsumer.spark, safeconsumer.spark.session"

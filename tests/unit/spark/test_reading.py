@@ -34,7 +34,6 @@ def sparks(kind):
 
 
 def test_every_field_of_an_entry_has_a_column():
-    """And no column is of none; numbers may be narrower, and times are timestamps."""
     columns = dict(re.findall(r"`(\w+)` (\S+?)(?:, |$)", SCHEMA))
     told = {"timestamp": "double", "int": "bigint"}
     columns = {name: told.get(kind, kind) for name, kind in columns.items()}

@@ -65,8 +65,6 @@ def asked(bridge, question, **facts):
 
 
 class Spark(SparkQueries):
-    """What Spark would say of its queries."""
-
     def __init__(self):
         self.running = []
 
@@ -131,7 +129,6 @@ LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 @pytest.mark.contract("S1", "S2")
 def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after():
-    """S1, S2: what was held goes on where it stood."""
     lab = DeciderLab()
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
@@ -186,7 +183,6 @@ def test_a_partition_that_only_the_limiter_saw_is_held(why):
 
 
 def test_trouble_is_told_when_everything_was_held_already():
-    """Somebody who looks for the reason finds all of it."""
     lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
@@ -218,7 +214,6 @@ def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed():
 
 
 def test_what_cannot_be_told_holds_everything_and_says_so():
-    """S4; it ends when it can be told again."""
     lab = DeciderLab()
     lab.elsewhere.trouble = "no broker"
     facts = lab.batch(START, LATEST)
@@ -294,7 +289,6 @@ def test_another_pattern_may_still_cover_what_is_resumed():
 
 
 def test_a_handle_of_a_session_that_was_stopped_holds_nothing():
-    """It says so; lifting is no error."""
     lab = DeciderLab()
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
@@ -310,7 +304,6 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing():
 
 
 def test_one_line_per_changed_plan():
-    """It says who holds what, and nothing while nothing changes."""
     lab = DeciderLab()
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
@@ -333,8 +326,7 @@ def test_a_held_topic_that_is_gone_fails_the_query():
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_without_fail_on_data_loss_it_is_only_told():
-    """Once, not with every batch."""
+def test_without_fail_on_data_loss_the_loss_is_reported_once():
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     for _ in range(2):
@@ -344,7 +336,6 @@ def test_without_fail_on_data_loss_it_is_only_told():
 
 
 def test_what_was_cut_ends_where_it_ends_now():
-    """As with the official source; a batch may not end after what is there."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
@@ -354,7 +345,6 @@ def test_what_was_cut_ends_where_it_ends_now():
 
 
 def test_a_bad_option_is_refused_and_a_defect_decides_nothing():
-    """The shim refuses on the one and holds everything on the other."""
     lab = DeciderLab()
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
@@ -363,8 +353,7 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing():
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_a_question_of_another_protocol_or_decider(wrong):
-    """Nothing is decided for it, whatever it asks."""
+def test_a_question_of_another_protocol_or_decider_decides_nothing(wrong):
     lab = DeciderLab()
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
@@ -372,8 +361,7 @@ def test_a_question_of_another_protocol_or_decider(wrong):
     assert "verdict=none" in answer
 
 
-def test_a_question_that_nobody_knows():
-    """Of a later shim, say: it is not consented to."""
+def test_a_question_that_nobody_knows_is_not_consented_to():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
@@ -385,8 +373,7 @@ def test_a_stream_that_is_opened_again_is_the_same():
     assert lab.opened == ["1"]
 
 
-def test_the_handle_explains_and_lists():
-    """As a consumer does."""
+def test_the_handle_explains_and_lists_as_a_consumer_does():
     lab = DeciderLab()
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
@@ -395,8 +382,7 @@ def test_the_handle_explains_and_lists():
     assert lab.controller.explain("orders") == ()
 
 
-def test_a_stream_that_stopped_is_forgotten():
-    """Its lag counts no longer."""
+def test_the_lag_of_a_stream_that_stopped_counts_no_longer():
     lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
@@ -406,7 +392,6 @@ def test_a_stream_that_stopped_is_forgotten():
 
 
 def test_options_come_as_they_were_given():
-    """Blank ones, and characters that mean something to whoever writes them down."""
     seen = []
 
     def opened(name, made):
@@ -421,7 +406,6 @@ def test_options_come_as_they_were_given():
 
 
 def test_a_query_is_loud_from_its_start_to_its_first_plan():
-    """Before its stream is made by Spark's word, then by the shim's."""
     lab = DeciderLab()
     lab.ask("close")
     spark = lab.spark
@@ -462,14 +446,12 @@ def test_a_wait_has_seconds(timeout):
 
 
 @pytest.mark.parametrize("hooks", [print, 3], ids=short)
-def test_hooks_are_several(hooks):
-    """As with a consumer, and in the same words."""
+def test_hooks_are_a_list(hooks):
     with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):
         ledger(hooks)
 
 
 def test_a_handle_is_closed_once_and_not_under_a_stream():
-    """It holds nothing any more, and says so."""
     lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
     with pytest.raises(SparkSetupError, match="streams first: stream 1"):
@@ -483,7 +465,6 @@ def test_a_handle_is_closed_once_and_not_under_a_stream():
 
 
 def test_ranges_are_targets_as_on_the_command_line():
-    """One notation for scopes everywhere."""
     lab = DeciderLab()
     lab.controller.pause("orders:0-2,5")
     held = [str(hold.scope) for hold in lab.controller.holds()]

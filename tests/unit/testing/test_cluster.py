@@ -129,7 +129,6 @@ class TestFaults:
 
 
 def test_what_is_no_request_ends_the_connection():
-    """An unknown kind, an unknown version, and what is no message at all."""
     cluster, _ = cluster_of()
     for data in (b"\0\0\0\x08\x03\xe7\0\0\0\0\0\1", b"\xff" * 8, b"\0\0\0\x02\0\0"):
         client = Client(cluster)

@@ -86,7 +86,6 @@ class Container:
     ],
 )
 def test_a_broker_may_be_anything_that_says_where_it_is(given, expected):
-    """Text, an object with an address, a container of testcontainers."""
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
@@ -100,6 +99,5 @@ def test_a_broker_of_the_kit_is_taken_as_it_is():
     "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
 )
 def test_what_is_no_broker_is_refused(given):
-    """The error says what would have been one."""
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)

@@ -51,7 +51,6 @@ def write(path, **outcomes):
     ],
 )
 def test_markers_pick_the_tests_that_fit(pytester, tmp_path, kind, run):
-    """What does not fit the broker is skipped, not failed."""
     pytester.makepyfile(test_it=MARKED)
     file = tmp_path / "results.json"
     pytester.inline_run("--strict-markers", plugins=[Chosen(kind), ResultsFile(file)])
@@ -62,7 +61,6 @@ def test_markers_pick_the_tests_that_fit(pytester, tmp_path, kind, run):
 
 
 def test_a_broker_without_a_marker_is_an_error(pytester):
-    """A test that uses the broker says which one it needs."""
     pytester.makepyfile(
         "import pytest\n"
         "@pytest.fixture\n"
@@ -75,7 +73,6 @@ def test_a_broker_without_a_marker_is_an_error(pytester):
 
 
 def test_a_test_that_ran_somewhere_is_enough(tmp_path):
-    """Skipped here and run there is what the kinds of brokers are for."""
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
     two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
@@ -83,7 +80,6 @@ def test_a_test_that_ran_somewhere_is_enough(tmp_path):
 
 
 def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
-    """All skipped is a failure of the whole, and so is never chosen; the night is not."""
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped")
     assert merge_results.main([listing, one]) == 1
@@ -93,6 +89,5 @@ def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
 
 
 def test_no_test_at_all_is_a_failure(tmp_path):
-    """An empty listing is not a success."""
     run = write(tmp_path / "1", a="passed")
     assert merge_results.main([write(tmp_path / "0"), run]) == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import time
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
@@ -56,12 +55,10 @@ class Failing:
 
 
 def some(*values, **fields):
-    """Make records of these values."""
     return [make_record(value, **fields) for value in values]
 
 
 def test_what_is_handled_is_told():
-    """In order, numbered, and up to where it would be committed."""
     run = run_worker(ok, some(b"a", b"b", b"c"))
     assert [record.value for record in run.done] == [b"a", b"b", b"c"]
     assert [call.attempt for call in run.calls] == [1, 1, 1]
@@ -93,8 +90,7 @@ def test_the_same_run_twice():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_skipped_and_blocked():
-    """One is passed over, the other keeps what stands behind it."""
+def test_a_skipped_record_is_passed_over_and_a_blocked_one_keeps_those_behind_it():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -105,7 +101,6 @@ def test_skipped_and_blocked():
 
 
 def test_dead_letters_are_a_list():
-    """With the letter as a producer would get it; or only noted."""
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
     producer = SimpleNamespace(send=lambda *_a, **_k: pytest.fail("it was used"))
@@ -146,7 +141,6 @@ def test_a_callable_takes_the_letters():
 
 
 def test_batches_answer_for_each_record():
-    """With the answers of a ``BatchFailure`` heeded."""
     tried = []
 
     def handle(records, context):
@@ -163,8 +157,6 @@ def test_batches_answer_for_each_record():
 
 
 def test_coroutines_are_run():
-    """In this thread; a loop that runs here already is said."""
-
     async def handle(record, _context):
         await asyncio.sleep(0)
         if record.value == "stop":
@@ -254,8 +246,6 @@ def test_what_changes_nothing_is_taken():
 
 
 def test_records_that_come_again_for_ever_end_the_run():
-    """Or the test would not end."""
-
     def handle(_record, _context):
         raise RetryLater(60.0)
 
@@ -264,7 +254,6 @@ def test_records_that_come_again_for_ever_end_the_run():
 
 
 def test_an_interrupt_and_pytests_own_come_out():
-    """Out of the handler, as they would of the worker."""
     with pytest.raises(KeyboardInterrupt):
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
@@ -291,7 +280,6 @@ def test_a_breaker_is_tried():
 
 
 def test_a_lifespan_stands_around_the_run():
-    """Of either kind; handlers have its value."""
     told = []
 
     @contextmanager
@@ -336,16 +324,12 @@ def test_a_coroutine_has_so_much_time():
             await asyncio.Event().wait()
 
     run = run_worker(
-        hang, some("slow", "quick"), handler_timeout=0.05, dead_letter=True, retry=PLAIN
+        hang, some("slow", "quick"), handler_timeout=1e-6, dead_letter=True, retry=PLAIN
     )
     (dead,) = run.dead_letters
     assert (type(dead.error), dead.attempts) == (HandlerTimeoutError, 3)
     assert [record.value for record in run.done] == ["quick"]
-
-    def slow(_record, _context):
-        time.sleep(0.02)
-
-    assert len(run_worker(slow, some("a"), handler_timeout=0.01).done) == 1
+    assert len(run_worker(ok, some("a"), handler_timeout=1e-9).done) == 1
 
 
 def test_a_record_that_is_one_too_many_becomes_no_letter():
