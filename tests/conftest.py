@@ -52,7 +52,7 @@ def pytest_addoption(parser):
         type=Path,
         default=None,
         help="write each test's outcome to this file, for "
-        "tests.harness.brokers.merge_results",
+        "tests.harness.brokers.results",
     )
 
 

@@ -1,13 +1,12 @@
 """The audit in figures: rows a second, and memory, over journals made for it."""
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from tests.bench.figures import Figure
+from tests.harness.processes import ran_python
 
 _PARTITIONS = 8
 _COMMIT_EVERY = 10  # polls
@@ -81,12 +80,7 @@ def _judged(rows, run):
             "finally:\n"
             "    sys.stderr.write(str(peak_mb()))\n"
         )
-        done = subprocess.run(  # noqa: S603 - our own
-            [sys.executable, "-c", code, str(folder)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = ran_python("-c", code, folder, check=True, timeout=None)
         assert "clean: 2 journals" in done.stdout
         return time.monotonic() - began, float(done.stderr)
 

@@ -1,8 +1,6 @@
 """What safety costs: the rows of the table "figures to reach", against the stock client."""
 
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -10,10 +8,10 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Stage
 from tests.bench.workers import in_turns, lapped
+from tests.harness.processes import ran_python
 
 FULL, QUIET = 8, 20
 _LIMIT = 1.02
-_TIMEOUT = 60.0
 
 # Ways to read: the most records of one call, None for one by one.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
@@ -174,14 +172,8 @@ def timed(stage, imports):
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):
             statement, env = imports[name]
-            done = subprocess.run(  # noqa: S603 - our own script
-                [sys.executable, "-c", _SCRIPT.format(statement=statement)],
-                env={**os.environ, **env},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-            )
+            script = _SCRIPT.format(statement=statement)
+            done = ran_python("-c", script, env=os.environ | env, check=True)
             if lap >= 0:
                 took, used = map(float, done.stdout.split())
                 taken["wall"][name].append(took)

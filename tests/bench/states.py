@@ -4,14 +4,13 @@ import compileall
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
 from tests.bench.figures import tell
-from tests.harness.processes import ROOT
+from tests.harness.processes import ROOT, ran
 
 _DAY = 24 * 60 * 60
 
@@ -85,9 +84,7 @@ def _git(checkout, *arguments, check=True):
 
 
 def _output(command, folder, *, check=True):
-    done = subprocess.run(  # noqa: S603 - git, or our own build
-        command, cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = ran(*command, cwd=folder, timeout=None)
     if check and done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout.strip()

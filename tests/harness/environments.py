@@ -1,13 +1,12 @@
 """Virtual environments with other packages than ours, made once per user."""
 
 import hashlib
-import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
 
-from tests.harness.brokers.jars import cache_folder
+from tests.harness.brokers.jars import cache_folder, must_run
 
 _TIMEOUT = 300.0
 
@@ -40,22 +39,7 @@ def _make(folder, requirement):
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "environment"
         venv.create(made, with_pip=True)
-        done = subprocess.run(  # noqa: S603 - our own command line
-            [
-                made / "bin" / "python",
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                *requirement.split(),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-        if done.returncode:
-            message = f"pip could not install {requirement}:\n{done.stdout[-4000:]}"
-            raise RuntimeError(message)
+        install = [made / "bin" / "python", "-m", "pip", "install", "-q"]
+        failure = f"pip could not install {requirement}"
+        must_run([*install, *requirement.split()], failure, _TIMEOUT)
         made.rename(folder)

@@ -155,13 +155,11 @@ def forked(do):
     return os.waitpid(child, 0)[1]
 
 
-def ran(*command, timeout=60, **how):
+def ran(*command, timeout=60, check=False, **how):
     """Run a program to its end; return it with what it wrote, which is text."""
-    return subprocess.run(  # noqa: S603 - our own command line
-        [str(one) for one in command],
-        **{"capture_output": True, "check": False, "text": True, **how},
-        timeout=timeout,
-    )
+    arguments = [str(one) for one in command]
+    how = {"capture_output": True, "text": True, "timeout": timeout, **how}
+    return subprocess.run(arguments, check=check, **how)  # noqa: S603 - our own
 
 
 def ran_python(*arguments, **how):

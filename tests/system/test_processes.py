@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.brokers.java import folder_for_data
-from tests.harness.processes import ROOT, begun, logged
+from tests.harness.processes import ROOT, begun, logged, ran_python
 from tests.harness.waiting import wait_for
 
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); "
@@ -60,8 +60,7 @@ def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path):
         "folder_for_data(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     own = folder_for_data(tmp_path)
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=False, timeout=60)  # noqa: S603 - ours
+    ran_python("-c", program, tmp_path, cwd=ROOT)
     assert len(list(tmp_path.iterdir())) == 2
     assert {own, folder_for_data(tmp_path)} == set(tmp_path.iterdir())
 

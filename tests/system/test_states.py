@@ -1,13 +1,12 @@
 """Which state of the package is the last landed one, and whose code an arm runs."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.bench import states
-from tests.harness.processes import Process
+from tests.harness.processes import Process, ran
 
 DAY = 24 * 60 * 60
 NOW = 2_000_000_000
@@ -19,15 +18,8 @@ def git(folder, *arguments, at=NOW):
         for one in ("AUTHOR", "COMMITTER")
         for what in ("NAME", "EMAIL")
     }
-    done = subprocess.run(  # noqa: S603 - git
-        ["git", *arguments],  # noqa: S607
-        cwd=folder,
-        env={**os.environ, **who, "GIT_COMMITTER_DATE": f"{at} +0000"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    env = {**os.environ, **who, "GIT_COMMITTER_DATE": f"{at} +0000"}
+    return ran("git", *arguments, cwd=folder, env=env, check=True).stdout.strip()
 
 
 def commit(folder, at):

@@ -11,8 +11,6 @@ here is the rest.
 import gc
 import logging
 import socket
-import subprocess
-import sys
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -22,6 +20,7 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tests.harness.kafka.broken import KINDS
+from tests.harness.processes import ran_python
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 from tests.unit.kafka.test_unclosed import WAYS, told
@@ -61,13 +60,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
     """A batch whose generator has raised is asked for ever."""
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-W", "ignore", "-c", _STOCK, str(kind)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = ran_python("-W", "ignore", "-c", _STOCK, kind, timeout=150)
     assert (done.stdout, done.stderr) == ("raised\nspins\n", "")
 
 

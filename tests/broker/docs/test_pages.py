@@ -5,7 +5,6 @@ import contextlib
 import io
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tests.harness.docs.pages import (
     printed_after,
 )
 from tests.harness.group.tour import lasting, told
+from tests.harness.processes import ran_python
 
 LIMIT = 30.0
 ADDRESS = 'bootstrap_servers="localhost:9092"'
@@ -73,14 +73,7 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
 def test_a_command_in_prose_starts(command):
     """In the environment of the extra that its line names, by the lint: ``ci``."""
     words = shlex.split(command.removeprefix("python -m "))
-    ended = subprocess.run(  # noqa: S603 - our own text
-        [sys.executable, "-m", *words, STARTED[command]],
-        capture_output=True,
-        check=False,
-        cwd=ROOT,
-        text=True,
-        timeout=100,
-    )
+    ended = ran_python("-m", *words, STARTED[command], cwd=ROOT, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -153,14 +146,7 @@ class Reader:
     def _tests(self, text):
         file = Path("test_of_the_page.py")
         file.write_text(text, "utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        ended = subprocess.run(  # noqa: S603 - our own text
-            [*command, str(file)],
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=60,
-        )
+        ended = ran_python("-m", "pytest", "-q", "-p", "no:cacheprovider", file)
         assert ended.returncode == 0, ended.stdout
         return ""
 

@@ -1,16 +1,20 @@
-"""The table of ``docs/how-to/from-2x.md``, by kafka-python 2.3 and 3.0 themselves."""
+"""
+What pages say of other versions of kafka-python, by these versions themselves.
+
+The table of ``docs/how-to/from-2x.md``; and ``docs/examples/observe.py``, which sees what
+kafka-python leaks, and changes nothing.
+"""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from safeconsumer.testing import EmbeddedBroker
+from tests.harness.docs.pages import ROOT
 from tests.harness.environments import python_of
-
-_PROGRAM = Path(__file__).with_name("versions.py")  # it makes a ``KafkaConsumer``
+from tests.harness.processes import ran
 
 OLD = {
     "session_timeout_ms": 10_000,
@@ -40,22 +44,42 @@ NEW = {
 }
 
 
-def _said(python):
+def _said(python, program, topic=None):
+    """Return what a program prints, which makes a ``KafkaConsumer``, of a new broker."""
     with EmbeddedBroker() as broker:
-        broker.create_topic("t", 1)
-        command = [str(python), str(_PROGRAM), broker.bootstrap, "t"]
-        ended = subprocess.run(  # noqa: S603 - our own program
-            command, capture_output=True, check=False, text=True, timeout=120
-        )
+        if topic is not None:
+            broker.create_topic(topic, 1)
+        command = [python, Path(__file__).with_name(program), broker.bootstrap]
+        env = {"PYTHONPATH": str(ROOT / "docs" / "examples")}
+        ended = ran(*command, *filter(None, [topic]), env=env, timeout=120)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
 
 def test_the_installed_version_is_as_the_table_says_of_3():
-    assert _said(Path(sys.executable)) == NEW
+    assert _said(sys.executable, "versions.py", "t") == NEW
 
 
 @pytest.mark.nightly
 def test_2_3_is_as_the_table_says_of_it():
     """It is installed into an environment of its own."""
-    assert _said(python_of("kafka-python==2.3.3")) == OLD
+    assert _said(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
+
+
+def _judge(said):
+    assert said["paused"] == {"counted": 0, "came": 0}
+    assert said["leaked"] == {"counted": 5, "came": 5}
+    assert said["iterated"] == {"counted": 10, "came": 5}
+    assert said["resumed"] == {"counted": 10, "came": 5}
+    assert said["lines"] == 1
+
+
+def test_a_leak_of_the_installed_version_is_counted_by_poll_and_by_iteration():
+    _judge(_said(sys.executable, "observed.py"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
+def test_a_leak_of_a_version_of_before_is_counted(version):
+    """Programs that are not on 3.0 yet are those that need it."""
+    _judge(_said(python_of(f"kafka-python=={version}"), "observed.py"))

@@ -1,7 +1,5 @@
 """The embedded broker under clients that wait for it, and what it leaves open."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -15,6 +13,7 @@ from safeconsumer.testing import (
 )
 from safeconsumer.testing.existing import ExistingCluster
 from tests.harness.polling import read
+from tests.harness.processes import ran_python
 from tests.harness.producing import produce
 
 
@@ -45,14 +44,7 @@ def test_nothing_is_left_open():
         "client.close()\n"
         "gc.collect()\n"
     )
-    options = ("-W", "error::ResourceWarning", "-c", program)
-    done = subprocess.run(  # noqa: S603  our own command line
-        [sys.executable, *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran_python("-W", "error::ResourceWarning", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,9 +1,7 @@
-import subprocess
-import sys
-
 import pytest
 
 from tests.harness.docs.pages import ROOT, blocks
+from tests.harness.processes import ran_python
 
 pytest_plugins = ["pytester"]
 
@@ -131,12 +129,5 @@ def test_the_plugin_costs_other_projects_nothing(tmp_path):
         "import sys, pytest, safeconsumer.testing.plugin\n"
         f"print(sorted({heavy} & set(sys.modules)))\n"
     )
-    done = subprocess.run(  # noqa: S603  our own command line
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran_python("-W", "error", "-c", program, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("[]\n", "")

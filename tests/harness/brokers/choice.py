@@ -30,7 +30,7 @@ def why_no_java():
     """Say why no broker of Java can be started here; None: it can."""
     if shutil.which("java") is None:
         return "no java in PATH"
-    if jars.are_fetched():
+    if jars.jars_folder().is_dir():
         return None
     return (
         "Kafka's jars are not fetched (python -m tests.harness.brokers.jars does that)"

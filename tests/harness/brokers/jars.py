@@ -16,7 +16,6 @@ from tests.harness.brokers.settings import KAFKA_VERSION
 
 _POM = Path(__file__).with_name("pom.xml")
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_TIMEOUT = 600.0
 
 
 def cache_folder():
@@ -26,54 +25,53 @@ def cache_folder():
 
 
 def jars_folder():
-    """Where the jars are, or would be."""
+    """Where the jars are, or would be: the folder appears only when it is complete."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
-
-
-def are_fetched():
-    """Whether the jars are all there: the folder appears only when it is complete."""
-    return jars_folder().is_dir()
 
 
 def fetch():
     """Return the folder of the jars, after Maven has fetched them if need be."""
-    folder = jars_folder()
-    if are_fetched():
+    version = f"-Dkafka.version={KAFKA_VERSION}"
+    what = f"the jars of Kafka {KAFKA_VERSION}"
+    return fetched(
+        jars_folder(), _POM.read_text(), what, "-DincludeScope=runtime", version
+    )
+
+
+def fetched(folder, pom, what, *options):
+    """Return a folder, which Maven fills with what a pom names if it is not there."""
+    if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        msg = f"no Kafka jars in {folder} and no mvn in PATH to fetch them"
+        msg = f"without {what} in {folder}, and no mvn in PATH to fetch them"
         raise RuntimeError(msg)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        _copy_dependencies(maven, Path(scratch))
-        part = Path(scratch) / "jars"
+        file, part = Path(scratch) / "pom.xml", Path(scratch) / "jars"
+        file.write_text(pom)
+        command = [maven, "-B", "-q", "-f", file, _GOAL, f"-DoutputDirectory={part}"]
+        must_run([*command, *options], f"Maven could not fetch {what}", 600.0)
         try:
             part.rename(folder)  # at once or not at all
         except OSError:
-            if not are_fetched():  # else somebody else was quicker
+            if not folder.is_dir():  # else somebody else was quicker
                 raise
     return folder
 
 
-def _copy_dependencies(maven, scratch):
-    # Maven writes beside the pom, so it gets a copy.
-    shutil.copy(_POM, scratch / "pom.xml")
+def must_run(command, failure, timeout):
+    """Run a program that has to succeed; the error has the end of what it said."""
     done = subprocess.run(  # noqa: S603  our own command line
-        [
-            *(maven, "-B", "-q", "-f", str(scratch / "pom.xml"), _GOAL),
-            *("-DincludeScope=runtime", f"-DoutputDirectory={scratch / 'jars'}"),
-            f"-Dkafka.version={KAFKA_VERSION}",
-        ],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_TIMEOUT,
+        timeout=timeout,
         check=False,
     )
     if done.returncode:
-        said = done.stdout[-4000:]
-        msg = f"Maven could not fetch the jars of Kafka {KAFKA_VERSION}:\n{said}"
+        msg = f"{failure}:\n{done.stdout[-4000:]}"
         raise RuntimeError(msg)
 
 

@@ -9,11 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from safeconsumer.testing import ExistingCluster
 from safeconsumer.testing._ports import free_port
 from tests.harness.brokers import jars
-from tests.harness.brokers.real import OwnBroker
 from tests.harness.brokers.settings import (
     CLUSTER_ID,
+    GROUP_CONFIG,
     START_TIMEOUT,
     STARTED,
     TEST_SETTINGS,
@@ -27,6 +28,15 @@ _ROOM = 2 << 30  # bytes, free
 _BATCH = struct.Struct(">qi")  # base offset, and how many bytes follow
 # Quick to start rather than quick for hours.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class OwnBroker(ExistingCluster):
+    """A real broker with the settings for tests, started for this session only."""
+
+    @property
+    def group_config(self):
+        """The quick timeouts that the settings for tests allow."""
+        return GROUP_CONFIG
 
 
 class JavaBroker(OwnBroker):
@@ -146,17 +156,9 @@ class JavaBroker(OwnBroker):
 
     def _format_storage(self):
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID)
-        done = subprocess.run(  # noqa: S603  our own command line
-            self._java(*tool, "--config", str(self._properties)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=START_TIMEOUT,
-            check=False,
-        )
-        if done.returncode:
-            msg = f"Kafka's storage could not be formatted:\n{done.stdout[-4000:]}"
-            raise RuntimeError(msg)
+        command = self._java(*tool, "--config", str(self._properties))
+        failure = "Kafka's storage could not be formatted"
+        jars.must_run(command, failure, START_TIMEOUT)
 
     def _wait_until_up(self):
         deadline = time.monotonic() + START_TIMEOUT

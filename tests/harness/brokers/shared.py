@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.harness.brokers import choice
-from tests.harness.brokers.real import OwnBroker
+from tests.harness.brokers.java import OwnBroker
 
 _ADDRESS = "kafka_bootstrap"
 

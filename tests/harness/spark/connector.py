@@ -8,15 +8,13 @@ same commit is the same; ``--all`` prints them all, the newest first, ``--newest
 one: pip may have one that came after them.
 """
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from attrs import frozen
 
-from tests.harness.brokers.jars import cache_folder
+from tests.harness.brokers.jars import cache_folder, fetched
 
 
 @frozen
@@ -54,8 +52,6 @@ KNOWN = {
     ),
 }
 
-_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_TIMEOUT = 600.0
 _DAY = 86_400
 
 # Each jar by itself: what they ask for besides is in Spark, or not in every mirror.
@@ -74,8 +70,6 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-
-Coordinates = tuple[str, str, str]
 
 
 def version():
@@ -117,9 +111,15 @@ def fetch():
         )
         raise RuntimeError(msg)
     known = KNOWN[version()]
-    _fetch(folder(), _connector(known))
-    _fetch(delta(), _delta(known))
-    return folder(), delta()
+    wanted = {folder(): _connector(known), delta(): _delta(known)}
+    return tuple(
+        fetched(
+            where,
+            _POM.format("".join(_DEPENDENCY.format(*one) for one in jars)),
+            "jars",
+        )
+        for where, jars in wanted.items()
+    )
 
 
 def _connector(known):
@@ -136,32 +136,6 @@ def _delta(known):
     name, number = known.delta
     names = [name, "delta-storage", *(f"delta-kernel-{one}" for one in known.kernels)]
     return [("io.delta", one, number) for one in names]
-
-
-def _fetch(target, wanted):
-    if target.is_dir():
-        return
-    maven = shutil.which("mvn")
-    if maven is None:
-        msg = f"no jars in {target} and no mvn in PATH to fetch them"
-        raise RuntimeError(msg)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM.format("".join(_DEPENDENCY.format(*one) for one in wanted)))
-        part = Path(scratch) / "jars"
-        done = subprocess.run(  # noqa: S603  our own command line
-            [maven, "-B", "-q", "-f", str(pom), _GOAL, f"-DoutputDirectory={part}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-        if done.returncode:
-            msg = f"Maven could not fetch {wanted}:\n{done.stdout[-4000:]}"
-            raise RuntimeError(msg)
-        part.rename(target)
 
 
 def _answer(asked):

@@ -2,14 +2,14 @@
 
 import os
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+
+from tests.harness.processes import ran_python
 
 ROOT = Path(__file__).parents[3]
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
@@ -19,14 +19,9 @@ DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 def build(folder, kind, **environment):
     """Return what was built and what was said."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
-    done = subprocess.run(  # noqa: S603 - our own command line
-        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
-        cwd=ROOT,
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["-m", "hatchling", "build", "-t", kind, "-d", folder]
+    env = inherited | environment
+    done = ran_python(*command, cwd=ROOT, env=env, timeout=None)
     assert done.returncode == 0, done.stderr
     (built,) = folder.iterdir()
     return built, done.stdout + done.stderr

@@ -14,6 +14,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
 from tests.harness.audit.telling import check, read
 from tests.harness.brokers.settings import KAFKA_VERSION
+from tests.harness.processes import ran
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
@@ -116,13 +117,8 @@ def commit():
     """Return the commit of the working tree, ``-dirty`` if there is more; None: no git."""
     here = Path(__file__).resolve().parent
     try:
-        said = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        describe = ("git", "describe", "--always", "--dirty", "--abbrev=12")
+        said = ran(*describe, cwd=here, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None  # no clone, or no git
     return said.stdout.strip()

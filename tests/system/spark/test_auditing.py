@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import subprocess
 import sys
 from contextlib import nullcontext
 
@@ -25,6 +24,7 @@ from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling, control_in
 from tests.harness.docs.pages import ROOT, blocks
+from tests.harness.processes import ran_python
 from tests.harness.spark import connector
 from tests.unit.cli.test_audit import history_of, written
 
@@ -259,14 +259,8 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
     settings = {name: os.environ[name] for name in os.environ if "PYSPARK" not in name}
-    done = subprocess.run(  # noqa: S603 - our own text
-        [sys.executable, "-c", asked],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**settings, "PATH": f"{bare.parent}:{settings['PATH']}"},
-    )
+    env = {**settings, "PATH": f"{bare.parent}:{settings['PATH']}"}
+    done = ran_python("-c", asked, timeout=200, env=env)
     if is_told:
         assert "orders was held by alice" in done.stdout, done.stderr[-3000:]
         return
@@ -326,14 +320,8 @@ def test_an_executor_without_something_is_one_sentence():
 
 
 def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
-    command = [sys.executable, "-m", "safeconsumer", "audit", str(tmp_path)]
-    done = subprocess.run(  # noqa: S603 - our own command line
-        [*command, "--master", "foo"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = ("-m", "safeconsumer", "audit", tmp_path, "--master", "foo")
+    done = ran_python(*command, timeout=120)
     assert done.returncode == 2, done.stderr[-3000:]
     assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
 

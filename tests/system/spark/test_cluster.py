@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.testing._ports import free_port
-from tests.harness.processes import logged
+from tests.harness.processes import logged, ran
 from tests.harness.spark import connector
 from tests.harness.spark.lake import LIMIT
 from tests.harness.waiting import wait_for
@@ -90,18 +89,8 @@ def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator)
     # No task begins before both workers' executors are there.
     command += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
     command += ["--jars", safe.jars(connector.folder()), str(tmp_path / "archive.py")]
-    done = subprocess.run(  # noqa: S603 - our own command line
-        command,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-    )
+    env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = ran(*command, timeout=LIMIT, env=os.environ | env)
     assert done.returncode == 0, done.stderr[-3000:]
     assert lake.rows() == lake.produced(lake.returns)
     executors = list(cluster.folder.glob("work-*/app-*/*"))

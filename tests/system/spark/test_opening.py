@@ -1,12 +1,11 @@
 """What a session keeps open: nothing of streams that failed, and nothing once it stopped."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from tests.harness.group.team import Team
+from tests.harness.processes import ran_python
 from tests.harness.spark.lake import LIMIT
 from tests.harness.spark.waiting import until
 
@@ -43,16 +42,8 @@ def test_a_stopped_session_leaves_no_stream_and_says_things_once(lake):
 
     A query that is stopped while it is planned is not reported as held.
     """
-    done = subprocess.run(  # noqa: S603 - our own command line
-        [
-            *(sys.executable, "-m", "tests.system.spark.stopping"),
-            *(lake.broker.bootstrap, lake.orders),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    program = ("-m", "tests.system.spark.stopping")
+    done = ran_python(*program, lake.broker.bootstrap, lake.orders, timeout=LIMIT)
     assert done.stdout.splitlines() == [
         "streams: 1",
         "stopped in a plan: None",

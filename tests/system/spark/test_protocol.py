@@ -1,8 +1,6 @@
 """Nothing but an explicit answer moves anything; what is not of one version is refused."""
 
 import shutil
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from safeconsumer.spark import compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
+from tests.harness.processes import ran_python
 from tests.harness.spark.lake import LIMIT, metrics, progress
 from tests.harness.spark.waiting import until
 
@@ -157,11 +156,5 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "SOURCES", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = provision._compiled()
-    done = subprocess.run(  # noqa: S603 - our own command line
-        [sys.executable, "-m", "tests.system.spark.old", str(jar)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = ran_python("-m", "tests.system.spark.old", jar, timeout=LIMIT)
     assert "speaks protocol 1, the installed safeconsumer 5" in done.stdout, done

@@ -4,6 +4,7 @@ import pytest
 
 from tests.bench import judging, speed
 from tests.bench.options import parsed
+from tests.harness.processes import ran_python
 
 ROUNDS = 3
 EXACT = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
@@ -102,3 +103,19 @@ def test_the_data_are_a_report_s_ratios():
 def test_options_that_contradict(arguments):
     with pytest.raises(SystemExit):
         parsed(arguments.split())
+
+
+# Of the extra ``ci``, which what is measured needs, and README's second command does not.
+_WITHOUT = """
+import runpy, sys
+for name in ("aiokafka", "confluent_kafka", "pyspark"):
+    sys.modules[name] = None
+sys.argv = ["tests.bench", *sys.argv[1:]]
+runpy.run_module("tests.bench", run_name="__main__")
+"""
+
+
+def test_the_programs_help_needs_no_other_clients():
+    ended = ran_python("-c", _WITHOUT, "throughput", "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "throughput" in ended.stdout

@@ -1,8 +1,8 @@
 """What importing the consumer loads beyond kafka-python: one table, so that none joins it."""
 
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.harness.processes import ran_python
 
 TABLE = Path(__file__).with_name("loaded_modules.txt")
 _PROGRAM = """
@@ -28,11 +28,5 @@ def test_a_consumer_loads_these_modules_and_makes_these_attrs_classes():
 
     A module costs 0.1 ms and more of each program's start, a class that attrs makes 0.3.
     """
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", _PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = ran_python("-c", _PROGRAM, check=True)
     assert done.stdout == TABLE.read_text("utf-8")

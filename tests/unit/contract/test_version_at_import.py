@@ -1,6 +1,5 @@
 """A kafka-python whose modules stand elsewhere is refused by name (P13)."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,9 @@ import pytest
 
 import safeconsumer
 from safeconsumer.cli.errors import Status
+from tests.harness.processes import ran_python
+
+OURS = str(Path(safeconsumer.__file__).parents[1])
 
 PROGRAM = """
 import sys
@@ -44,14 +46,7 @@ def _fake(root, version, modules):
 
 
 def _message(root):
-    ours = str(Path(safeconsumer.__file__).parents[1])
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", PROGRAM.format(path=[str(root), ours])],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran_python("-c", PROGRAM.format(path=[str(root), OURS]))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -86,19 +81,9 @@ def test_an_import_that_fails_for_another_reason_stays_as_it_is(monkeypatch):
 def test_the_command_says_it_in_a_line(tmp_path, arguments):
     """No traceback of whichever name it misses first."""
     _fake(tmp_path, "2.3.3", TWO)
-    ours = str(Path(safeconsumer.__file__).parents[1])
-    path = f"import sys; sys.path[:0] = {[str(tmp_path), ours]!r}"
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [
-            *(sys.executable, "-c"),
-            f"{path}; from safeconsumer.cli.main import main; main()",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    path = f"import sys; sys.path[:0] = {[str(tmp_path), OURS]!r}"
+    program = f"{path}; from safeconsumer.cli.main import main; main()"
+    done = ran_python("-c", program, *arguments)
     assert done.returncode == Status.USAGE
     assert done.stderr.startswith("safeconsumer: kafka-python 2.3.3 is not supported")
     assert done.stderr.count("\n") == 1

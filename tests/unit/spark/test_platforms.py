@@ -1,7 +1,6 @@
 """Sparks of every kind: Apache's and vendors', with package metadata and without."""
 
 import logging
-import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -14,6 +13,7 @@ from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.platforms import Version
 from safeconsumer.spark.session import register
 from tests.harness.listing import short
+from tests.harness.processes import ran_python
 
 
 class Installed:
@@ -246,4 +246,4 @@ def test_importing_needs_no_pyspark():
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
         "import safeconsumer.spark, safeconsumer.spark.session"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own
+    ran_python("-c", code, check=True)

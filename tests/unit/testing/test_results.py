@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.harness.brokers import markers, merge_results
+from tests.harness.brokers import markers, results
 from tests.harness.brokers.choice import Kind
 from tests.harness.brokers.results import ResultsFile
 
@@ -76,13 +76,13 @@ def test_a_test_that_ran_somewhere_is_enough(tmp_path):
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
     two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
-    assert merge_results.main([listing, one, two]) == 0
+    assert results.main([listing, one, two]) == 0
 
 
 def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
     listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped")
-    assert merge_results.main([listing, one]) == 1
+    assert results.main([listing, one]) == 1
     printed = capsys.readouterr().out
     assert "never ran: b\nnever ran: c\n" in printed
     assert "4 tests: 1 ran, 1 are for the night, 2 ran nowhere" in printed
@@ -90,4 +90,4 @@ def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
 
 def test_no_test_at_all_is_a_failure(tmp_path):
     run = write(tmp_path / "1", a="passed")
-    assert merge_results.main([write(tmp_path / "0"), run]) == 1
+    assert results.main([write(tmp_path / "0"), run]) == 1
