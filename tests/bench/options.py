@@ -23,7 +23,6 @@ ROWS = {
         *("defaults", "small"),
     ),
     "auditing": ("polled", "iterated"),
-    "spans": (),
 }
 
 

@@ -28,6 +28,12 @@ settings.register_profile(
 )
 
 
+def by_day(count):
+    """Have a test draw so many examples by day, and as many as usual if draws are random."""
+    is_random = settings.get_current_profile_name() == "random"
+    return settings() if is_random else settings(max_examples=count)
+
+
 def make_repeatable():
     """
     Draw the same from now on, whichever tests share the process.

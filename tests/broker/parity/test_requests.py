@@ -44,7 +44,7 @@ def _read(incoming, size):
 @pytest.mark.real_broker
 @pytest.mark.timeout(300)
 def test_apache_kafka_answers_the_same(kafka_broker):
-    """All differences at once; tests/unit/testing/test_requests.py asks the kit's."""
+    """All differences at once; tests/unit/testing/test_cluster.py asks the kit's."""
     admin = KafkaAdminClient(**kafka_broker.client_config)
     place = Place(
         Connection(kafka_broker.bootstrap),

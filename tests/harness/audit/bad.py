@@ -94,15 +94,22 @@ def _do(told, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             getattr(told, verb)(*values, **named)
 
 
-def _read():
-    text = (Path(__file__).parent / "fleets.txt").read_text()
+def fleets_in(path, **words):
+    """Return the makers of a table; these words stand for longer steps in it."""
+    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
+    for word, steps in words.items():
+        text = text.replace(word, steps)
+    found = []
     for block in re.split(r"\n(?=\w)", text.replace("\n    ", " ").strip()):
         head, *processes = block.split("\n")
         name, does = head.split(": ", 1)
-        yield Maker(name, does, processes)
+        found.append(Maker(name, does, processes))
+    return found
 
 
-FLEETS = {one.__name__: one for one in _read()}
+FLEETS = {
+    one.__name__: one for one in fleets_in(Path(__file__).with_name("fleets.txt"))
+}
 BAD = tuple(make for name, make in FLEETS.items() if _IS_OF_A_CHECK.match(name))
 DRAINED = tuple(make for name, make in FLEETS.items() if name.startswith("drained"))
 GOOD = tuple(make for make in FLEETS.values() if make not in {*BAD, *DRAINED})

@@ -10,9 +10,39 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from safeconsumer.testing._cluster import Cluster
-from tests.harness.testing.scheduled import Clock
 
 ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
+
+
+class Clock:
+    """Scheduled calls that are made when the test says that time has passed."""
+
+    def __init__(self, now=0.0):
+        self.now = now
+        self._calls = []
+
+    def schedule(self, seconds, function):
+        call = Call(self.now + seconds, function)
+        self._calls.append(call)
+        return call
+
+    def pass_(self, seconds):
+        end = self.now + seconds
+        while due := [c for c in self._calls if not c.is_done and c.at <= end]:
+            call = min(due, key=lambda c: c.at)
+            self.now, call.is_done = call.at, True
+            call.function()
+        self.now = end
+
+
+class Call:
+    def __init__(self, at, function):
+        self.at = at
+        self.function = function
+        self.is_done = False
+
+    def cancel(self):
+        self.is_done = True
 
 
 def cluster_of(brokers=1):
@@ -74,8 +104,8 @@ class Client:
 
 
 def batch(*values, **how):
-    plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     """Make a batch of records with the key ``k``, as a producer does."""
+    plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     how = {"is_transactional": False, **plain, **how}
     key = how.pop("key", b"k")
     builder = DefaultRecordBatchBuilder(

@@ -26,6 +26,7 @@ from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.known import Past
 from safeconsumer.group.topics import Facts
 from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.chance import by_day
 from tests.harness.group.lab import GROUP_TOPIC, OPS
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
@@ -103,12 +104,14 @@ def history(log, group=None):
     return json.dumps(document)
 
 
+@by_day(50)
 @given(logs)
 def test_the_history_and_the_audit_agree(drawn):
     log = as_log(drawn)
     assert from_history("file", history(log)).spans == holds_of(decoded(log))
 
 
+@by_day(50)
 @given(logs, st.integers(100, 180))
 def test_members_and_the_audit_agree(drawn, at):
     log = as_log(drawn)

@@ -8,6 +8,7 @@ from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED, rows_of, status_
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
 from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.chance import by_day
 
 KEPT_WHOLE = frozenset({"orders"})
 
@@ -157,6 +158,7 @@ def offsets(spans):
     return {one for start, end in spans for one in range(start, end)}
 
 
+@by_day(40)
 @given(stretches)
 def test_merged_covers_the_same_without_touching(spans):
     found = merged(spans)
@@ -165,6 +167,7 @@ def test_merged_covers_the_same_without_touching(spans):
     assert edges == sorted(set(edges))
 
 
+@by_day(40)
 @given(stretches, stretches)
 def test_uncovered_is_the_difference(ours, theirs):
     found = list(uncovered(merged(ours), merged(theirs)))
@@ -172,6 +175,7 @@ def test_uncovered_is_the_difference(ours, theirs):
     assert found == sorted(found)
 
 
+@by_day(40)
 @given(stretches, st.integers(0, 70), st.integers(0, 70))
 def test_between_is_what_lies_there(spans, bottom, top):
     found = between(merged(spans), bottom, top)

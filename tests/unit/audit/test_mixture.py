@@ -81,7 +81,11 @@ def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     assert found(mixed(fleet, clocks), settings) == faults
 
 
-@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=short)
+@pytest.mark.parametrize(
+    "make",
+    [*BAD, *(pytest.param(make, marks=pytest.mark.nightly) for make in GOOD)],
+    ids=short,
+)
 def test_one_case_is_judged_by_its_entries_alone(make):
     """As on Spark, where no task has the whole of a journal."""
     fleet = make()

@@ -3,13 +3,14 @@
 import json
 
 from attrs import evolve, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.timeline.collect import Collector
 from tests.harness.audit.telling import Operator, Telling, check, control_in, parsed
+from tests.harness.chance import by_day
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")
@@ -163,7 +164,7 @@ def every_probe(look, fleet, operator, assumed):
             look(drawn, bool(found), f"after entry {after} of {member}")
 
 
-@settings(max_examples=100, deadline=None)
+@by_day(40)
 @given(
     first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
 )

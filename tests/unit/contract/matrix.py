@@ -59,22 +59,26 @@ def promises():
 def proofs():
     """Return the tests that prove each id, by day, as pytest calls them."""
     found = {}
-    for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+    for file, tree in _trees():
         for name, ids in marked(tree):
             for one in ids:
-                test = f"{file.relative_to(ROOT).as_posix()}::{name}"
-                found.setdefault(one, []).append(test)
+                found.setdefault(one, []).append(f"{file}::{name}")
     return found
 
 
 def breaches():
     """Return the tests of promises that do not hold, by name, each with its file."""
-    return {
-        name: file
+    return {name: file for file, tree in _trees() for name in broken(tree)}
+
+
+@cache
+def _trees():
+    texts = {
+        file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
-        for name in broken(ast.parse(file.read_text(encoding="utf-8")))
     }
+    marks = "pytest.mark.contract"
+    return [(file, ast.parse(text)) for file, text in texts.items() if marks in text]
 
 
 def not_promised():

@@ -1,9 +1,9 @@
-"""Every promise of the contract has a test that is marked as its proof."""
+"""Every promise, and every claim about another client, has a test that proves it."""
 
 import ast
 import re
 
-from tests.unit.contract import matrix
+from tests.unit.contract import claims, matrix
 
 
 def test_every_promise_has_a_proof_in_each_tier():
@@ -67,3 +67,11 @@ def test_no_promise_is_overlooked():
 def test_every_mark_names_a_promise():
     """An id that the contract does not have proves nothing."""
     assert sorted(matrix.proofs().keys() - matrix.promises().keys()) == []
+
+
+def test_each_sentence_about_another_client_is_on_the_list():
+    assert list(claims.misfits()) == []
+
+
+def test_each_claim_about_another_client_has_a_proof():
+    assert list(claims.unproved()) == []

@@ -16,6 +16,7 @@ import pytest
 from kafka.consumer.fetcher import ExceptionMetadata
 
 import safeconsumer
+from safeconsumer._kafka import structs
 from tests.harness.listing import short
 
 # The parts of kafka-python that a consumer is made of, and the face of a producer.
@@ -174,3 +175,18 @@ def test_an_override_takes_what_upstream_gives(name):
 
 def test_fields_are_those_that_we_give():
     assert ExceptionMetadata._fields == ("partition", "fetched_offset", "exception")
+
+
+@pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
+def test_the_fields_are_upstreams(name):
+    """A type checker reads ours; what runs is kafka-python's."""
+    tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
+    (ours,) = (
+        one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ClassDef) and one.name == name
+    )
+    fields = [one.target for one in ours.body if isinstance(one, ast.AnnAssign)]
+    theirs = getattr(structs, name)
+    assert theirs.__module__.startswith("kafka.")
+    assert tuple(ast.unparse(one) for one in fields) == theirs._fields

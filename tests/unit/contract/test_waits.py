@@ -19,10 +19,12 @@ KINDS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 def test_only_these_take_a_lock_in_python_code():
     """All others are an ``InterruptibleEvent``: nothing is left locked by an interrupt."""
     (folder,) = map(Path, safeconsumer.__path__)
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     found = {
         (path.relative_to(folder).as_posix(), node.attr)
-        for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if "threading." in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node.value) == "threading"
         and node.attr in KINDS

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
@@ -11,6 +11,7 @@ from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.decision import Known, Plan
+from tests.harness.chance import by_day
 
 PARTITIONS = st.tuples(st.sampled_from(["orders", "returns"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 50))
@@ -34,6 +35,7 @@ def planned(start, latest, *texts, troubles=()):
 
 
 @pytest.mark.contract("S1")
+@by_day(50)
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
 def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
     latest = dict(start)
@@ -48,6 +50,7 @@ def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
     assert all(plan.pretended().get(tp, 0) <= end for tp, end in latest.items())
 
 
+@by_day(50)
 @given(POSITIONS)
 def test_offsets_survive_their_text(positions):
     """Equal offsets are equal text, in whatever order they were found."""
@@ -62,7 +65,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.contract("S2")
-@settings(max_examples=40)
+@by_day(40)
 @given(STEPS)
 def test_every_offset_is_read_once_through_restarts_and_kills(steps):
     """Each batch begins where the last one in the log of offsets ended, as text."""

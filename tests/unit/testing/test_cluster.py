@@ -16,6 +16,7 @@ from tests.harness.testing.asking import (
     fetch,
     records_in,
 )
+from tests.harness.testing.requests import QUESTIONS, in_kit
 
 NONE = _codes.NONE
 
@@ -168,3 +169,9 @@ def test_the_same_requests_have_the_same_answers(asked):
         return [repr(answer) for answer in client.answers]
 
     assert told() == told()
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.__name__)
+def test_it_answers_as_kafka_does(question):
+    """tests/broker/parity/test_requests.py asks Kafka the same."""
+    assert question(in_kit(*cluster_of())) == QUESTIONS[question]

@@ -3,7 +3,7 @@ import pytest
 from safeconsumer.testing import _codes
 from safeconsumer.testing._group import Group, GroupState
 from safeconsumer.testing._members import JoinRequest
-from tests.harness.testing.scheduled import Clock
+from tests.harness.testing.asking import Clock
 
 SESSION, REBALANCE = 10.0, 60.0
 
