@@ -182,6 +182,15 @@ def verdict_on(*fleet, **assumed):
     return verdict
 
 
+def outcome(fleet):
+    """Say which checks a fleet fails and, with a question mark, which are not judged."""
+    settings = Settings(control=control_in(fleet))
+    verdicts = check([one.journal() for one in fleet], settings).values()
+    failed = {found.check for one in verdicts for found in one.findings}
+    unjudged = {f"{check}?" for one in verdicts for check in one.unjudged}
+    return " ".join([*sorted(failed), *sorted(unjudged)]) or "clean"
+
+
 def findings_of(results):
     """Return what was found, about any group and partition, of which there are some."""
     assert results
