@@ -19,8 +19,8 @@ import sys
 from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
-from tests.bench import judging, speed, states
-from tests.bench.figures import measured, tell
+from tests.bench import speed, states
+from tests.bench.figures import measured, sentences, tell
 from tests.bench.options import parsed
 from tests.bench.stage import BRIEF, Sizes, Stage
 from tests.harness.brokers import choice
@@ -50,7 +50,7 @@ def main():
         speed.write(result)
     if not judges:
         return 0
-    tell("\n".join(judging.sentences(result["figures"])))
+    tell("\n".join(sentences(result["figures"])))
     return 0 if all(one["passed"] for one in result["figures"]) else 1
 
 

@@ -5,7 +5,7 @@ Both are processes that take turns on the same records, three rounds of fresh on
 """
 
 from tests.bench import overhead, throughput, worker
-from tests.bench.judging import judged
+from tests.bench.figures import judged
 from tests.bench.throughput import LZ4, SMALL
 from tests.bench.workers import lapped
 

@@ -9,7 +9,6 @@ counted after a first look at how quick the machine is.
 import atexit
 import os
 import statistics
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -22,8 +21,7 @@ from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
 from tests.bench.figures import Figure, median, ratio
 from tests.bench.stage import Case
-from tests.harness.spark import connector
-from tests.harness.spark.fixtures import SETTINGS
+from tests.harness.spark.fixtures import session_with
 from tests.harness.spark.lake import progress
 
 _PARTITIONS = 8
@@ -189,18 +187,11 @@ def _ratio(  # noqa: PLR0913 - two arms, a measure, a target
 
 @cache
 def _session():
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this benchmark needs it
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
     # Consumers of queries that have ended are kept for minutes, with their buffers.
-    builder = builder.config("spark.driver.memory", "4g")
-    builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "10000")
-    session = builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
+    settings = {"spark.driver.memory": "4g"}
+    settings["spark.sql.streaming.numRecentProgressUpdates"] = "10000"
+    session = session_with(**settings)
     atexit.register(session.stop)
-    session.sparkContext.setLogLevel("ERROR")
     safe.register(session, hooks=())
     return session
 

@@ -1,12 +1,15 @@
-"""The timeline of real consumers: members, a hold of their group, a worker."""
+"""The timeline of real consumers, and the control topics as history and audit read them."""
 
+import time
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
 
 from safeconsumer import Worker
+from safeconsumer.audit.control import from_history
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.control_topics import read_control
 from tests.harness.group.team import Team, run
 from tests.harness.polling import poll_until
 from tests.harness.worker.lab import Running
@@ -45,3 +48,20 @@ def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
     lanes = (f"{team.topic}:0 of {one}" for one in (group, team.group))
     for text in (hold, *lanes, "billing", "worker"):
         assert text in drawn
+
+
+@pytest.mark.any_broker
+def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(kafka_broker):
+    """It is no gap: both say that the topics are complete."""
+    with Team(kafka_broker) as team:
+        team.operator_holds(team.topic)
+        junk = {"key": b"junk", "value": b"junk"}
+        for name in team.settings.topics:
+            team.producer.send(name, **junk).get(timeout=20)
+        began = time.time()
+        told = from_history("history", run(team, "history", "-o", "json").stdout)
+        live = read_control(kafka_broker.client_config, team.settings.topics)
+    assert told.since == live.since == 0.0
+    assert told.spans == live.spans
+    assert told.until is not None
+    assert began - 5 <= told.until <= time.time() + 5

@@ -6,14 +6,13 @@ import aiokafka
 import confluent_kafka
 import pytest
 from kafka import KafkaConsumer
-from kafka.admin import (
-    KafkaAdminClient,
-)
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import (
     InvalidConfigurationError,
     TopicAlreadyExistsError,
 )
 
+from safeconsumer.group import topics
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -73,6 +72,26 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
             return [(await consumer.getone()).value for _ in range(2)]
 
     assert asyncio.run(asyncio.wait_for(play(), TIMEOUT)) == [b"a", b"c"]
+
+
+def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
+    broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
+    broker.create_topic("orders", 3)
+    holds, orders, nothing = topics.ask(admin, ("holds", "orders", "nope"))
+    assert (holds.settings or {})["cleanup.policy"] == "compact"
+    kept = (orders.settings or {})["retention.ms"]
+    assert (orders.partitions, kept) == (3, "604800000")
+    assert (nothing.partitions, nothing.settings) == (0, None)
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, "holds", ["cleanup.policy"])]
+    assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
+
+
+def test_the_right_to_ask_can_be_missing(broker, admin):
+    broker.create_topic("orders", 1)
+    broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
+    (refused,) = topics.ask(admin, ("orders",))
+    (told,) = topics.ask(admin, ("orders",))
+    assert (refused.settings, told.settings is None) == (None, False)
 
 
 class TestAdmin:

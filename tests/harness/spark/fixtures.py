@@ -44,17 +44,24 @@ def quick(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="session")
-def spark(quick):  # noqa: ARG001 - before its JVM
-    """Lend a session with everything that safekafka needs."""
+def session_with(jars=None, master="local[2]", **settings):
+    """Return a session with these jars, or with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take PATH's python3
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
+    jars = safe.jars(connector.folder()) if jars is None else jars
+    builder = SparkSession.builder.master(master)
+    for name, value in {**SETTINGS, **settings, "spark.jars": jars}.items():
         builder = builder.config(name, value)
-    session = builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark(quick):  # noqa: ARG001 - before its JVM
+    """Lend a session with everything that safekafka needs."""
+    session = session_with()
     yield session
     session.stop()
 

@@ -1,6 +1,7 @@
 """Topics with known records, and streams that write them into a lake."""
 
 import json
+import time
 from collections import Counter
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ from kafka import KafkaProducer
 
 from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
+from tests.harness.waiting import looks
 
 # Others may use the machine, too.
 LIMIT = 240.0
@@ -90,6 +92,18 @@ def progress(query):
 def metrics(batches):
     """Return the source's metrics of each batch."""
     return [one["sources"][0]["metrics"] for one in batches]
+
+
+def until(is_so, query=None, limit=LIMIT):
+    """Return once it is so; fail when time is over or the query has died."""
+
+    def last():
+        return "no query" if query is None else str(query.lastProgress)
+
+    for _ in looks(is_so, "what a stream does", limit, seen=last):
+        if query is not None and query.exception() is not None:
+            raise query.exception()
+        time.sleep(0.05)
 
 
 def _of(rows, topics):

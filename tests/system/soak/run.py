@@ -10,16 +10,15 @@ from safeconsumer import SafeConsumer
 from safeconsumer.audit.control import from_history
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
 from safeconsumer.audit.results import Settings as Assumptions
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak import verdict
 from tests.system.soak.cluster import Cluster
 from tests.system.soak.faults import Stage
-from tests.system.soak.fleet import Fleet
+from tests.system.soak.fleet import Fleet, Program
 from tests.system.soak.nemesis import Nemesis
 from tests.system.soak.operator import Operating
-from tests.system.soak.picture import draw
-from tests.system.soak.processes import Program
-from tests.system.soak.settings import HISTORY
+from tests.system.soak.settings import HISTORY, TOPICS
 from tests.system.soak.topics import Topics
 
 _TURN = 0.1
@@ -78,6 +77,20 @@ def _judged(settings, done):
     lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
     (papers / "violations.jsonl").write_text("".join(lines))
     return result
+
+
+# More does not fit on a page.
+_MINUTES = 10
+
+
+def draw(settings, output, patience):
+    """Draw the first minutes of one topic."""
+    told = ["timeline", str(settings.journals), "-o", str(output)]
+    told += ["--partition", TOPICS[0]]
+    told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]
+    if settings.history.exists():
+        told += ["--history", str(settings.history)]
+    safeconsumer.main(told, standalone_mode=False)
 
 
 def _status(broken, troubles, left):

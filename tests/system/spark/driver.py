@@ -12,27 +12,21 @@ import time
 from pathlib import Path
 
 from tests.harness.spark import connector
-from tests.harness.spark.fixtures import SETTINGS
+from tests.harness.spark.fixtures import session_with
 
 # Some rows of the task have passed by then.
 _MIDDLE = 5
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
-    from pyspark.sql import SparkSession, functions  # noqa: PLC0415  if installed
+    from pyspark.sql import functions  # noqa: PLC0415  if installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
 
-    builder = SparkSession.builder.master(master)
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
     jars = safe.jars(connector.folder())
     if kind == "delta":
         jars += "".join(f",{jar}" for jar in connector.delta().glob("delta-*.jar"))
-        for name, value in DELTA.items():
-            builder = builder.config(name, value)
-    session = builder.config("spark.jars", jars).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = session_with(jars, master, **(DELTA if kind == "delta" else {}))
     safe.register(session)
     frame = (
         session.readStream.format("safekafka")

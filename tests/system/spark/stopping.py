@@ -8,10 +8,8 @@ import sys
 import threading
 
 from safeconsumer.errors import SparkSetupError
-from tests.harness.spark import connector
-from tests.harness.spark.fixtures import SETTINGS
-from tests.harness.spark.lake import progress
-from tests.harness.spark.waiting import until
+from tests.harness.spark.fixtures import session_with
+from tests.harness.spark.lake import progress, until
 
 _TRIGGERS = 20
 
@@ -21,7 +19,7 @@ def main(bootstrap, topic):
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
-    spark = session()
+    spark = session_with(master="local[1]")
     controller = safe.register(spark, hooks=())
     query = start(spark, bootstrap, topic)
     until(lambda: len(query.recentProgress) > 1, query)
@@ -41,7 +39,7 @@ def main(bootstrap, topic):
         safe.register(spark)
     except SparkSetupError as error:
         said("refused", str(error).partition(":")[0])
-    again = session()
+    again = session_with(master="local[1]")
     said("another handle", safe.register(again, hooks=()) is not controller)
     start(again, bootstrap, topic).processAllAvailable()
     said("and it runs", expected=True)
@@ -80,13 +78,13 @@ def stop_under_a_stream(spark):
     late = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
     Bridge._close = late
     spark.stop()
-    spark = session()
+    spark = session_with(master="local[1]")
     safe.register(spark, hooks=())
     said("not ended", len(controller.bridge.streams()))
     go.set()
     until(lambda: controller.bridge.streams() == ())
     spark.stop()
-    spark = session()
+    spark = session_with(master="local[1]")
     safe.register(spark, hooks=())
     said("its port is free", line.server.thread is None)
     controller.close()  # once more does no harm
@@ -96,17 +94,6 @@ def stop_under_a_stream(spark):
 def hung(query):
     """Count the triggers in which the decision was still under way."""
     return sum("not returned yet" in str(one) for one in progress(query))
-
-
-def session():
-    from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
-
-    from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
-
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
 
 
 def start(spark, bootstrap, topic):

@@ -13,7 +13,7 @@ from safeconsumer.spark.java_clients import JavaClients
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.harness.group.team import Team
-from tests.harness.spark.waiting import until
+from tests.harness.spark.lake import until
 from tests.harness.waiting import retried
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]

@@ -6,8 +6,7 @@ import pytest
 
 from tests.harness.group.team import Team
 from tests.harness.processes import ran_python
-from tests.harness.spark.lake import LIMIT
-from tests.harness.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, until
 
 pytestmark = [
     pytest.mark.spark,

@@ -3,7 +3,6 @@
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,9 +14,8 @@ from safeconsumer.spark import compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
-from tests.harness.processes import ran_python
-from tests.harness.spark.lake import LIMIT, metrics, progress
-from tests.harness.spark.waiting import until
+from tests.harness.processes import ROOT, ran_python
+from tests.harness.spark.lake import LIMIT, metrics, progress, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -35,7 +33,17 @@ public final class SafeKafkaProvider
 }
 """
 
-Answer = Callable[[str], str | None]
+OLD_PROGRAM = """
+import sys
+from tests.harness.spark.fixtures import session_with
+from safeconsumer import errors, spark
+session = session_with(sys.argv[1], "local[1]")
+try:
+    spark.register(session)
+except errors.SparkSetupError as error:
+    print(error)
+session.stop()
+"""
 
 
 def changed(**facts):
@@ -156,5 +164,41 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "SOURCES", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = provision._compiled()
-    done = ran_python("-m", "tests.system.spark.old", jar, timeout=LIMIT)
+    done = ran_python("-c", OLD_PROGRAM, jar, cwd=ROOT, timeout=LIMIT)
     assert "speaks protocol 1, the installed safeconsumer 5" in done.stdout, done
+
+
+def test_what_is_refused_in_words(lake, controller):
+    batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
+    batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+    with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
+        batch.load().count()
+    frame = lake.stream({}).select("value")
+    query = frame.writeStream.format("noop").trigger(continuous="1 second")
+    query = query.option("checkpointLocation", str(lake.checkpoint))
+    with pytest.raises(Exception, match="no continuous mode"):
+        query.start().awaitTermination(60)
+    with pytest.raises(Exception, match=r"no option holds\.file"):
+        lake.stream({"holds.file": "file:///lake/holds.json"})
+    options = {"kafka.sasl.jaas.config": "password='hunter2'", "holds": "a b:c"}
+    with pytest.raises(Exception, match="option holds") as caught:
+        lake.stream(options)
+    assert "hunter2" not in str(caught.value)
+    frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
+    query = frame.load().writeStream.format("noop").start()
+    with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
+        query.awaitTermination(60)  # in the official source's own words
+    assert controller.bridge.streams() == ()
+    assert safe.register(lake.spark) is controller
+
+
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
+def test_writing_is_refused_in_words(lake, controller, mode):
+    frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
+    writer = frame.write.format("safekafka").option("topic", lake.orders)
+    writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+    said = r'safekafka only reads; write with format\("kafka"\)'
+    with pytest.raises(Exception, match=said) as caught:
+        writer.mode(mode).save()
+    assert type(caught.value).__name__ == "UnsupportedOperationException"
+    assert controller.bridge.streams() == ()

@@ -9,8 +9,7 @@ from safeconsumer.errors import NotQuietError
 from safeconsumer.group.operator import Operator as Desk
 from safeconsumer.group.report_wire import STREAM
 from safeconsumer.holds import scope as scopes
-from tests.harness.spark.lake import LIMIT
-from tests.harness.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, until
 from tests.system.spark.driver import Pausing
 from tests.system.spark.test_control import operator
 

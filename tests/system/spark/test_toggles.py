@@ -9,8 +9,7 @@ from kafka import KafkaProducer
 
 from safeconsumer.spark import offsets
 from safeconsumer.spark.stream import Stream
-from tests.harness.spark.lake import progress
-from tests.harness.spark.waiting import until
+from tests.harness.spark.lake import progress, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(600)]
 

@@ -8,8 +8,7 @@ from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import register
 from tests.harness.processes import Process, module
 from tests.harness.spark import sink
-from tests.harness.spark.lake import LIMIT
-from tests.harness.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 

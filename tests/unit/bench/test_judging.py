@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench import judging, speed
+from tests.bench import figures, speed
 from tests.bench.options import parsed
 from tests.harness.processes import ran_python
 
@@ -16,7 +16,7 @@ def of(now, again):
         "now": [now] * 6,
         "now again": [now * one for one in again],
     }
-    return judging.judged("row", "CPU per record", values, ROUNDS)
+    return figures.judged("row", "CPU per record", values, ROUNDS)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_what_is_a_regression(now, again, passed):
 
 def test_one_slow_lap_is_no_regression():
     values = {"before": EXACT, "now": [9.0, *EXACT[1:]], "now again": [9.0, *EXACT[1:]]}
-    assert judging.judged("row", "time", values, ROUNDS).passed
+    assert figures.judged("row", "time", values, ROUNDS).passed
 
 
 def test_each_figure_has_a_sentence():
-    figures = [_said(of(now, EXACT)) for now in (0.9, 0.99, 1.01, 1.1)]
-    assert list(judging.sentences(figures)) == [
+    said = [_said(of(now, EXACT)) for now in (0.9, 0.99, 1.01, 1.1)]
+    assert list(figures.sentences(said)) == [
         "row: CPU per record is 10.0% less than before.",
         "row: CPU per record is 1.0% less than before, which could be chance.",
         "row: CPU per record is 1.0% more than before, which could be chance.",
