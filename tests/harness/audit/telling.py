@@ -182,9 +182,9 @@ def verdict_on(*fleet, **assumed):
     return verdict
 
 
-def outcome(fleet):
+def outcome(fleet, **assumed):
     """Say which checks a fleet fails and, with a question mark, which are not judged."""
-    settings = Settings(control=control_in(fleet))
+    settings = Settings(control=control_in(fleet), **assumed)
     verdicts = check([one.journal() for one in fleet], settings).values()
     failed = {found.check for one in verdicts for found in one.findings}
     unjudged = {f"{check}?" for one in verdicts for check in one.unjudged}
