@@ -103,6 +103,13 @@ class Client:
         self.is_closed = True
 
 
+def with_topic(*partitions_and_settings):
+    """Make a cluster with the topic ``t``; return it with a client."""
+    cluster, _ = cluster_of()
+    cluster.create_topic("t", *partitions_and_settings)
+    return cluster, Client(cluster)
+
+
 def batch(*values, **how):
     """Make a batch of records with the key ``k``, as a producer does."""
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}

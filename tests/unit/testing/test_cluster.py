@@ -16,6 +16,7 @@ from tests.harness.testing.asking import (
     error_in,
     fetch,
     records_in,
+    with_topic,
 )
 from tests.harness.testing.requests import QUESTIONS, in_kit
 
@@ -24,9 +25,7 @@ NONE = _codes.NONE
 
 def test_a_session_is_told_only_what_is_new():
     """KIP-227: after the first answer a partition is named when it has something."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t", 2)
-    client = Client(cluster)
+    cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     assert len(first.responses[0].partitions) == 2
     cluster.append("t", 1, [b"x"])
@@ -43,9 +42,7 @@ def test_a_session_is_told_only_what_is_new():
 @pytest.mark.parametrize("epoch", [0, -1])
 def test_who_ends_a_session_asks_only_for_what_it_names(epoch):
     """A churn took what the old session had for a Fetch of what was held."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t", 2)
-    client = Client(cluster)
+    cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     client.ask(fetch(session=(first.session_id, 1)), 11)
     client.ask(fetch((0, 0), session=(first.session_id, epoch)), 11)
@@ -191,9 +188,7 @@ def test_a_broker_that_was_down_knows_no_session():
 
 def test_compaction_leaves_a_producers_last_batch_without_records():
     """Readers have to get past it, and the producer's numbers go on."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t", 1, {"cleanup.policy": "compact"})
-    client = Client(cluster)
+    cluster, client = with_topic(1, {"cleanup.policy": "compact"})
     for sequence, value in enumerate((b"a", b"b")):
         client.produce("t", _numbered(value, sequence))
     cluster.append("t", 0, [NewRecord(key=b"k", value=b"last")])
@@ -220,10 +215,8 @@ def test_a_tombstone_stays_as_long_as_its_topic_says():
 
 def test_requests_that_ask_for_the_same_share_its_names():
     """Of 100,000 Fetches each would keep the names of all partitions."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t", 2)
+    cluster, client = with_topic(2)
     cluster.append("t", 1)
-    client = Client(cluster)
     first = client.ask(fetch((1, 0), (0, 0), session=(0, 0)), 11)
     client.ask(fetch(session=(first.session_id, 1)), 11)
     one, other = (taken.partitions for taken in cluster.requests)

@@ -44,6 +44,16 @@ class CoordinatorLab:
     def beat(self, name):
         return self.group.heartbeat(self.ids[name], self.group.generation)
 
+    def pass_while_living(self, *names):
+        """Let a rebalance's time pass, in which these beat; return the states till then."""
+        states = set()
+        for _ in range(7):
+            states.add(self.group.state)
+            for name in names:
+                self.beat(name)
+            self.clock.pass_(SESSION - 1)
+        return states
+
     def leave(self, name):
         return self.group.leave(self.ids[name])
 
@@ -76,18 +86,14 @@ def stable(two):
 def test_who_does_not_join_in_time_is_out(stable):
     stable.join("c")
     stable.join("a")
-    for _ in range(7):  # b lives, but does not join
-        stable.beat("b")
-        stable.clock.pass_(SESSION - 1)
+    stable.pass_while_living("b")
     assert stable.group.members == (stable.ids["a"], stable.ids["c"])
     assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
 
 
 def test_a_leader_that_never_syncs_is_out(two):
     two.sync("b")
-    for _ in range(7):
-        two.beat("a")
-        two.clock.pass_(SESSION - 1)
+    two.pass_while_living("a")
     assert two.group.members == (two.ids["b"],)
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
 
@@ -168,9 +174,7 @@ def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
-    for _ in range(7):
-        lab.beat("a")
-        lab.clock.pass_(SESSION - 1)
+    lab.pass_while_living("a")
     assert lab.joins["b"][-1].leader == lab.ids["b"]
     assert [id_ for id_, *_ in lab.joins["b"][-1].members] == list(lab.group.members)
     lab.sync("b", a=b"A", b=b"B")
@@ -183,9 +187,7 @@ def test_a_rebalance_that_nobody_joins_goes_on(lab):
     lab.sync("a", a=b"A")
     lab.join("b")
     lab.group.leave(lab.group.members[-1])
-    for _ in range(7):
-        lab.beat("a")
-        lab.clock.pass_(SESSION - 1)
+    lab.pass_while_living("a")
     assert (lab.group.state, lab.group.generation) == (GroupState.PREPARING, 1)
     lab.join("a", instance_id="a")
     assert lab.joins["a"][-1].generation == 2
@@ -194,11 +196,7 @@ def test_a_rebalance_that_nobody_joins_goes_on(lab):
 def test_who_never_syncs_is_out_though_the_leader_has(two):
     """It would keep its partitions, and others would be told of no rebalance."""
     two.sync("a", a=b"A", b=b"B")
-    for _ in range(7):
-        assert two.group.state is GroupState.STABLE
-        two.beat("a")
-        two.beat("b")
-        two.clock.pass_(SESSION - 1)
+    assert two.pass_while_living("a", "b") == {GroupState.STABLE}
     assert two.group.members == (two.ids["a"],)
     assert two.group.state is GroupState.PREPARING
 
@@ -212,11 +210,7 @@ def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
     lab.sync("a", a=b"A", b=b"B", c=b"C")
     lab.join("returned", instance_id="b")
     lab.sync("c")
-    for _ in range(7):
-        assert lab.group.state is GroupState.STABLE
-        for name in ("a", "c", "returned"):
-            lab.beat(name)
-        lab.clock.pass_(SESSION - 1)
+    assert lab.pass_while_living("a", "c", "returned") == {GroupState.STABLE}
     assert lab.group.state is GroupState.PREPARING
 
 

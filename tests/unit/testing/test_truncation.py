@@ -10,18 +10,18 @@ from tests.harness.testing.asking import (
     cluster_of,
     fetch,
     records_in,
+    with_topic,
 )
 from tests.harness.testing.requests import fetched
 
 
 def truncated(offset):
     """Return a cluster whose topic ``t`` had 10 records in two batches, and was cut."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t")
+    cluster, client = with_topic()
     for first in (0, 5):
         cluster.append("t", 0, [b"%d" % number for number in range(first, first + 5)])
     cluster.truncate("t", 0, offset)
-    return cluster, Client(cluster)
+    return cluster, client
 
 
 @pytest.mark.parametrize("offset", [0, 3, 5, 10], ids=lambda one: f"at-{one}")
@@ -47,10 +47,8 @@ def test_a_reader_that_knows_the_old_leader_epoch_is_fenced():
 
 
 def test_a_fetch_that_waits_is_answered_when_the_log_is_cut():
-    cluster, _ = cluster_of()
-    cluster.create_topic("t")
+    cluster, client = with_topic()
     cluster.append("t", 0, 10)
-    client = Client(cluster)
     client.send(fetch((0, 10), wait=60_000, last_epoch=0), 12)
     assert client.answers == []
     cluster.truncate("t", 0, 5)
@@ -69,9 +67,7 @@ def test_the_log_can_be_led_by_another_broker_afterwards():
 
 def test_a_producer_whose_last_batch_is_gone_repeats_it():
     """The new leader knows of its batches what is in the log."""
-    cluster, _ = cluster_of()
-    cluster.create_topic("t")
-    client = Client(cluster)
+    cluster, client = with_topic()
     numbered = [
         batch(b"v", producer_id=7, producer_epoch=0, base_sequence=one)
         for one in range(2)
@@ -83,9 +79,8 @@ def test_a_producer_whose_last_batch_is_gone_repeats_it():
 
 
 def test_a_transaction_whose_end_is_gone_is_open_again():
-    cluster, _ = cluster_of()
-    cluster.create_topic("t")
-    log, client = cluster.log("t", 0), Client(cluster)
+    cluster, client = with_topic()
+    log = cluster.log("t", 0)
     cluster.append("t", 0, 1)
     cluster.transactions.check_part = lambda *_: None
     client.produce(
