@@ -40,6 +40,10 @@ class Lake:
         finally:
             producer.close()
 
+    def produce_both(self, count):
+        for topic in (self.orders, self.returns):
+            self.produce(topic, count)
+
     def stream(self, options, format_="safekafka"):
         """Return both topics as a streaming frame."""
         return (

@@ -76,8 +76,7 @@ def cluster(tmp_path_factory):
 
 def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator):
     """S1: by spark-submit; executors elsewhere read what the driver has planned."""
-    lake.produce(lake.orders, 25)
-    lake.produce(lake.returns, 25)
+    lake.produce_both(25)
     operator.hold(lake.orders)
     code = held_by(operator, adapted(ARCHIVE, lake))
     (tmp_path / "archive.py").write_text(
@@ -116,8 +115,7 @@ def executors_of(folder):
 def test_executors_killed_in_the_middle_of_a_batch(lake, cluster, monkeypatch):
     """S2: both executors die with their tasks half done; others do them again, once."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    lake.produce(lake.orders, 100)
-    lake.produce(lake.returns, 100)
+    lake.produce_both(100)
     driven = Driven(lake, cluster.address)
     driven.hold(lake.returns)
     with driven.running() as driver:

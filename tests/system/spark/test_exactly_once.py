@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 def test_restarts_under_holds_that_change(lake, controller):
     """Three restarts from one checkpoint; each batch is planned under other holds."""
     for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
-        lake.produce(lake.orders, 25)
-        lake.produce(lake.returns, 25)
+        lake.produce_both(25)
         if held is not None:
             controller.pause(held)
         lake.run(maxOffsetsPerTrigger="60")
@@ -101,8 +100,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch(lake, kind):
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"
         )
     driven = Driven(lake, kind=kind)
-    lake.produce(lake.orders, 100)
-    lake.produce(lake.returns, 100)
+    lake.produce_both(100)
     driven.hold(lake.returns)
     driven.kill_in_the_middle()
     lake.produce(lake.orders, 100)

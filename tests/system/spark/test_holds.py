@@ -17,8 +17,7 @@ def test_a_live_stream_is_held_and_let_go_by_hand(lake, controller):
     until(lambda: lake.rows() == lake.produced(), query)
     controller.pause(lake.orders, reason="migration")
     before = lake.rows(lake.orders)
-    lake.produce(lake.orders, 20)
-    lake.produce(lake.returns, 20)
+    lake.produce_both(20)
     until(lambda: lake.rows(lake.returns) == lake.produced(lake.returns), query)
     until(lambda: controller.lag().get((lake.orders, 0)) == 20, query)
     assert lake.rows(lake.orders) == before
@@ -62,8 +61,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
 
 
 def test_the_rate_limit_is_used_by_those_that_flow(lake):
-    lake.produce(lake.orders, 100)
-    lake.produce(lake.returns, 100)
+    lake.produce_both(100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
     assert [one["numInputRows"] for one in batches if one["numInputRows"]] == [200, 200]
 
@@ -125,8 +123,7 @@ def test_there_and_back_again(lake, controller):
         options = {"includeHeaders": include}
         assert lake.stream(options).schema == lake.stream(options, "kafka").schema
     for step, source in enumerate(["kafka", "safekafka", "safekafka", "kafka"]):
-        lake.produce(lake.orders, 20)
-        lake.produce(lake.returns, 20)
+        lake.produce_both(20)
         if step == 1:
             controller.pause(lake.orders)
         before = lake.rows(lake.orders) if step == 1 else None

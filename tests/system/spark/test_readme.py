@@ -59,8 +59,7 @@ def test_the_archive_copies_what_its_group_does_not_hold(lake, operator):
     code = compile(held_by(operator, adapted(ARCHIVE, lake)), "page", "exec")
     operator.hold(lake.orders)
     for _ in range(2):
-        lake.produce(lake.orders, 5)
-        lake.produce(lake.returns, 5)
+        lake.produce_both(5)
         exec(code, {})  # noqa: S102 - our own text
         assert lake.rows() == lake.produced(lake.returns)
     operator.lift(lake.orders)

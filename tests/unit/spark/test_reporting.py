@@ -55,14 +55,18 @@ class Reported:
         return report.state, dict(report.quiet), dict(report.busy)
 
 
+@pytest.fixture
+def lab():
+    return Reported()
+
+
 def test_before_its_first_plan_nothing_is_known_of_a_stream():
     """A batch from before a restart may be run again, in full."""
     assert Reported().told() == ("starting", {}, {})
 
 
-def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more():
+def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more(lab):
     """Not while a plan is made, which may not have seen the hold."""
-    lab = Reported()
     lab.watched.begin("q", [ZERO, ONE])
     assert lab.told() == ("starting", {}, {})
     lab.watched.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
@@ -78,9 +82,8 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more():
     assert not lab.made.is_news()
 
 
-def test_what_stops_in_the_middle_of_a_batch_says_so():
+def test_what_stops_in_the_middle_of_a_batch_says_so(lab):
     """That batch is run again when its query is started again."""
-    lab = Reported()
     lab.watched.begin("q", [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 5})
     assert lab.made.report("stopped").busy == {"orders": ((0, 0),)}
@@ -89,9 +92,8 @@ def test_what_stops_in_the_middle_of_a_batch_says_so():
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
-def test_a_query_of_any_name_is_heard(name):
+def test_a_query_of_any_name_is_heard(lab, name):
     """Or its batches would not be waited for."""
-    lab = Reported()
     lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 5})
     read = decode_report(encode_report(lab.made.report()))
@@ -99,9 +101,8 @@ def test_a_query_of_any_name_is_heard(name):
     assert dict(read.busy) == {"orders": ((0, 0),)}
 
 
-def test_who_cannot_read_the_control_topics_says_so():
+def test_who_cannot_read_the_control_topics_says_so(lab):
     """It plans nothing, but what it has read may be old."""
-    lab = Reported()
     lab.watched.begin("q", [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 0})
     lab.held.add(ZERO)

@@ -125,13 +125,17 @@ class DeciderLab:
         return [event for event in self.events if event.name == name]
 
 
+@pytest.fixture
+def lab():
+    return DeciderLab()
+
+
 START = {("orders", 0): 5, ("returns", 0): 5}
 LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
 @pytest.mark.contract("S1", "S2")
-def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after():
-    lab = DeciderLab()
+def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after(lab):
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -152,9 +156,8 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after():
     ],
     ids=["handed back", "held"],
 )
-def test_offsets_of_the_official_source_are_taken_over_and_handed_back(held, end):
+def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held, end):
     """As it writes them into its log of offsets, in whatever order."""
-    lab = DeciderLab()
     if held:
         lab.controller.pause(held)
     lab.ask("plan", start='{"returns":{"0":5},"orders":{"0":5}}')
@@ -162,17 +165,15 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(held, end
     assert lab.ask("freeze", end=latest, latest=latest)["end"] == end
 
 
-def test_a_pause_while_a_batch_is_planned_is_obeyed():
+def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
     """The last look comes after the last wait."""
-    lab = DeciderLab()
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
-def test_a_partition_that_only_the_limiter_saw_is_held(why):
+def test_a_partition_that_only_the_limiter_saw_is_held(lab, why):
     """S1, S4: the official source looks partitions up anew for a rate limit."""
-    lab = DeciderLab()
     if why == "hold":
         lab.controller.pause("orders")
     elif why == "trouble":
@@ -184,8 +185,7 @@ def test_a_partition_that_only_the_limiter_saw_is_held(why):
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_trouble_is_told_when_everything_was_held_already():
-    lab = DeciderLab()
+def test_trouble_is_told_when_everything_was_held_already(lab):
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     lab.elsewhere.trouble = "no broker"
@@ -198,25 +198,22 @@ def test_trouble_is_told_when_everything_was_held_already():
     assert len(lab.named("spark_holds_unreadable")) == 2
 
 
-def test_a_resume_while_a_batch_is_planned_waits_for_the_next():
+def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
     """The limiter was told that there is nothing to read: half of a plan is no plan."""
-    lab = DeciderLab()
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed():
+def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
     """What is near is looked at after what is far."""
-    lab = DeciderLab()
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
     assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
     facts = lab.ask("share", latest=offsets.render(LATEST))
     assert offsets.parse(facts["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
 
-def test_what_cannot_be_told_holds_everything_and_says_so():
-    lab = DeciderLab()
+def test_what_cannot_be_told_holds_everything_and_says_so(lab):
     lab.elsewhere.trouble = "no broker"
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == START
@@ -229,9 +226,8 @@ def test_what_cannot_be_told_holds_everything_and_says_so():
     assert "metric.heldBecause" not in facts
 
 
-def test_what_cannot_be_told_is_no_answer_that_nothing_holds():
+def test_what_cannot_be_told_is_no_answer_that_nothing_holds(lab):
     """Also where the trouble is known of the last plan alone."""
-    lab = DeciderLab()
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -247,9 +243,8 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds():
     assert lab.controller.holds() == ()
 
 
-def test_what_cannot_be_told_any_more_is_not_quiet():
+def test_what_cannot_be_told_any_more_is_not_quiet(lab):
     """S4: in the middle of a batch too, where no target is named: holds() has everything."""
-    lab = DeciderLab()
     lab.batch(START, LATEST)
     assert lab.loud() == ""
     lab.elsewhere.trouble = "no broker"
@@ -266,9 +261,8 @@ def test_what_cannot_be_told_any_more_is_not_quiet():
     assert lab.loud() == ""
 
 
-def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made():
+def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
     """It takes long where the broker does not answer; nothing is 0 behind meanwhile."""
-    lab = DeciderLab()
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
@@ -276,9 +270,8 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made():
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
-def test_another_pattern_may_still_cover_what_is_resumed():
+def test_another_pattern_may_still_cover_what_is_resumed(lab):
     """Empty means that they flow: by the names there are, and not where there are none."""
-    lab = DeciderLab()
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
     lab.controller.pause("re:billing.*", owner="ops")
@@ -290,8 +283,7 @@ def test_another_pattern_may_still_cover_what_is_resumed():
     assert lab.batch(START, LATEST)["metric.held"] == "orders:0 returns:0"
 
 
-def test_a_handle_of_a_session_that_was_stopped_holds_nothing():
-    lab = DeciderLab()
+def test_a_handle_of_a_session_that_was_stopped_holds_nothing(lab):
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
     for ask in (
@@ -305,8 +297,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing():
     assert lab.controller.resume("orders") == ()
 
 
-def test_one_line_per_changed_plan():
-    lab = DeciderLab()
+def test_one_line_per_changed_plan(lab):
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
     lab.batch(START, LATEST)
@@ -319,9 +310,8 @@ def test_one_line_per_changed_plan():
     assert free.as_dict()["held"] == []
 
 
-def test_a_held_topic_that_is_gone_fails_the_query():
+def test_a_held_topic_that_is_gone_fails_the_query(lab):
     """Data loss is data loss while it is held, too."""
-    lab = DeciderLab()
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
@@ -346,8 +336,7 @@ def test_what_was_cut_ends_where_it_ends_now():
     assert "ends at offset 2, before 5" in str(event)
 
 
-def test_a_bad_option_is_refused_and_a_defect_decides_nothing():
-    lab = DeciderLab()
+def test_a_bad_option_is_refused_and_a_defect_decides_nothing(lab):
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
     with pytest.raises(Undecided, match="KeyError"):
@@ -355,8 +344,7 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing():
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_a_question_of_another_protocol_or_decider_decides_nothing(wrong):
-    lab = DeciderLab()
+def test_a_question_of_another_protocol_or_decider_decides_nothing(lab, wrong):
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
     answer = lab.controller.bridge.apply("plan", urlencode(facts))
@@ -368,15 +356,13 @@ def test_a_question_that_nobody_knows_is_not_consented_to():
         DeciderLab().ask("apply")
 
 
-def test_a_stream_that_is_opened_again_is_the_same():
+def test_a_stream_that_is_opened_again_is_the_same(lab):
     """The shim asks again if an answer came too late."""
-    lab = DeciderLab()
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
 
-def test_the_handle_explains_and_lists_as_a_consumer_does():
-    lab = DeciderLab()
+def test_the_handle_explains_and_lists_as_a_consumer_does(lab):
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
         assert "re:ord.* held by block-1" in line
@@ -384,8 +370,7 @@ def test_the_handle_explains_and_lists_as_a_consumer_does():
     assert lab.controller.explain("orders") == ()
 
 
-def test_the_lag_of_a_stream_that_stopped_counts_no_longer():
-    lab = DeciderLab()
+def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     assert lab.controller.lag() == {("orders", 0): 4, ("returns", 0): 3}
@@ -407,8 +392,7 @@ def test_options_come_as_they_were_given():
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
 
 
-def test_a_query_is_loud_from_its_start_to_its_first_plan():
-    lab = DeciderLab()
+def test_a_query_is_loud_from_its_start_to_its_first_plan(lab):
     lab.ask("close")
     spark = lab.spark
     assert lab.loud() == ""
@@ -426,9 +410,8 @@ def test_a_query_is_loud_from_its_start_to_its_first_plan():
     assert lab.loud() == ""
 
 
-def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud():
+def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud(lab):
     """Its query has ended; Spark does not always say so to its sources."""
-    lab = DeciderLab()
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
@@ -466,8 +449,7 @@ def test_a_handle_is_closed_once_and_not_under_a_stream():
         lab.controller.pause("orders")
 
 
-def test_ranges_are_targets_as_on_the_command_line():
-    lab = DeciderLab()
+def test_ranges_are_targets_as_on_the_command_line(lab):
     lab.controller.pause("orders:0-2,5")
     held = [str(hold.scope) for hold in lab.controller.holds()]
     assert held == ["orders:0", "orders:1", "orders:2", "orders:5"]
@@ -476,9 +458,8 @@ def test_ranges_are_targets_as_on_the_command_line():
 
 
 @pytest.mark.parametrize("question", ["plan", "freeze"])
-def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(question):
+def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
     """It would otherwise end successfully, without having read anything."""
-    lab = DeciderLab()
     if question == "freeze":
         lab.ask("plan", ends="yes", start=offsets.render(START))
     lab.elsewhere.trouble = "no broker"
