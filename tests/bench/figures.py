@@ -7,14 +7,10 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from attrs import asdict, field, frozen
-
-if TYPE_CHECKING:  # it needs confluent-kafka, which the pure tests do without
-    from tests.bench.stage import Stage
 
 _DISTRIBUTIONS = (
     *("safeconsumer", "kafka-python", "attrs", "crc32c", "structlog"),
@@ -56,9 +52,6 @@ class Figure:
             return None
         above = self.at_least is None or self.measured >= self.at_least
         return above and (self.at_most is None or self.measured <= self.at_most)
-
-
-Row = Callable[["Stage"], Iterable[Figure]]
 
 
 def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target

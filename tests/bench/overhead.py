@@ -2,7 +2,6 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
 
 from safeconsumer.testing import EmbeddedBroker
 from tests.bench.figures import median, ratio
@@ -28,11 +27,6 @@ _ALIKE = (
     "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
     "which the arms with holds have paused, stock and safe alike; "
 )
-
-Kinds = Mapping[str, Mapping[str, object]]
-Imports = Mapping[str, tuple[str, Mapping[str, str]]]
-"""By name: the statement, and what is special about the environment."""
-
 
 # ---------------------------------------------------------------- CPU per record
 

@@ -4,12 +4,9 @@ import itertools
 import os
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
-
-if TYPE_CHECKING:
-    pass
 
 _PRODUCE_TIMEOUT = 120.0
 _VALUES = 500

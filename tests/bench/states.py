@@ -14,9 +14,6 @@ from tests.harness.processes import ROOT, ran
 
 _DAY = 24 * 60 * 60
 
-Environment = dict[str, str]
-"""What is special about the environment of a process."""
-
 
 def landed(checkout=ROOT):
     """

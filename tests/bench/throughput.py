@@ -1,16 +1,10 @@
 """Records per second, CPU per record and peak memory of all clients, side by side."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from attrs import frozen
 
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Case
 from tests.bench.workers import lapped
-
-Arms = Mapping[str, Mapping[str, Any]]
-"""By name: the client, and what is special about its process."""
 
 SPEED, CPU = "records/s", "CPU per record"
 _LAPS = 2

@@ -15,9 +15,6 @@ from tests.harness.waiting import NotReachedError
 _START_TIMEOUT = 60.0
 _ENDED = {"error": "it ended"}
 
-Taken = dict[str, dict[str, list[float]]]
-"""By what was measured, and by arm: a value for each lap."""
-
 
 class ArmError(Exception):
     """An arm failed or did not answer in time."""

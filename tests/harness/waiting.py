@@ -1,15 +1,12 @@
 """Waits, with a bound, until something is so, and says what it saw last if it never is."""
 
 import time
-from typing import TypeVar
 
 LIMIT = 30.0
 """Seconds after which something awaited is taken for something that never comes."""
 
 PAUSE = 0.01
 """Seconds between two looks at what other threads and processes bring about."""
-
-T = TypeVar("T")
 
 
 class NotReachedError(Exception):

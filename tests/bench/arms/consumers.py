@@ -1,13 +1,6 @@
 """The two consumers that are compared, and what every arm does with them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.harness.waiting import looks
-
-if TYPE_CHECKING:
-    pass
 
 BOUND = 60.0
 

@@ -3,7 +3,6 @@
 import resource
 import threading
 import time
-from collections.abc import Callable
 
 from safeconsumer.worker import Limits, Worker
 from tests.bench.arms.consumers import make, poll_until
@@ -28,9 +27,6 @@ class Sleep:
 
     def __call__(self, _record, _context=None):
         time.sleep(self._seconds)
-
-
-Done = Callable[[], int]
 
 
 class Working:

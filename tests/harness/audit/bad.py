@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tests.harness.audit.telling import Operator, Telling
 
-Fleet = list[Telling]
 TP = "orders:0"
 _IS_OF_A_CHECK = re.compile(r"[agw]\d")
 _PROCESS = re.compile(r"  (\w+)(?:@([\d.]+))?: (.*)")

@@ -5,8 +5,6 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
-Row = tuple[str, int, int]
-
 
 def rows(folder):
     """Count each (topic, partition, offset) that the file sink has committed."""

@@ -7,7 +7,7 @@ that must be. The answers are those of Kafka 4.1.0.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from attrs import define, evolve, field
@@ -42,19 +42,11 @@ TOPIC_T = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 
-class Asker(Protocol):
-    def ask(self, request, version):
-        """Send a request and return its answer."""
-
-    def produce(self, topic, records, partition=0, txn=None):
-        """Write a batch, and return the partition's answer."""
-
-
 @define
 class Place:
     """A cluster of one broker, and how time passes there."""
 
-    ask: Asker
+    ask: Any
     create: Callable[[str, int], None]
     settle: Callable[[], None]
     delete_before: Callable[[str, int], None]
@@ -516,7 +508,6 @@ def in_kit(cluster, clock):
     )
 
 
-Question = Callable[[Place], Any]
 QUESTIONS = {
     the_only_member_speaks_something_else: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
     a_static_member_returns: [0, 1],

@@ -68,7 +68,6 @@ logs = st.lists(
     ),
     max_size=14,
 )
-Log = list[tuple[str, Written]]
 
 
 def as_log(drawn):

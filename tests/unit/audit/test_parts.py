@@ -17,8 +17,6 @@ from tests.harness.audit.telling import read
 from tests.harness.processes import forked
 from tests.unit.cli.test_audit import run
 
-TP = "orders:0"
-
 # Long enough for a few calls of poll each.
 SIZE = 400
 
