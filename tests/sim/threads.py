@@ -285,6 +285,7 @@ def install():
     _install_clocks()
     _install_threads()
     network.install(world)
+    # Meant for those who make event loops, and the only way to change threads beside one.
     World.carried.append((asyncio._get_running_loop, asyncio._set_running_loop))
     # It holds this one while it starts a thread.
     import concurrent.futures.thread as pool  # noqa: PLC0415 - now it takes ours
