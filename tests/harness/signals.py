@@ -38,6 +38,7 @@ class Places:
 
     def __init__(self, inside, is_here=lambda: True):
         self._inside = inside
+        self._kinds = {}  # of files, by their names: places, or what stands between them
         self._is_here = is_here
         self._wanted = 0
         self._checks = SignalChecks()
@@ -68,15 +69,17 @@ class Places:
             send()
 
     def _is_place(self, frame):
-        code = frame.f_code
-        if code.co_filename.startswith(self._inside):
-            return True
+        name = frame.f_code.co_filename
+        kind = self._kinds.get(name)
+        if kind is None:
+            is_between = name.endswith("/contextlib.py")
+            kind = "between" if is_between else name.startswith(self._inside)
+            self._kinds[name] = kind
+        if kind != "between":
+            return kind
         # What contextlib calls for ours stands in the middle of them.
         caller = frame.f_back
-        is_ours = caller is not None and (
-            caller.f_code.co_filename.startswith(self._inside)
-        )
-        return is_ours and code.co_filename.endswith("/contextlib.py")
+        return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
 
 class Interrupts(Places):
