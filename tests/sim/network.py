@@ -9,14 +9,12 @@ loop takes ``selectors.DefaultSelector``, as asyncio's does.
 import errno
 import selectors
 import socket
-import weakref
 
 from tests.sim.world import World
 
 PORT = 9092
 _FASTEST, _SLOWEST = 0.0002, 0.002  # seconds that bytes are under way
 _FIRST_NUMBER = 100_000  # of sockets; real ones have smaller numbers
-_by_number = weakref.WeakValueDictionary()
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
 
@@ -34,7 +32,7 @@ class Socket:
         self.watchers = []
         self.peer = None  # the pair's other end, or a Link
         self._number = _FIRST_NUMBER + next(world.serial)
-        _by_number[self._number] = self
+        world.sockets[self._number] = self
 
     # What a program calls
 
@@ -157,7 +155,7 @@ class Selector(selectors._BaseSelectorImpl):
     def register(self, fileobj, events, data=None):
         """Watch a socket; asyncio says its number."""
         if isinstance(fileobj, int):
-            fileobj = _by_number[fileobj]
+            fileobj = self._world.sockets[fileobj]
         key = super().register(fileobj, events, data)
         fileobj.watchers.append(self)
         return key
@@ -185,9 +183,11 @@ class Selector(selectors._BaseSelectorImpl):
         return self._ready()
 
     def _ready(self):
-        keys = self._fd_to_key.values()  # get_map() looks up each socket again
-        found = [(key, key.fileobj.events(key.events)) for key in keys]
-        return [(key, events) for key, events in found if events]
+        return [
+            (key, events)
+            for key in self._fd_to_key.values()  # get_map() looks up each socket again
+            if (events := key.fileobj.events(key.events))
+        ]
 
 
 class Link:
@@ -384,8 +384,9 @@ def register():
 
 
 def _number_of(one):
-    found = one.__dict__
-    if "_sim_number" not in found:
+    try:
+        return one._sim_number
+    except AttributeError:
         world = World.current
-        found["_sim_number"] = id(one) if world is None else next(world.serial)
-    return found["_sim_number"]
+        one._sim_number = id(one) if world is None else next(world.serial)
+        return one._sim_number

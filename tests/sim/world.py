@@ -22,6 +22,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
 LIMIT = 100_000.0  # virtual seconds; a world that is older waits for what never comes
+_NEVER = float("inf")
 _BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
 _LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as it really does
@@ -135,6 +136,7 @@ class World:
         self.is_over = False
         self.hub = None
         self.network = None  # what its sockets connect by, if it has one
+        self.sockets = {}  # by their numbers
         self.task = None  # the one that runs; None between turns
         self.outside = Process("test")
         self.runnable = []
@@ -142,7 +144,7 @@ class World:
         self.still_ran = ()  # at the end
         self.serial = itertools.count(1)  # for what has no order but its address
         self._busy = 0  # turns since the clock last jumped
-        self._turn_limit = float("inf")  # when the clock has been looked at too often
+        self._turn_limit = _NEVER  # when the clock has been looked at too often
         self._order = itertools.count()
         self._timers = []
         self._first = None
@@ -291,7 +293,11 @@ class World:
         """Call what is due; then give a task its turn, or let the time go by."""
         __tracebackhide__ = True
         self._call_what_is_due()
-        able = [one for one in self.runnable if one.process.is_able]
+        able = [
+            one
+            for one in self.runnable
+            if not (one.process.is_frozen or one.process.is_dead)
+        ]
         if able:
             self._turn(self.rng.choice(able) if len(able) > 1 else able[0])
         else:
@@ -339,7 +345,7 @@ class World:
 
     def _leave(self, task):
         self.task = None
-        self._turn_limit = float("inf")
+        self._turn_limit = _NEVER
         for index, (read, write) in enumerate(self.carried):
             value = task.carried[index] = read()
             if value is not None:
