@@ -1,8 +1,10 @@
 """
-Gives tests a lab, once for each seed; imported by tests, loaded by conftest.py.
+Gives tests a lab, once for each seed.
 
     @simulated(seeds=3)
     def test_a_hold_expires_by_itself(lab): ...
+
+Under ``tests/sim`` a test that takes a ``lab`` and says nothing has the first seed.
 """
 
 import inspect

@@ -28,7 +28,7 @@ def first_of_each(lab):
 
 @pytest.mark.parametrize("call", ASKED)
 @stock_fails("what is not known yet is left out, and not asked for again")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
     """Of some topics only; a consumer knows those that it reads."""
     tps = first_of_each(lab)
@@ -44,7 +44,7 @@ def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
 
 
 @pytest.mark.parametrize("call", ASKED)
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_is_not_there_is_told_in_time(lab, call):
     """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
     (p0, *_) = first_of_each(lab)
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_told_in_time(lab, call):
 
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
     """kafka-python asks at once: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
@@ -75,7 +75,6 @@ def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
 
 
 @pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
-@simulated(seeds=1)
 def test_a_time_that_is_none_is_named(lab, time):
     """Not ``OverflowError``, ``struct.error``, or a text about floats; nothing is asked."""
     tps = lab.topic("t", 2, records=3)
@@ -89,7 +88,6 @@ def test_a_time_that_is_none_is_named(lab, time):
     assert "ListOffsets" not in lab.kinds(begun)
 
 
-@simulated(seeds=1)
 def test_the_times_that_were_asked_for_stay_as_they_are(lab):
     """kafka-python rounds them in the caller's own mapping."""
     (p0,) = lab.topic("t", 1, records=3)
@@ -102,7 +100,6 @@ def test_the_times_that_were_asked_for_stay_as_they_are(lab):
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
 @stock_fails("it asks at once, with every poll that does not wait")
-@simulated(seeds=1)
 def test_a_coordinator_that_refuses_is_asked_with_a_pause(lab, kind, api):
     """P11: ten times a second, however short the polls are."""
     lab.topic("t", 1, records=7)

@@ -132,7 +132,6 @@ def test_to_ask_for_the_same_again_starves_nobody(lab):
 
 @pytest.mark.contract("P8")
 @stock_fails("the old question's mark stays, for the time of a request")
-@simulated(seeds=1)
 def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab, kind):
     """P8: the IO thread has looked which way to ask; a seek comes before it notes that."""
     (tp,) = lab.topic("t", 1, records=3)
@@ -188,7 +187,6 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
 
 
 @pytest.mark.contract("P11")
-@simulated(seeds=1)
 def test_where_to_begin_is_asked_in_measure(lab):
     """P11: not at once where the answer is a refusal, and not again where it is awaited."""
     (tp,) = lab.topic("t", 1, records=3)

@@ -9,7 +9,7 @@ from tests.sim.playing import simulated
 
 
 @pytest.mark.contract("P3", "P12")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_poll_ends_no_later_block_of_the_same_owner(lab):
     """
     P3: it meets a block that is ending, and is slow; the thread goes on to the next one.

@@ -17,7 +17,6 @@ from safeconsumer.errors import CorruptBatchError
 from tests.harness.kafka.broken import Picky, PoisonError
 from tests.sim.lab import Lab
 from tests.sim.meddling import both_decoders
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
 from tests.sim.test_fetching import corrupt
 
@@ -50,7 +49,6 @@ def reading(lab, spoil, how="poll", decoder="auto"):
 @broken
 @both_ways
 @both_decoders
-@simulated(seeds=1)
 def test_it_is_told_after_what_stands_before_it_until_a_seek_leads_past(
     lab, spoil, error, how, decoder
 ):
@@ -69,7 +67,6 @@ def test_it_is_told_after_what_stands_before_it_until_a_seek_leads_past(
 
 
 @broken
-@simulated(seeds=1)
 def test_a_pause_leads_around_it(lab, spoil, error):
     """While the partition is paused nobody hears of it; holds of before it hold."""
     reader, bad, good = reading(lab, spoil)
@@ -86,7 +83,6 @@ def test_a_pause_leads_around_it(lab, spoil, error):
 
 
 @both_decoders
-@simulated(seeds=1)
 def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
     """It raised for a while: a registry was away, say."""
     reader, bad, good = reading(lab, poison, decoder=decoder)
@@ -100,7 +96,6 @@ def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
 
 @both_ways
 @both_decoders
-@simulated(seeds=1)
 def test_a_corrupt_batch_is_told_with_its_place(lab, how, decoder):
     """Its partition, and the first offset that cannot be read: also by the next call."""
     reader, bad, _ = reading(lab, corrupt, how, decoder)
@@ -112,7 +107,6 @@ def test_a_corrupt_batch_is_told_with_its_place(lab, how, decoder):
     assert (again.partition, again.offset) == (bad, 2)
 
 
-@simulated(seeds=1)
 def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab):
     """It answers a fetch of the partition with the same error."""
     (p0,) = lab.topic("t", records=3)
@@ -126,7 +120,6 @@ def test_a_broker_that_cannot_read_its_log_is_told_with_the_place(lab):
     reader.reads(p0, [3])
 
 
-@simulated(seeds=1)
 def test_a_seek_past_an_error_that_waits_ends_it(lab):
     """What came before the record was returned first; the error is about its position."""
     (p0,) = lab.topic("t", records=3)

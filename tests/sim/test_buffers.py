@@ -72,7 +72,6 @@ SITUATIONS = {
 @pytest.mark.contract("P9", "P14")
 @both_decoders
 @pytest.mark.parametrize("name", SITUATIONS)
-@simulated(seeds=1)
 def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
     lab, name, decoder
 ):
@@ -97,7 +96,6 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
     assert seen == 10 - count
 
 
-@simulated(seeds=1)
 def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
     """Buffered, parked or half read; a hold keeps what is kept."""
     tps = lab.topic("t", 3, records=5)
@@ -120,7 +118,6 @@ def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_what_is_buffered_at_the_end_is_told_once(lab, how):
     """Half read, parked, and answers that nobody has looked at; then nothing is left."""
     tps = lab.topic("t", 2, records=10)
@@ -137,7 +134,6 @@ def test_what_is_buffered_at_the_end_is_told_once(lab, how):
         assert reader.poll() == []
 
 
-@simulated(seeds=1)
 def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
     """The poll under way throws the data away when it ends, and its event is told."""
     told = Told()
@@ -147,7 +143,6 @@ def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
     assert sum(one.records or 0 for one in told.of(FetchesPurged)) == 17
 
 
-@simulated(seeds=1)
 def test_an_error_of_an_ended_ownership_is_forgotten(lab):
     """It was about data that nobody will read here."""
     reader = Meddled(lab)
@@ -182,7 +177,6 @@ def parking(lab, room, **settings):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
-@simulated(seeds=1)
 def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left):
     """P8: it is told, with its size; nothing is lost and nothing comes twice."""
     reader, told = parking(lab, room, enable_incremental_fetch_sessions=False)
@@ -207,7 +201,6 @@ def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left)
 
 @both_decoders
 @both_ways
-@simulated(seeds=1)
 def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decoder):
     """Its rest is fetched from the position; a broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -226,7 +219,6 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decod
 
 
 @both_decoders
-@simulated(seeds=1)
 def test_records_that_went_back_count_as_well(lab, decoder):
     """Those that the final check of a poll puts back: they are dropped, and come again."""
     told = Told()
@@ -242,7 +234,6 @@ def test_records_that_went_back_count_as_well(lab, decoder):
 
 @pytest.mark.parametrize("taken", [3, 5, 7])
 @both_decoders
-@simulated(seeds=1)
 def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
     lab, decoder, taken
 ):
@@ -265,7 +256,6 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
     assert set(asked) == {0, 10}  # nothing was fetched twice
 
 
-@simulated(seeds=1)
 def test_what_departs_makes_room(lab):
     """Purged data is not counted: what comes after it is kept."""
     reader, told = parking(lab, 4)
@@ -284,7 +274,7 @@ def test_what_departs_makes_room(lab):
 
 
 @pytest.mark.contract("P8")
-@simulated(preempt=0.5)
+@simulated(seeds=1, nightly=2, preempt=0.5)
 def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab):
     """
     P8: what was fetched comes after the resume, and is not fetched again.

@@ -86,7 +86,6 @@ def test_strict_pauses_pass(lab, case, assignor):
 
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
-@simulated(seeds=1)
 def test_stock_does_here_what_it_does_with_kafka(lab, case):
     """It leaks, starves and raises where it is known to: the world is no kinder."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
@@ -95,7 +94,6 @@ def test_stock_does_here_what_it_does_with_kafka(lab, case):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", ABOUT_PAUSING)
-@simulated(seeds=1)
 def test_a_client_whose_pause_does_nothing_passes_no_case(lab, case):
     """Each case can fail, and for the reason that it is there for."""
     cases = CasesLab(lab, "range", "Ours", "tests.sim.cases:Deaf")

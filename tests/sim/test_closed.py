@@ -7,7 +7,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Lifetime, SafeConsumer, SafeConsumerError
 from safeconsumer.errors import ConsumerClosedError, HoldSettingError
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 P0 = TopicPartition("t", 0)
@@ -41,7 +40,6 @@ ANSWERED = {
 
 @pytest.mark.parametrize("is_automatic", [True, False])
 @pytest.mark.parametrize("is_member", [True, False])
-@simulated(seeds=1)
 def test_a_closed_consumer_says_so(lab, *, is_member, is_automatic):
     """Not ``RuntimeError: NetworkSelector closed!``, which is among its parents."""
     lab.topic("t", 1, records=3)
@@ -64,7 +62,6 @@ def test_a_closed_consumer_says_so(lab, *, is_member, is_automatic):
         call(reader.consumer)
 
 
-@simulated(seeds=1)
 def test_a_closed_consumer_holds_nothing_more(lab):
     """P3: ``pause`` checks what it is given, and changes nothing."""
     lab.topic("t", 1, records=3)

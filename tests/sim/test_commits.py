@@ -21,6 +21,8 @@ from tests.sim.reading import (
     both_protocols,
 )
 
+pytestmark = pytest.mark.contract("P17")
+
 
 def sent(lab, origin=None):
     """Return how many commits were sent, by one program or by all."""
@@ -46,10 +48,9 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
     return reader, other, kept, left
 
 
-@pytest.mark.contract("P17")
 @pytest.mark.parametrize("drains", [True, False])
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drains):
     """P17: by an error of both families that says which; nothing is sent, nor the rest."""
     reader, other, kept, left = half_has_left(lab, assignor, drains=drains)
@@ -66,9 +67,8 @@ def test_a_commit_that_names_what_is_not_owned_is_refused(lab, assignor, *, drai
     other.stop()
 
 
-@pytest.mark.contract("P17")
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known):
     """P17: to the callback in the next poll, whether the coordinator is known or not."""
     reader, other, kept, left = half_has_left(lab)
@@ -88,8 +88,7 @@ def test_commit_async_gives_the_refusal_to_future_and_callback(lab, *, is_known)
     other.stop()
 
 
-@pytest.mark.contract("P17")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
     """P17: 1. The broker loads its groups. 2. The partition leaves. 3. It answers."""
     tps = lab.topic("t", 2, records=100)
@@ -121,11 +120,10 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
 # ------------------------------------------------------------ in a listener
 
 
-@pytest.mark.contract("P17")
 @pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_a_listener_is_told_of_is_owned_while_it_runs(
     lab, assignor, *, is_awaited, is_known
 ):
@@ -158,8 +156,7 @@ def test_what_a_listener_is_told_of_is_owned_while_it_runs(
     other.stop()
 
 
-@pytest.mark.contract("P17")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_listener_that_ended_owns_nothing_any_more(lab):
     """P17: in a cooperative rebalance what it was told of has left by then."""
     told = []
@@ -175,9 +172,8 @@ def test_a_listener_that_ended_owns_nothing_any_more(lab):
     other.stop()
 
 
-@pytest.mark.contract("P17")
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_is_lost_is_not_owned(lab, assignor):
     """P17: a commit in ``on_partitions_lost`` is refused, and its request never goes out."""
     lab.topic("t", 1, records=10)
@@ -200,8 +196,6 @@ def test_what_is_lost_is_not_owned(lab, assignor):
     assert sent(lab) == before
 
 
-@pytest.mark.contract("P17")
-@simulated(seeds=1)
 def test_a_commit_before_the_first_join_says_what_is_missing(lab):
     """P17: nothing is owned yet, and nothing was lost."""
     (tp,) = lab.topic("t", 1, records=1)
@@ -211,9 +205,8 @@ def test_a_commit_before_the_first_join_says_what_is_missing(lab):
     assert sent(lab) == 0
 
 
-@pytest.mark.contract("P17")
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_close_commits_and_its_listener_too(lab, assignor):
     """P17: both are of what is owned until then."""
     (p0,) = lab.topic("t", 1, records=10)
@@ -236,8 +229,7 @@ def test_close_commits_and_its_listener_too(lab, assignor):
 # ------------------------------------------------------------ where nobody owns
 
 
-@pytest.mark.contract("P17")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_only_a_subscription_owns(lab):
     """P17: assigned by hand, or with nothing consumed, any partition is committed."""
     p0, p1 = lab.topic("t", 2, records=10)
@@ -253,7 +245,7 @@ def test_only_a_subscription_owns(lab):
     assert lab.committed(p0) == 6
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
     """Of what it owns: kafka-python's error, which says that a poll will do."""
     (p0,) = lab.topic("t", 1, records=10)
@@ -268,7 +260,6 @@ def test_a_member_that_is_joining_hears_what_it_heard_before(lab):
     late.end()
 
 
-@simulated(seeds=1)
 def test_what_is_no_commit_is_a_type_error(lab):
     """At once, whether the coordinator is known or not; kafka-python's is logged only."""
     (p0,) = lab.topic("t", 1)

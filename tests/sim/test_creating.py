@@ -7,7 +7,6 @@ from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails
 
 MISSING = TopicPartition("none", 0)
@@ -34,7 +33,6 @@ each_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 
 @each_way
 @stock_fails("the setting does not reach the request")
-@simulated(seeds=1)
 def test_no_way_of_asking_makes_a_topic(lab, kind, way):
     """And none makes it again after it was deleted."""
     lab.topic("t", 1)
@@ -44,7 +42,6 @@ def test_no_way_of_asking_makes_a_topic(lab, kind, way):
 
 
 @each_way
-@simulated(seeds=1)
 def test_by_default_the_broker_makes_it(lab, way):
     """As kafka-python has it: Kafka's ``auto.create.topics.enable`` decides."""
     lab.topic("t", 1)
@@ -53,7 +50,6 @@ def test_by_default_the_broker_makes_it(lab, way):
 
 
 @stock_fails("the setting does not reach the request")
-@simulated(seeds=1)
 def test_a_topic_that_is_deleted_while_it_is_held_stays_deleted(lab, kind):
     """Members ask for what they are subscribed to, for as long as they are."""
     (p0,) = lab.topic("t", 1, records=3)

@@ -8,7 +8,6 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.group.operating import CONTROL, Operator
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 WAYS = {
@@ -23,7 +22,6 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
-@simulated(seeds=1)
 def test_a_consumer_that_is_dropped_is_collected(lab, way, how, tmp_path):
     """Its thread and its sockets stay, and keep nothing of what the program had of it."""
     Operator(lab)

@@ -36,7 +36,7 @@ def reach(lab, offset, *members):
 
 @pytest.mark.contract("P11")
 @stock_fails("it asks for a coordinator that is away without a pause")
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=2, nodes=3)
 def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
     """P11: held, for the 9 s until another is elected, at most ten times a second."""
     lab.topic("t", 3, records=20)
@@ -57,7 +57,7 @@ def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
 
 
 @pytest.mark.contract("P6", "P8")
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=2, nodes=3)
 def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab):
     """P8: it stays a member, goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
@@ -77,7 +77,7 @@ def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab):
 
 
 @pytest.mark.contract("P6", "P8")
-@simulated(seeds=2, nodes=3)
+@simulated(seeds=1, nightly=2, nodes=3)
 def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
     """P6: it is evicted, joins again, and its strict hold is still there."""
     a, b = two_members(lab, records=5)
@@ -100,7 +100,7 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
 
 
 @pytest.mark.contract("P6")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_wall_clock_that_steps_changes_no_membership(lab):
     """P6: sessions and poll intervals follow the monotonic clock."""
     (tp,) = lab.topic("t", 1, records=5)
@@ -117,7 +117,7 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab):
 
 
 @pytest.mark.contract("P6", "P8")
-@simulated(nodes=3)
+@simulated(seeds=1, nightly=2, nodes=3)
 def test_a_broker_that_takes_connections_and_answers_nothing(lab):
     """P8: while one of three brokers stands still, nothing is lost or comes twice."""
     a, b = two_members(lab, records=5)

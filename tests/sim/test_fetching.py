@@ -11,7 +11,6 @@ from tests.sim.reading import Reader, both_ways, known, stock_fails
 
 
 @stock_fails("any answer about metadata counts as the one that is waited for")
-@simulated(seeds=1)
 def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(lab, kind):
     """Without it, now and then a new consumer reads nothing for five minutes."""
     (p0,) = lab.topic("t", 1, records=3)
@@ -31,7 +30,7 @@ def asked_for(lab, since):
     return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     p0, p1 = lab.topic("t", 2, records=1)
     # With sessions a request names only what has changed since the last one.
@@ -58,7 +57,7 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
         ),
     ],
 )
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_is_here_comes_after_the_resume_without_another_fetch(lab, kind, how):
     """P8: pauses and resumes ask for no record again, however long they last."""
     (p0,) = lab.topic("t", 1, records=200)
@@ -87,7 +86,7 @@ def offsets_in(message, tp):
 
 
 @both_ways
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how):
     """Others flow past it; the error comes when the partition flows again."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -109,7 +108,7 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how
         reader.until(lambda: False)
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab):
     """One poll gave the records before it; then its partition was paused."""
     p0, p1 = lab.topic("t", 2)

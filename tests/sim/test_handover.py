@@ -67,7 +67,7 @@ def values(team, *members):
 
 @pytest.mark.contract("G7")
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
     """G7: through two more owners; plain resume() lifts it; it does not come back."""
     team = Team(lab)
@@ -100,7 +100,7 @@ def test_a_moved_partition_stays_paused_until_its_owner_resumes(lab, assignor):
 
 
 @pytest.mark.contract("G7")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_only_the_applications_own_pauses_travel(lab):
     """G7: not those of other owners, of topics, or with a limit."""
     team = Team(lab, 2)
@@ -119,7 +119,6 @@ def test_only_the_applications_own_pauses_travel(lab):
 
 
 @pytest.mark.contract("G7")
-@simulated(seeds=1)
 def test_off_hands_nothing_over(lab):
     """G7: a slow worker's backpressure must not stop its successor."""
     team = Team(lab, 2)
@@ -135,7 +134,7 @@ def test_off_hands_nothing_over(lab):
 
 
 @pytest.mark.parametrize("what", ["pause", "resume"])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_what_a_listener_does_before_the_join_travels(lab, what):
     """The join tells what is so when JoinGroup is sent, not what was so before."""
     team = Team(lab, 2)
@@ -169,7 +168,7 @@ def behind_joingroup(lab, team):
     return first, second
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
     """It is in no join: the partition is quiet when it returns, and it is told."""
     team = Team(lab, 2)
@@ -189,7 +188,7 @@ def test_a_pause_behind_joingroup_stays_with_its_owner(lab):
     first.stop()
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
     """It merges nothing, and is not stopped by what members of ours tell."""
     team = Team(lab)
@@ -212,7 +211,6 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
         one.stop()
 
 
-@simulated(seeds=1)
 def test_marks_that_were_left_out_stay_with_their_owner(lab):
     """The leader tells none if all of them are too many."""
     team = Team(lab, 2)
@@ -233,7 +231,7 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab):
         handover.MOST_BYTES_OF_A_GENERATION = most
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(lab):
     """G7: the next owner goes on with it; who asked for the hand-over is warned."""
     team = Team(lab, 4)
@@ -260,7 +258,6 @@ LEAVING = {
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
-@simulated(seeds=1)
 def test_unsubscribing_leaves_pauses_where_they_are(lab, leave, *, is_known):
     """No join carries them, and assign() would ask for none."""
     team = Team(lab, 2)

@@ -212,7 +212,6 @@ MEETINGS = [
 
 @pytest.mark.contract("P3", "P7")
 @pytest.mark.parametrize(("program", "what", "when", "situation"), MEETINGS)
-@simulated(seeds=1)
 def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
     lab, program, what, when, situation
 ):

@@ -27,6 +27,8 @@ from tests.sim.reading import (
 from tests.sim.test_journal import faults, of
 from tests.sim.world import World
 
+pytestmark = pytest.mark.contract("P18")
+
 OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 DESERIALIZER = meddling.__file__
@@ -147,9 +149,7 @@ def test_while_it_commits_by_itself(lab):
     assert [lab.committed(tp) for tp in written.tps] == [written.count] * 2
 
 
-@pytest.mark.contract("P18")
 @both_decoders
-@simulated(seeds=1)
 def test_in_a_deserializer(lab, decoder):
     """P18: it is no failure of the deserializer, which would be kept for the next poll."""
     written = Written(lab)
@@ -217,7 +217,6 @@ def _be_evicted(lab, consumer):
     lab.sleep(10)  # a heartbeat is told
 
 
-@pytest.mark.contract("P18")
 @both_protocols
 @pytest.mark.parametrize(
     "begin", [_rejoin, pytest.param(_be_evicted, marks=pytest.mark.nightly)]
@@ -240,10 +239,8 @@ def test_at_every_place_of_a_poll_that_joins(lab, begin, assignor):
     assert at > 100
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("is_twice", [False, True], ids=["one poll", "two polls"])
 @both_protocols
-@simulated(seeds=1)
 def test_a_join_that_it_waited_for_is_completed_once(lab, assignor, *, is_twice):
     """P18: the next poll waits for it, and a listener is called once, for each join."""
     written, told = Written(lab), list[str]()
@@ -292,7 +289,6 @@ class Slow(AsyncConsumerRebalanceListener):
 
 @pytest.mark.contract("P18", "P8")
 @both_protocols
-@simulated(seeds=1)
 def test_a_listener_is_waited_for_whatever_ended_its_poll(lab, assignor):
     """P18: upstream takes the join for done as it calls the listener, and reads on."""
     (tp,) = lab.topic("t", 1, records=20)
@@ -320,8 +316,6 @@ def test_a_listener_is_waited_for_whatever_ended_its_poll(lab, assignor):
     assert reader.offsets(tp)[0] == 10
 
 
-@pytest.mark.contract("P18")
-@simulated(seeds=1)
 def test_a_poll_that_only_joins_comes_after_it(lab):
     """P18: it returns nothing, so what the one before took is not returned yet."""
     written = Written(lab)
@@ -361,7 +355,6 @@ def _subscribe(consumer, _):
 Change = Callable[[SafeConsumer, list[TopicPartition]], None]
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
 @everywhere
 def test_at_every_place_of_assign(lab, *, is_repeated):
@@ -389,7 +382,6 @@ def test_at_every_place_of_assign(lab, *, is_repeated):
     assert at > 50
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
 @pytest.mark.parametrize("change", [_unsubscribe, _subscribe])
 @everywhere
@@ -466,9 +458,7 @@ CALLS = {
 PAUSES = {_pause: 1, _pause_for_good: 1, _pause_all: 2}  # how many partitions
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("name", CALLS)
-@simulated(seeds=1)
 def test_at_every_place_of_a_call(lab, name):
     """P18: the same call again does what it says, and everything is read once."""
     before, call = CALLS[name]
@@ -532,7 +522,6 @@ IN_A_BATCH = {
 }
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
 def test_at_every_place_of_what_ends_an_iteration(lab, name):
@@ -549,7 +538,6 @@ def test_at_every_place_of_what_ends_an_iteration(lab, name):
     assert at > 3
 
 
-@pytest.mark.contract("P18")
 @everywhere
 def test_at_every_place_of_a_subscription_without_a_group(lab):
     """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
@@ -572,7 +560,6 @@ def test_at_every_place_of_a_subscription_without_a_group(lab):
     assert at > 30
 
 
-@pytest.mark.contract("P18")
 @both_ways
 @everywhere
 def test_at_every_place_of_close(lab, how):
@@ -591,8 +578,6 @@ def test_at_every_place_of_close(lab, how):
     assert at > 20
 
 
-@pytest.mark.contract("P18")
-@simulated(seeds=1)
 def test_in_a_hook(lab):
     """P18: it is no failure of the hook, and all hooks have the event."""
     told = []
@@ -617,9 +602,7 @@ def test_in_a_hook(lab):
 AFTER = ("the same topic", "another topic", "assigned by hand")
 
 
-@pytest.mark.contract("P18")
 @pytest.mark.parametrize("after", AFTER)
-@simulated(seeds=1)
 def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
     """A subscription reads, and who assigns by hand is no member any more."""
     tps = lab.topic("t", 2, records=3)
@@ -652,8 +635,6 @@ def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
     assert place > 50
 
 
-@pytest.mark.contract("P18")
-@simulated(seeds=1)
 def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
     """P18: it is asked for again at once; else the position waits for 30 seconds."""
     (tp,) = lab.topic("t", 1, records=3)
@@ -674,8 +655,6 @@ def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
     assert at > 10
 
 
-@pytest.mark.contract("P18")
-@simulated(seeds=1)
 def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):
     """P18: a handler raises before the poll has noted that it asks; it was None at once."""
     (tp,) = lab.topic("t", 1, records=3)
@@ -701,8 +680,7 @@ def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):
     assert reader.consumer.position(tp, timeout_ms=5000) == 3
 
 
-@pytest.mark.contract("P18")
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab):
     """P18: a handler raises while it waits; the broker takes it only after a newer one."""
     (tp,) = lab.topic("t", 1, records=100)

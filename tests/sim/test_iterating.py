@@ -27,7 +27,6 @@ def iterating(lab, taken=3, **settings):
 
 
 @pytest.mark.contract("P8")
-@simulated(seeds=1)
 def test_the_position_follows_each_record(lab):
     """P8: what is committed is what was yielded."""
     reader = iterating(lab, 0, group_id=GROUP)
@@ -41,7 +40,6 @@ def test_the_position_follows_each_record(lab):
 
 @pytest.mark.contract("P1")
 @pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
-@simulated(seeds=1)
 def test_a_pause_in_the_middle_of_a_batch(lab, where):
     """P1: not one more; the others flow; after the resume the very next one."""
     reader = iterating(lab)
@@ -59,7 +57,6 @@ def test_a_pause_in_the_middle_of_a_batch(lab, where):
 @both_ways
 @pytest.mark.parametrize("to", [0, 1, 7])
 @pytest.mark.parametrize("which", [0, 1])
-@simulated(seeds=1)
 def test_a_seek_in_the_middle_of_a_batch(lab, how, to, which):
     """The next record is the one that was sought; the other partition loses nothing."""
     reader = Meddled(lab, how=how)
@@ -75,7 +72,6 @@ def test_a_seek_in_the_middle_of_a_batch(lab, how, to, which):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_an_assignment_in_the_middle_of_a_batch(lab, how):
     """What stays is not disturbed; what goes and returns begins at its position."""
     reader = Meddled(lab, how=how)
@@ -102,7 +98,6 @@ def test_an_assignment_in_the_middle_of_a_batch(lab, how):
     ],
     ids=["unsubscribe", "close"],
 )
-@simulated(seeds=1)
 def test_the_end_in_the_middle_of_a_batch(lab, end):
     """Iteration ends, and nothing of what was here comes."""
     reader = iterating(lab)
@@ -110,7 +105,6 @@ def test_the_end_in_the_middle_of_a_batch(lab, end):
     assert reader.poll(5) == []
 
 
-@simulated(seeds=1)
 def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab):
     """At once and in order, without another fetch; then the iteration goes on."""
     reader = iterating(lab)
@@ -165,7 +159,6 @@ def test_what_is_gained_with_a_membership_that_was_lost_flows(lab, assignor, tak
 
 
 @both_ways
-@simulated(seeds=1)
 def test_another_subscription_is_not_gated(lab, how):
     """Its partitions come with the poll that gains them: nobody paused any of it."""
     (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
@@ -199,7 +192,6 @@ def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab, how):
 
 @pytest.mark.contract("P11")
 @both_ways
-@simulated(seeds=1)
 def test_a_paused_member_that_waits_does_not_spin(lab, how):
     """P11: it keeps member id and generation, sends no Fetch, and hardly turns."""
     tps = lab.topic("t", 2, records=3)
@@ -220,7 +212,7 @@ def test_a_paused_member_that_waits_does_not_spin(lab, how):
 @pytest.mark.parametrize("is_member", [True, False])
 @both_ways
 @stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_brief_poll_waits_once(lab, kind, how, *, is_member):
     """P11: with everything paused it looks, waits and ends: three turns of two threads."""
     (p0,) = lab.topic("t", 1, records=5)

@@ -58,7 +58,6 @@ def commit(reader, tp, offset):
 
 @stock_fails(FORGOTTEN)
 @both_protocols
-@simulated(seeds=1)
 def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor):
     """The polls that follow finish it, and what was paused stays so."""
     old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
@@ -93,7 +92,6 @@ def slow(lab, base):
 
 @stock_fails(FORGOTTEN)
 @both_protocols
-@simulated(seeds=1)
 def test_a_leader_whose_assignor_is_slow(lab, kind, assignor):
     """The assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
     lab.topic("t", 2, records=3)
@@ -110,7 +108,6 @@ def test_a_leader_whose_assignor_is_slow(lab, kind, assignor):
 
 @pytest.mark.contract("P11")
 @both_protocols
-@simulated(seeds=1)
 def test_a_new_topic_while_another_member_is_slow(lab, assignor):
     """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
     old = lab.topic("t-old", 4, records=10)
@@ -141,7 +138,7 @@ def test_a_new_topic_while_another_member_is_slow(lab, assignor):
 # A join that succeeds between two polls
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
     """The member leaves by ``max_poll_interval_ms``; its IO thread does not spin."""
     reader, p0 = joined(lab)
@@ -162,7 +159,7 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab):
 
 
 @stock_fails("it joins anew, and what it heard is thrown away")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
     """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
     reader, p0 = joined(lab, kind)
@@ -176,7 +173,6 @@ def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
 
 
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
-@simulated(seeds=1)
 def test_a_close_waits_for_a_join_that_waits(lab, kind):
     """For half a minute, or the time that it is given."""
     reader, _ = joined(lab, kind)
@@ -186,7 +182,7 @@ def test_a_close_waits_for_a_join_that_waits(lab, kind):
     assert 29 < lab.now - began < 32
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab):
     """``unsubscribe`` forgets the join; the partition assigned by hand flows."""
     reader, p0 = joined(lab)
@@ -204,7 +200,7 @@ def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab):
 # A join that is for another subscription by the time it succeeds
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
     """A join for an older subscription holds nothing up once there is none at all."""
     told = []
@@ -228,7 +224,7 @@ def follow(lab, late):
     return lab.cluster.fail("JoinGroup", is_held=True, origin="test")
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
     """Its generation is not used for positions that others may have moved since."""
     lab.topic("u", 1)
@@ -254,7 +250,7 @@ def test_a_dropped_join_commits_and_revokes_nothing_again(lab):
 
 
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
     """
     What it assigned is subscribed still; the next join brings the rest.
@@ -291,7 +287,7 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(lab, assignor):
         ),
     ],
 )
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     """
     Others may have had the partition meanwhile: it goes on at what is committed.
@@ -309,7 +305,7 @@ def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     assert reader.offsets(p0)[10:] == [*range(4, 10)]
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
     """It is answered with the generation that it has: nobody had its partition."""
     lab.topic("t", 2, records=10)
@@ -330,7 +326,7 @@ def test_a_follower_with_nothing_new_goes_on_where_it_was(lab):
     assert reader.offsets(own) == list(range(11))
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     """With a commit after each short poll a gained partition gets its position, too."""
     p0, p1 = lab.topic("t", 2, records=10)
@@ -376,7 +372,6 @@ def subscribes_again(_, reader):
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims what it had before it was lost")
 @pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
-@simulated(seeds=1)
 def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
     """
     P6: whoever owns it now gives it up first, and commits; nothing of that comes again.
@@ -405,7 +400,6 @@ def test_a_member_that_was_lost_claims_nothing(lab, kind, leave):
 
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
-@simulated(seeds=1)
 def test_a_cut_before_a_join_does_not_come_out_of_poll(lab, kind):
     """Found by the soak: the member joins again by the next polls."""
     lab.topic("t", 1, records=10)
@@ -423,7 +417,6 @@ def test_a_cut_before_a_join_does_not_come_out_of_poll(lab, kind):
 
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
-@simulated(seeds=1)
 def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab, kind):
     """Nor does the time-out of the request for metadata."""
     lab.topic("t", 1, records=10)
@@ -441,7 +434,7 @@ def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab, kind):
         raise AssertionError from error
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab):
     """It may pass on what the commit met, as with kafka-python."""
     reader, _ = joined(lab)

@@ -48,7 +48,6 @@ def faults(folder, *, is_drained=False):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_a_consumer_that_gets_nothing_writes_nothing(lab, tmp_path, how):
     """A thousand polls or steps that bring nothing leave no entry."""
     tps = lab.topic("t")
@@ -61,7 +60,6 @@ def test_a_consumer_that_gets_nothing_writes_nothing(lab, tmp_path, how):
     reader.consumer.close()
 
 
-@simulated(seeds=1)
 def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
     """
     The client makes one every five seconds, of all its partitions.
@@ -89,7 +87,7 @@ def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
     reader.consumer.close()
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     """``commit_async()``, and then back to read a record again: no position was passed."""
     (tp,) = lab.topic("t", records=50)
@@ -111,7 +109,6 @@ def test_a_commit_is_judged_by_the_position_at_its_call(lab, tmp_path):
     assert [one["ok"] for one in of(tmp_path, "return")] == [None] * 7
 
 
-@simulated(seeds=1)
 def test_a_commit_that_is_refused_is_none(lab, tmp_path):
     """Of what is not owned nothing is sent; of what the broker refuses, the answer stands."""
     first, second = lab.topic("t", 2, records=5)
@@ -139,7 +136,6 @@ def _at(offset):
     return OffsetAndMetadata(offset, "", -1)
 
 
-@simulated(seeds=1)
 def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
     """One that was deleted and made again is another one."""
     lab.topic("t", records=3)
@@ -157,7 +153,6 @@ def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
     reader.consumer.close()
 
 
-@simulated(seeds=1)
 def test_every_way_to_hold_and_to_seek_is_written(lab, tmp_path):
     """With what is known of it before it is done."""
     (tp,) = lab.topic("t", records=20)
@@ -225,7 +220,6 @@ def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize("is_handler", [False, True])
-@simulated(seeds=1)
 def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, event):
     """On threads, or in a signal handler, before the first has moved it or after."""
     (tp,) = lab.topic("t", records=200)
@@ -253,7 +247,6 @@ def test_of_seeks_that_overlap_nobody_knows_the_last(lab, tmp_path, is_handler, 
     assert faults(tmp_path) == []
 
 
-@simulated(seeds=1)
 def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     """In a rebalance listener; what comes after it is written."""
     lab.topic("t", records=5)
@@ -273,7 +266,6 @@ def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     reader.consumer.close()
 
 
-@simulated(seeds=1)
 def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
     """A program that goes over to transactions, aborts one, and is followed by another."""
     (tp,) = lab.topic("t", records=30)
@@ -306,7 +298,6 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, how):
     """Its markers, and what was aborted, leave offsets without a record."""
     (tp,) = lab.topic("t")
@@ -334,7 +325,6 @@ def test_that_a_transaction_was_read_stands_before_its_records(lab, tmp_path, ho
 
 
 @both_ways
-@simulated(seeds=1)
 def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
     """Polls raise until there is room; nothing is lost, and the journal has it all."""
     tps = lab.topic("t", 2, records=20)
@@ -382,7 +372,6 @@ def _forgets_pauses(holds, cause, **change):
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("names", ["one", "all"])
 @both_protocols
-@simulated(seeds=1)
 def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
     lab, tmp_path, monkeypatch, assignor, names
 ):
@@ -405,7 +394,7 @@ def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
 
 @pytest.mark.parametrize("is_one_call", [True, False], ids=["together", "one by one"])
 @both_protocols
-@simulated(seeds=2, preempt=0.05)
+@simulated(seeds=1, nightly=2, preempt=0.05)
 def test_a_whole_pause_that_expires_is_judged_right(
     lab, tmp_path, assignor, *, is_one_call
 ):

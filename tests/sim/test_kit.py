@@ -8,11 +8,9 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.testing import Clients, PollTimeoutError, poll_until
-from tests.sim.playing import simulated
 from tests.sim.world import World
 
 
-@simulated(seeds=1)
 def test_a_client_that_finds_no_broker_leaves_no_thread(lab):
     """Each test that failed so left one, for the whole session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}

@@ -35,7 +35,6 @@ class AsyncListener(AsyncConsumerRebalanceListener):
 @pytest.mark.contract("P7")
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @both_protocols
-@simulated(seeds=1)
 def test_pause_seek_and_resume_in_a_listener_stand(lab, kind, assignor):
     """P7: what it paused is quiet at once, and starts where it sought."""
     paused, sought, resumed = tps = lab.topic("t", 3, records=10)
@@ -76,7 +75,7 @@ def another(lab, assignor=EAGER):
 
 
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_paused_does_not_list_what_is_being_revoked(lab, assignor):
     """Partitions that wait for their revocation are no pause of the user's."""
     seen = []
@@ -96,7 +95,6 @@ def test_paused_does_not_list_what_is_being_revoked(lab, assignor):
 @pytest.mark.contract("P8")
 @both_protocols
 @stock_fails("what its listener raised ended a join, and nobody asks for another")
-@simulated(seeds=1)
 def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor):
     """P8: its partitions are read again, whether the join before revoked them or not."""
     lab.topic("t", 2)
@@ -140,7 +138,7 @@ class SlowlyLosing(AsyncListener):
 
 @pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_woken", [True, False])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
     lab, *, is_woken
 ):

@@ -36,7 +36,6 @@ BLOCKING = {
 
 
 @pytest.mark.contract("P12")
-@simulated(seeds=1)
 def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
     """P12: it says what works instead; caught by the listener, the join goes on."""
     tps = lab.topic("t", 2, records=10)
@@ -59,7 +58,6 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
     assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
 
 
-@simulated(seeds=1)
 def test_a_blocking_call_that_the_listener_lets_through(lab):
     """``poll`` raises what upstream raises for a listener, with ours as the cause."""
     lab.topic("t", 2)
@@ -72,7 +70,6 @@ def test_a_blocking_call_that_the_listener_lets_through(lab):
 
 
 @pytest.mark.contract("P12")
-@simulated(seeds=1)
 def test_a_listener_saves_positions_and_asks(lab):
     """P12: what is answered without waiting works; P7: what is held is held by then."""
     tps = lab.topic("t", 2, records=10)
@@ -116,7 +113,6 @@ def _raise(partitions):
 
 @pytest.mark.parametrize("when", ["assigned", "revoked"])
 @both_protocols
-@simulated(seeds=1)
 def test_a_listener_that_raises_loses_nothing(lab, when, assignor):
     """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
     held, flowing = lab.topic("t", 2, records=10)
@@ -171,7 +167,6 @@ def test_commit_async_in_a_listener_is_in_time(lab, assignor, *, is_awaited):
     assert awaiting.answered > 0 or not is_awaited
 
 
-@simulated(seeds=1)
 def test_a_close_whose_listener_raises_leaves_nothing_open(lab):
     """kafka-python leaves a thread and four sockets each time; the error is raised on."""
     lab.topic("t", 2)
@@ -225,7 +220,6 @@ def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab):
     assert all(reader.offsets(tp)[:5] == [*range(5)] for tp in tps)
 
 
-@simulated(seeds=1)
 def test_a_cooperative_join_revokes_nothing_as_it_begins(lab):
     """Only what is no longer subscribed to."""
     tps = lab.topic("t", 2)
@@ -261,7 +255,6 @@ def assigned_at_latest(lab, **settings):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("name", DEPARTURES)
-@simulated(seeds=1)
 def test_a_quiet_partition_that_departs_uncommitted_is_told(lab, name):
     """P8: the next owner would skip; however it departs, and only of what was quiet."""
     reader, told = assigned_at_latest(lab)
@@ -274,7 +267,6 @@ def test_a_quiet_partition_that_departs_uncommitted_is_told(lab, name):
 
 
 @pytest.mark.parametrize("name", [*KNOWN, "never asked"])
-@simulated(seeds=1)
 def test_nothing_is_told_where_something_may_be_committed(lab, name):
     """By this consumer, or by a producer that it does not see; or nobody knows."""
     reader, told = assigned_at_latest(lab)
@@ -287,7 +279,6 @@ def test_nothing_is_told_where_something_may_be_committed(lab, name):
     assert told.of(HeldPartitionUncommitted) == []
 
 
-@simulated(seeds=1)
 def test_a_commit_that_was_refused_is_none(lab):
     """P8: the question after it says that there is nothing."""
     reader, told = assigned_at_latest(lab)

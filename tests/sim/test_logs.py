@@ -6,7 +6,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 both = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
@@ -14,7 +13,6 @@ both = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 
 @pytest.mark.contract("P8", "P10")
 @both
-@simulated(seeds=1)
 def test_a_reader_gets_past_a_batch_without_records(lab, kind):
     """Compaction leaves it of an idempotent producer; here a Fetch brings nothing else."""
     (tp,) = lab.topic("t")
@@ -29,7 +27,6 @@ def test_a_reader_gets_past_a_batch_without_records(lab, kind):
 
 @pytest.mark.contract("P8")
 @both
-@simulated(seeds=1)
 def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
     """Of two partitions with small limits none is read past what came whole."""
     tps = lab.topic("t", 2)
@@ -45,7 +42,6 @@ def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
 
 @pytest.mark.contract("P8")
 @both
-@simulated(seeds=1)
 def test_offsets_of_a_transaction_that_is_ending_are_waited_for(lab, kind):
     """Its end was acknowledged: who reads what is committed begins behind it."""
     (tp,) = lab.topic("t", records=10)

@@ -21,7 +21,6 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
-@simulated(seeds=1)
 def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(lab, kind, *, is_paused):
     """P11: while it is awaited a poll waits, at the pace of ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
@@ -67,7 +66,7 @@ LEAVING = {
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_departed_is_told_if_no_join_completes(lab, leave):
     """P8: the consumer leaves before it is back, so no join would tell it."""
     events = []
@@ -83,7 +82,7 @@ def test_what_departed_is_told_if_no_join_completes(lab, leave):
 
 
 @pytest.mark.contract("P8")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_departed_is_told_if_a_listener_raises(lab):
     """P8: by the join after it: they were lost, whoever has them now."""
     events = []
@@ -118,7 +117,6 @@ def test_what_departed_is_told_if_a_listener_raises(lab):
         pytest.param(KafkaConsumer, marks=known("its heartbeat loop only stops")),
     ],
 )
-@simulated(seeds=1)
 def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
     """P11: another member took its ``group_instance_id``."""
     tps = lab.topic("t", 2)
@@ -136,7 +134,6 @@ def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
 
 
 @pytest.mark.contract("P11")
-@simulated(seeds=1)
 def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
     """P11: it is a member, as far as it knows, and no commit of an earlier one."""
     (tp,) = lab.topic("t", 1, records=3)
@@ -149,7 +146,6 @@ def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
 
 @pytest.mark.parametrize("is_automatic", [True, False])
 @stock_fails("it is sent a moment later, by no member of the group")
-@simulated(seeds=1)
 def test_what_is_committed_before_unsubscribe_is_committed(lab, kind, *, is_automatic):
     """It is sent while this is a member; later the broker would refuse it."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -162,7 +158,7 @@ def test_what_is_committed_before_unsubscribe_is_committed(lab, kind, *, is_auto
     assert lab.committed(tp) == 10
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_commit_as_no_member_fences_nobody(lab):
     """
     A static member that subscribed again was fenced for good by its own old commit.
@@ -190,7 +186,7 @@ def test_a_commit_as_no_member_fences_nobody(lab):
     reader.until(lambda: len(reader.log) > 10)
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
     """Its answer comes when a static member has subscribed again: it is not about that."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -208,7 +204,7 @@ def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
     reader.until(lambda: len(reader.log) > 10)
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
     """
     Its answer comes between two polls; a heartbeat of no member would fence this one.
@@ -237,7 +233,7 @@ def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
 
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_subscribing_again_in_the_middle_of_a_join(lab, api, *, static):
     """The answer for the membership that is over is used for nothing; nothing raises."""
     (tp,) = lab.topic("t", 1, records=10)

@@ -79,7 +79,6 @@ def test_one_answer_with_an_error_ends_no_pause_and_reads_nothing_again(
 
 @stock_fails("the topic leaves and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
-@simulated(seeds=1)
 def test_without_a_group_everything_would_come_again(lab, kind, error):
     """Nobody has committed where it was, and the pause has ended."""
     reader, tps = reading(lab, "topics", kind, group_id=None)
@@ -88,7 +87,6 @@ def test_without_a_group_everything_would_come_again(lab, kind, error):
 
 
 @each_error
-@simulated(seeds=1)
 def test_what_is_assigned_by_hand_goes_on(lab, error):
     """And its partitions are known meanwhile."""
     reader, tps = reading(lab, "assign", group_id=None)

@@ -21,7 +21,7 @@ def three_read(lab, kind):
 
 
 @pytest.mark.contract("P8", "P10")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
     """It waits in the consumer, and needs nobody's answer."""
     reader = three_read(lab, SafeConsumer)
@@ -39,7 +39,7 @@ def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
 
 @pytest.mark.contract("P8", "P10")
 @both
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
     """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""
     reader = three_read(lab, kind)
@@ -56,7 +56,7 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("is_killed", [False, True])
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
     """Nothing that was acknowledged as committed comes again, whoever reads on."""
     reader = three_read(lab, SafeConsumer)

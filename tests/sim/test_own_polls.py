@@ -36,7 +36,7 @@ class Moving(SafeConsumer):
 
 
 own_polls = pytest.mark.parametrize("kind", [Counting, Moving])
-pytestmark = pytest.mark.usefixtures("both_steps")
+pytestmark = [pytest.mark.usefixtures("both_steps"), pytest.mark.contract("P8")]
 
 
 def stepping(lab, kind, **settings):
@@ -53,10 +53,9 @@ def other_than_read(reader):
     return tp
 
 
-@pytest.mark.contract("P8")
 @own_polls
 @pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_bytes):
     """What was taken and not yielded comes after the resume, kept or fetched again."""
     reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
@@ -67,10 +66,9 @@ def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_byt
     reader.reads(held, range(10))
 
 
-@pytest.mark.contract("P8")
 @own_polls
 @pytest.mark.parametrize("to", [0, 4, 10])
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
     """No record below the new position comes, though it was taken before the seek."""
     reader = stepping(lab, kind)
@@ -83,9 +81,8 @@ def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
     reader.reads(held, range(to, 12))
 
 
-@pytest.mark.contract("P8")
 @own_polls
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_a_commit_names_only_what_was_yielded(lab, kind):
     """One record of the one partition, and nothing of the other."""
     reader = stepping(lab, kind, group_id=GROUP)
@@ -96,9 +93,8 @@ def test_a_commit_names_only_what_was_yielded(lab, kind):
     assert [*committed.values()] == [1]
 
 
-@pytest.mark.contract("P8")
 @own_polls
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_a_poll_after_a_step_returns_the_rest(lab, kind):
     """Each record of both partitions comes once, in order."""
     reader = stepping(lab, kind)
@@ -122,8 +118,7 @@ class Hoarding(SafeConsumer):
         return {tp: [record] for tp, record in first}
 
 
-@pytest.mark.contract("P8")
-@simulated(seeds=3)
+@simulated(seeds=1, nightly=3)
 def test_records_that_an_own_poll_kept_come_once(lab):
     """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
     (tp,) = lab.topic("t", 1, records=10)

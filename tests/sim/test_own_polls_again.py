@@ -10,7 +10,6 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.meddling import both_steps
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 __all__ = ["both_steps"]
@@ -60,7 +59,6 @@ both = pytest.mark.parametrize(
 
 @pytest.mark.contract("P8", "P13")
 @both
-@simulated(seeds=1)
 def test_a_step_that_polls_several_times_yields_each_record_once(lab, base):
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, merging(base), tps=[tp], how="iterate")
@@ -70,7 +68,6 @@ def test_a_step_that_polls_several_times_yields_each_record_once(lab, base):
 
 @pytest.mark.contract("P8", "P13")
 @both
-@simulated(seeds=1)
 def test_a_step_that_leaves_out_a_whole_poll_goes_on(lab, base):
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, choosing(base), tps=[tp], how="iterate")
@@ -95,7 +92,6 @@ def filtering(base):
 
 @pytest.mark.contract("P8", "P13")
 @both
-@simulated(seeds=1)
 def test_a_step_whose_poll_leaves_all_out_goes_on(lab, base):
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, filtering(base), tps=[tp], how="iterate", max_poll_records=5)

@@ -15,7 +15,7 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
 @pytest.mark.contract("P2")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_an_expiry_does_not_follow_the_wall_clock(lab):
     """P2: how long a hold lasts is not changed by a wall clock that is set."""
     lab.topic("t", 1, records=1)
@@ -34,7 +34,6 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab):
 @pytest.mark.contract("P2")
 @both_protocols
 @pytest.mark.parametrize("event", ["lost membership", "rebalance"])
-@simulated(seeds=1)
 def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, assignor):
     """P2: whatever brings the partitions back, each hold waits for its own owner."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -64,7 +63,6 @@ def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, ass
 
 
 @pytest.mark.contract("P4")
-@simulated(seeds=1)
 def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(lab):
     """P4: nothing is assigned then; what was held stays, and the rest flows."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -88,7 +86,7 @@ def test_a_call_with_a_bad_target_changes_nothing_while_a_join_is_under_way(lab)
 
 @pytest.mark.contract("P6", "P14")
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
     """P6: a pause that rebalances keep, with what comes under it, is no warning."""
     lab.topic("t", 4, records=30)
@@ -119,7 +117,6 @@ def _is_bite(event):
 @pytest.mark.contract("P6")
 @both_protocols
 @pytest.mark.parametrize("is_whole", [False, True], ids=["by name", "whole"])
-@simulated(seeds=1)
 def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
     lab, caplog, assignor, *, is_whole
 ):
@@ -144,7 +141,6 @@ def test_a_plain_pause_that_outlives_a_loss_is_a_warning_once(
 
 
 @pytest.mark.contract("P3")
-@simulated(seeds=1)
 def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(lab, caplog):
     """A list that every member applies is what an owner, or a hold of the group, is for."""
     tps = lab.topic("t", 2, records=3)
@@ -167,7 +163,7 @@ def test_a_resume_that_ends_a_waiting_pause_it_does_not_name_is_a_warning(lab, c
 @pytest.mark.contract("P7")
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_what_the_loop_never_had_is_gated_until_its_poll_returns(lab, kind, how):
     """P7: no pause covers what another member had from the start; its gain is quiet."""
     first, second = lab.topic("t", 2, records=10)
@@ -191,7 +187,7 @@ def test_what_the_loop_never_had_is_gated_until_its_poll_returns(lab, kind, how)
     reader.until(lambda: reader.consumer.position(first) == 10)
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_subscribed_away_and_back_without_a_group(lab):
     """
     Where no coordinator takes part, a strict hold stays as well.

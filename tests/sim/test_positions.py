@@ -14,7 +14,6 @@ from tests.sim.reading import Reader, at, both_ways, stock_fails
 @both_ways
 @pytest.mark.parametrize("is_first", [True, False], ids=["seek-pause", "pause-seek"])
 @pytest.mark.parametrize("state", ["parsed", "on its way"])
-@simulated(seeds=1)
 def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
     """After a seek while paused the sought offset comes, not parked data."""
     (p0,) = lab.topic("t", 1, records=30)
@@ -37,7 +36,7 @@ def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
 @pytest.mark.parametrize(
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
     """By reset or by commit; and it stays quiet until it is resumed."""
     p0, flowing = lab.topic("t", 2, records=10)
@@ -56,7 +55,7 @@ def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that nobody took is kept under its partitions alone")
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_an_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
     """In the same ownership after a commit of its own, in the next one whoever committed."""
     p0, other = lab.topic("t", 2, records=10)
@@ -93,7 +92,7 @@ def asked_what_is_committed(lab, reader, tp):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed):
     """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
     p0, p1 = lab.topic("t", 2, records=10)
@@ -109,7 +108,7 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed)
     assert reader.offsets(p0) == [6, 7, 8, 9]
 
 
-@simulated()
+@simulated(seeds=1, nightly=2)
 def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
     """The answer is about a position that nobody needs any more."""
     (p0,) = lab.topic("t", 1, records=10)

@@ -6,7 +6,6 @@ from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes.producers import PatientClient
 from safeconsumer.group import clients
-from tests.sim.playing import simulated
 
 SECONDS = 3.0
 
@@ -29,7 +28,6 @@ def stock(lab):
 @pytest.mark.parametrize(
     ("make", "is_patient"), [(for_control, True), (for_letters, True), (stock, False)]
 )
-@simulated(seeds=1)
 def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
     """It took a fifth of a core and more, as kafka-python's does: here it is turns."""
     lab.topic("t")

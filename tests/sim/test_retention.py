@@ -13,9 +13,10 @@ from safeconsumer.events.consumer import (
 from safeconsumer.testing import _fetching
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
+
+pytestmark = pytest.mark.contract("P16")
 
 NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED = 6, 29
 POSITION, START, END = 10, 60, 100
@@ -106,7 +107,6 @@ class Late(Reader):
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 @both_ways
 @both_resets
-@simulated(seeds=1)
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     lab, reset, how, level
 ):
@@ -155,9 +155,7 @@ HOLDS = {
 }
 
 
-@pytest.mark.contract("P16")
 @pytest.mark.parametrize("name", HOLDS)
-@simulated(seeds=1)
 def test_any_hold_since_the_last_valid_position_counts(lab, name):
     """P16: however it was placed and ended; also if nobody looked meanwhile."""
     reader = Late(lab)
@@ -166,8 +164,6 @@ def test_any_hold_since_the_last_valid_position_counts(lab, name):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_a_closed_gate_counts_as_a_hold(lab):
     """P16: the gate at an assignment, while the control topics are read."""
     Operator(lab)
@@ -179,7 +175,6 @@ def test_a_closed_gate_counts_as_a_hold(lab):
 
 @pytest.mark.contract("P16", "P8")
 @both_ways
-@simulated(seeds=1)
 def test_what_is_parked_comes_though_it_was_deleted(lab, how):
     """P16, P8: parked records are delivered; what follows them and is gone is told."""
     reader = Late(lab, how=how, max_partition_fetch_bytes=500)
@@ -200,8 +195,6 @@ def test_what_is_parked_comes_though_it_was_deleted(lab, how):
     assert reader.of_gone() == [(begun, START, START - begun)]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_others_read_on(lab):
     """P16: of several topics only what was passed is reset, and told."""
     reader = Late(lab)
@@ -224,9 +217,7 @@ def test_others_read_on(lab):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
 @both_resets
-@simulated(seeds=1)
 def test_nothing_is_left(lab, reset):
     """P16: everything was deleted; what is written next comes."""
     reader = Late(lab, auto_offset_reset=reset)
@@ -239,8 +230,6 @@ def test_nothing_is_left(lab, reset):
     assert reader.of_gone() == [(POSITION, END, END - POSITION)]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_where_it_goes_on_is_what_is_committed(lab):
     """P16: the new position is the partition's, so that lag and commits are right."""
     reader = Late(lab, is_member=True)
@@ -252,8 +241,6 @@ def test_where_it_goes_on_is_what_is_committed(lab):
     assert lab.committed(reader.tp) == position
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_without_a_policy_it_raises(lab):
     """P16: ``none`` raises as in kafka-python, until the program seeks."""
     reader = Late(lab, auto_offset_reset="none")
@@ -275,7 +262,6 @@ def test_without_a_policy_it_raises(lab):
 
 @pytest.mark.contract("P16", "P6")
 @both_protocols
-@simulated(seeds=1)
 def test_held_through_a_lost_membership(lab, assignor):
     """P16: the next ownership begins at a committed offset that is gone meanwhile."""
     reader = Late(lab, is_member=True, assignor=assignor)
@@ -290,8 +276,6 @@ def test_held_through_a_lost_membership(lab, assignor):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_resumed_while_it_is_away(lab):
     """P16: it was held here, and no position of it has been valid since."""
     reader = Late(lab, is_member=True)
@@ -306,8 +290,6 @@ def test_resumed_while_it_is_away(lab):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_taken_away_while_its_start_is_asked_for(lab):
     """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
     reader = Late(lab, is_member=True)
@@ -328,8 +310,6 @@ def test_taken_away_while_its_start_is_asked_for(lab):
 # ------------------------------------------------------------ while it is asked for
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_a_refusal_to_say_where_the_log_begins(lab):
     """P16: it is asked again, and told once; what is raised does not end it."""
     reader = Late(lab)
@@ -339,8 +319,6 @@ def test_a_refusal_to_say_where_the_log_begins(lab):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_an_error_where_the_log_begins_is_raised_once(lab):
     """P16: then it goes on where it must."""
     reader = Late(lab)
@@ -352,8 +330,6 @@ def test_an_error_where_the_log_begins_is_raised_once(lab):
     assert reader.of_gone() == [GONE]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_a_seek_while_it_is_asked_for(lab):
     """P16: the seek counts, and nothing is told."""
     reader = Late(lab)
@@ -366,8 +342,6 @@ def test_a_seek_while_it_is_asked_for(lab):
     assert (reader.of_gone(), reader.of_resets()) == ([], [])
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_to_the_end_while_it_is_asked_for(lab):
     """P16: what the program asks for is no reset of ours."""
     reader = Late(lab)
@@ -382,8 +356,6 @@ def test_to_the_end_while_it_is_asked_for(lab):
     assert (reader.of_gone(), reader.of_resets()) == ([], [])
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_paused_again_while_it_is_asked_for(lab):
     """P16: the position is right when it is resumed; nothing comes before."""
     reader = Late(lab)
@@ -401,8 +373,6 @@ def test_paused_again_while_it_is_asked_for(lab):
     assert reader.of_gone() == [GONE, (START, 70, 10)]
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_retention_is_quicker_than_the_answer(lab):
     """P16: what is deleted between answer and fetch is told, too."""
     reader = Late(lab)
@@ -418,8 +388,6 @@ def test_retention_is_quicker_than_the_answer(lab):
 # ------------------------------------------------------------ not held
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_never_held_to_the_latest(lab):
     """P16: as kafka-python does, which passes over what is left; and told."""
     reader = Late(lab)
@@ -430,8 +398,6 @@ def test_never_held_to_the_latest(lab):
     assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, END)])
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_never_held_to_the_earliest(lab):
     """P16: as kafka-python does; what is gone is told all the same."""
     reader = Late(lab, auto_offset_reset="earliest")
@@ -452,9 +418,7 @@ def _had_no_news(reader):
     reader.is_silent(seconds=2)  # the answers to its fetches leave it out
 
 
-@pytest.mark.contract("P16")
 @pytest.mark.parametrize("reads", [_read_a_record, _had_no_news])
-@simulated(seeds=1)
 def test_a_hold_counts_until_a_position_is_valid(lab, reads):
     """P16: what retention passes long after it is as if it had never been held."""
     reader = Late(lab)
@@ -469,10 +433,8 @@ def test_a_hold_counts_until_a_position_is_valid(lab, reads):
     assert (reader.of_gone(), reader.of_resets()) == ([], [(2 * POSITION, END)])
 
 
-@pytest.mark.contract("P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False])
-@simulated(seeds=1)
 def test_beyond_the_end(lab, reset, *, is_held):
     """P16: the policy decides, held or not; one event has both positions."""
     reader = Late(lab, auto_offset_reset=reset)
@@ -488,8 +450,6 @@ def test_beyond_the_end(lab, reset, *, is_held):
     assert (reader.of_gone(), reader.of_resets()) == ([], [(1000, begins)])
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_a_topic_that_is_made_again_while_held(lab):
     """P16: its position is beyond the new end, so the policy decides."""
     reader = Late(lab, auto_offset_reset="earliest", metadata_max_age_ms=1000)
@@ -502,8 +462,6 @@ def test_a_topic_that_is_made_again_while_held(lab):
     assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, 0)])
 
 
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
 def test_a_seek_below_the_start_that_was_never_held(lab):
     """P16: kafka-python's policy decides."""
     reader = Late(lab)
@@ -515,7 +473,6 @@ def test_a_seek_below_the_start_that_was_never_held(lab):
     assert (reader.of_gone(), reader.of_resets()) == ([], [(3, END)])
 
 
-@pytest.mark.contract("P16")
 @pytest.mark.parametrize(
     "instead",
     [
@@ -525,7 +482,6 @@ def test_a_seek_below_the_start_that_was_never_held(lab):
     ],
     ids=["throttled", "preferred", "diverging"],
 )
-@simulated(seeds=1)
 def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instead):
     """
     A leader that names a replica to read from, or another log, looks at no offset.

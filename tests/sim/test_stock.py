@@ -14,12 +14,10 @@ from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata
 
 from tests.sim.lab import GROUP
-from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, stock_fails
 
 
 @both_protocols
-@simulated(seeds=1)
 def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
     """A member joins and leaves; the partition that stays keeps its pause throughout."""
     tps = lab.topic("t", 2, records=3)
@@ -40,7 +38,6 @@ def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
 
 
 @stock_fails("the rest goes back into an empty slot only, and this one is not empty")
-@simulated(seeds=1)
 def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind):
     """The other one's records come meanwhile; stock delivers nothing for a minute."""
     other, paused = lab.topic("t", 2)
@@ -60,7 +57,6 @@ def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind
 @pytest.mark.parametrize(
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
-@simulated(seeds=1)
 def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, first):
     """With ``latest``, the default, what is left of the backlog is passed over."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
@@ -85,7 +81,6 @@ def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, fi
     assert reader.offsets(tp)[0] == first
 
 
-@simulated(seeds=1)
 def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab):
     """It is sent, and the broker takes it."""
     lab.topic("t", 2, records=10)
@@ -109,7 +104,6 @@ def _refused(call):
     return "nothing"
 
 
-@simulated(seeds=1)
 def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
     """``commit()``; and what the listener raises comes out of ``poll``."""
     lab.topic("t", 1, records=1)
@@ -128,7 +122,6 @@ def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-@simulated(seeds=1)
 def test_a_pattern_matches_what_begins_so(lab):
     """``subscribe(pattern="ord")`` subscribes to ``orders``."""
     (tp,) = lab.topic("orders", 1)
@@ -137,7 +130,6 @@ def test_a_pattern_matches_what_begins_so(lab):
     reader.owns([tp])
 
 
-@simulated(seeds=1)
 def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
     """``consumer_timeout_ms`` ends an iteration before the join has, with no record."""
     lab.topic("t", 1, records=1)
@@ -149,7 +141,6 @@ def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
     consumer.close()
 
 
-@simulated(seeds=1)
 def test_a_close_commits_what_the_last_poll_returned(lab):
     """Handled or not, if the client commits by itself."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -159,7 +150,6 @@ def test_a_close_commits_what_the_last_poll_returned(lab):
     assert lab.committed(tp) == 10
 
 
-@simulated(seeds=1)
 def test_a_poll_after_next_returns_records_twice(lab):
     """What iteration has taken and not yielded yet is fetched anew, and yielded later."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -170,7 +160,6 @@ def test_a_poll_after_next_returns_records_twice(lab):
     assert reader.offsets(tp) == rest == [*range(1, 10)]
 
 
-@simulated(seeds=1)
 def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
     """Another one has its name; its polls raise nothing."""
     lab.topic("t", 1, records=3)
@@ -183,7 +172,6 @@ def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
     other.stop()
 
 
-@simulated(seeds=1)
 def test_two_threads_that_poll_are_not_refused(lab):
     """Nothing says that a consumer is not thread-safe."""
     (tp,) = lab.topic("t", 1)
@@ -199,7 +187,6 @@ def test_two_threads_that_poll_are_not_refused(lab):
     assert raised == ["nothing", "nothing"]
 
 
-@simulated(seeds=1)
 def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
     """``commit_async`` returns it; its callback comes when the commit is done."""
     (tp,) = lab.topic("t", 1, records=1)
@@ -213,7 +200,6 @@ def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
     reader.until(lambda: called)
 
 
-@simulated(seeds=1)
 def test_calls_of_a_closed_consumer(lab):
     """A RuntimeError, or an IllegalStateError, which is none."""
     (tp,) = lab.topic("t", 1)
@@ -251,7 +237,6 @@ def _interrupt():
     raise KeyboardInterrupt
 
 
-@simulated(seeds=1)
 def test_a_seek_while_a_poll_decodes_is_undone(lab):
     """As one on another thread may come: the poll sets the position behind it."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -263,7 +248,6 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab):
     assert reader.consumer.position(tp) == 10
 
 
-@simulated(seeds=1)
 def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
     """The other partition's records were taken already, and nobody was given them."""
     tps = lab.topic("t", 2, records=10)
@@ -276,7 +260,6 @@ def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
     assert 10 in map(lab.committed, tps)
 
 
-@simulated(seeds=1)
 def test_a_record_below_the_position_is_deserialized(lab):
     """So no seek leads past one of the same batch that does not deserialize."""
     (tp,) = lab.topic("t", 1, records=5)
@@ -287,7 +270,6 @@ def test_a_record_below_the_position_is_deserialized(lab):
         reader.until(lambda: False)
 
 
-@simulated(seeds=1)
 def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
     """An unclean election replaces the records from 5 on; 5 to 9 are passed over."""
     (tp,) = lab.topic("t", 1, records=10)
@@ -301,7 +283,6 @@ def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
     second.reads(tp, range(10, 15))
 
 
-@simulated(seeds=1)
 def test_a_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
     """It is asked for ever after the partition's leader has changed."""
     (tp,) = lab.topic("t", 1, records=3)

@@ -56,7 +56,7 @@ def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(lab, how, *, in_fli
 
 
 @in_flight
-@simulated(seeds=3, nightly=50)
+@simulated(seeds=1, nightly=50)
 def test_a_resume_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
     """Before it waits, as it begins to, and as it ends: turns of the two are drawn."""
     reader = parked(lab, in_flight=in_flight)
@@ -119,7 +119,6 @@ POLLS = {
 @pytest.mark.contract("P12")
 @both_ways
 @pytest.mark.parametrize("call", POLLS)
-@simulated(seeds=1)
 def test_a_second_poll_at_the_same_time_is_refused(lab, call, how):
     """P12: a clear error for the second thread; the first one gets its records."""
     reader = parked(lab, in_flight=True, how=how)
@@ -138,7 +137,6 @@ def test_a_second_poll_at_the_same_time_is_refused(lab, call, how):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
     """It would move what the other one stands on; that ends as if nothing had been."""
     reader = Meddled(lab, how=how)
@@ -156,7 +154,6 @@ def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
 
 
 @both_decoders
-@simulated(seeds=1)
 def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
     """The step only yields, and takes no lock; what it stands on is not moved."""
     reader = Meddled(lab, how="iterate", decoder=decoder)
@@ -189,7 +186,6 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
 # ------------------------------------------------------------ hooks
 
 
-@simulated(seeds=1)
 def test_a_hook_may_pause_and_not_poll(lab):
     """It is called under no lock; a poll of its own would take records that nobody sees."""
     refused = []
@@ -226,7 +222,6 @@ def test_a_hook_may_pause_and_not_poll(lab):
     [{}, {"client_id": "mine", "group_id": GROUP}, {"client_id": None}],
     ids=str,
 )
-@simulated(seeds=1)
 def test_events_name_the_consumer_as_kafka_knows_it(lab, settings):
     """Also where the name is upstream's own."""
     told = Told()

@@ -10,6 +10,8 @@ from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
 
+pytestmark = pytest.mark.contract("P20")
+
 END, CUT = 10, 5
 both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
@@ -57,7 +59,7 @@ def reads_and_commits(lab, **settings):
 @pytest.mark.contract("P20", "P8")
 @both_protocols
 @both_resets
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
     """The commit says 10; records 5 to 9 are others now, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
@@ -68,9 +70,8 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
     assert values(second) == NEW
 
 
-@pytest.mark.contract("P20")
 @both_protocols
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, assignor=assignor)
@@ -85,8 +86,7 @@ def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assigno
     assert values(reader, END) == NEW
 
 
-@pytest.mark.contract("P20")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
     """A broker has said where the log ends, and in which epoch."""
     (tp,) = lab.topic("t", records=END)
@@ -104,7 +104,7 @@ def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
 @pytest.mark.contract("P20", "P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
     reader = Watching(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
@@ -124,9 +124,8 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
     assert reader.moves() == [(tp, END, CUT)]
 
 
-@pytest.mark.contract("P20")
 @both_protocols
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     """Its first fetch has brought no record, and so no epoch."""
     (tp,) = lab.topic("t", records=END)
@@ -146,7 +145,7 @@ def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     [(5, range(3, END)), (2, ())],
     ids=["behind-the-position", "below-the-position"],
 )
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
     lab, offset, parked
 ):
@@ -163,9 +162,8 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
     assert reader.moves() == [(tp, END if parked else 3, offset)]
 
 
-@pytest.mark.contract("P20")
 @both_ways
-@simulated(seeds=2, nodes=2)
+@simulated(seeds=1, nightly=2, nodes=2)
 def test_another_broker_that_lacks_records_takes_over(lab, how):
     """The old leader refuses, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
@@ -180,7 +178,7 @@ def test_another_broker_that_lacks_records_takes_over(lab, how):
 
 
 @pytest.mark.contract("P20", "P16")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
@@ -197,7 +195,7 @@ def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
 
 
 @pytest.mark.contract("P20", "P16")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     """The policy decides; the records below the end are not of another log."""
     (tp,) = lab.topic("t", records=END)
@@ -209,8 +207,7 @@ def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     assert (told.position, told.offset, reader.moves()) == (1000, 0, [])
 
 
-@pytest.mark.contract("P20")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=2)
 def test_a_clean_election_moves_nothing(lab):
     """Whatever epochs have begun since the commit, and wrote nothing or something."""
     (tp,) = lab.topic("t", records=END)
@@ -230,7 +227,6 @@ def test_a_clean_election_moves_nothing(lab):
 # ------------------------------------------------------------ where it cannot be asked
 
 
-@simulated(seeds=1)
 def test_a_broker_without_the_request_is_read_on(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
@@ -242,8 +238,6 @@ def test_a_broker_without_the_request_is_read_on(lab):
     reader.reads(tp, range(END, END + 5))
 
 
-@pytest.mark.contract("P20")
-@simulated(seeds=1)
 def test_a_position_has_the_epoch_that_was_committed(lab):
     """Who has read nothing commits the epoch that somebody else has committed."""
     (tp,) = lab.topic("t", records=END)
@@ -262,8 +256,6 @@ def test_a_position_has_the_epoch_that_was_committed(lab):
     assert (committed.offset, committed.leader_epoch) == (2 * END, 3)
 
 
-@pytest.mark.contract("P20")
-@simulated(seeds=1)
 def test_a_record_that_is_taken_back_leaves_its_epoch(lab):
     """A signal handler raised in a step of an iteration that something wraps."""
     (tp,) = lab.topic("t", records=END)

@@ -13,13 +13,11 @@ from kafka import TopicPartition
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
-from tests.sim.playing import simulated
 from tests.sim.reading import both_ways
 
 
 @pytest.mark.contract("P1", "P8")
 @both_decoders
-@simulated(seeds=1)
 def test_a_commit_behind_a_pause_has_nothing_that_goes_back(lab, decoder):
     """P8: 1. A poll takes both. 2. Another thread pauses one and commits. 3. It goes back."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
@@ -43,7 +41,6 @@ def test_a_commit_behind_a_pause_has_nothing_that_goes_back(lab, decoder):
 
 
 @both_ways
-@simulated(seeds=1)
 def test_a_commit_counts_what_was_returned_before(lab, how):
     """Only what this poll has taken is left out; an iteration commits what it yielded."""
     reader = Meddled(lab, group_id=GROUP, max_poll_records=4, how=how)
@@ -92,7 +89,6 @@ def told_at_the_end_of_a_poll(lab, act):
     return reader
 
 
-@simulated(seeds=1)
 def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab):
     """Its poll has not returned yet."""
     seen = []
@@ -106,7 +102,6 @@ def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab):
     assert reader.offsets(reader.tps[0]) == [*range(10)]
 
 
-@simulated(seeds=1)
 def test_a_hook_that_pauses_and_seeks(lab):
     """It runs at the end of a poll that has taken what it seeks past."""
 
@@ -122,7 +117,6 @@ def test_a_hook_that_pauses_and_seeks(lab):
 
 
 @pytest.mark.contract("P1")
-@simulated(seeds=1)
 def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab):
     """P1: the final check comes after the hooks, which may take longer than a pause."""
     reader = told_at_the_end_of_a_poll(
@@ -137,7 +131,6 @@ def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab):
 @both_decoders
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 @pytest.mark.parametrize("at", [1, 10, 14])
-@simulated(seeds=1)
 def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
     """Stock's never come, nor does its next poll return: positions moved with the drain."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
@@ -153,7 +146,6 @@ def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
     reader.reads_everything()
 
 
-@simulated(seeds=1)
 def test_a_seek_behind_a_poll_that_raised_stands(lab):
     """Nothing is put back over it."""
     reader = Meddled(lab)
@@ -168,7 +160,6 @@ def test_a_seek_behind_a_poll_that_raised_stands(lab):
 
 @pytest.mark.contract("P8")
 @both_decoders
-@simulated(seeds=1)
 def test_what_departs_and_returns_in_the_middle_of_a_drain(lab, decoder):
     """P8: no ``KeyError`` out of poll; its new ownership has a position of its own."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
@@ -191,7 +182,6 @@ def test_what_departs_and_returns_in_the_middle_of_a_drain(lab, decoder):
     reader.reads(first, range(3, 10))
 
 
-@simulated(seeds=1)
 def test_what_departs_while_its_answer_is_looked_at(lab):
     """P8: no ``KeyError`` out of poll, though upstream looks at the assignment twice."""
     reader = Meddled(lab)
@@ -246,7 +236,6 @@ def _to_the_beginning(reader, tp, to):
 @pytest.mark.parametrize(
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
-@simulated(seeds=1)
 def test_a_seek_in_the_middle_of_a_drain_stands(lab, decoder, move, to, at):
     """Upstream reads the position, decodes, and sets it: the seek between is undone."""
     reader = Meddled(lab, records=30, decoder=decoder)
@@ -264,7 +253,6 @@ def test_a_seek_in_the_middle_of_a_drain_stands(lab, decoder, move, to, at):
 
 
 @both_decoders
-@simulated(seeds=1)
 def test_retention_behind_records_that_went_back(lab, decoder):
     """They come all the same, and then what is left: a reset waits for them."""
     reader = Meddled(lab, records=5, decoder=decoder)

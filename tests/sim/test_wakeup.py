@@ -11,6 +11,8 @@ from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 from tests.sim.test_threads import AN_HOUR, in_flight, parked
 
+pytestmark = pytest.mark.contract("P19")
+
 
 def polling(reader, seconds=AN_HOUR):
     thread = threading.Thread(target=reader.poll, args=(seconds, 1))
@@ -27,10 +29,9 @@ def ends(lab, waiting, reader):
     assert lab.now - began < 0.05
 
 
-@pytest.mark.contract("P19")
 @both_ways
 @in_flight
-@simulated(seeds=2, nightly=10)
+@simulated(seeds=1, nightly=10)
 def test_it_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
     """P19: from another thread, and the next poll waits again and loses nothing."""
     reader = parked(lab, in_flight=in_flight, how=how)
@@ -45,7 +46,7 @@ def test_it_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
 
 
 @in_flight
-@simulated(seeds=3, nightly=50)
+@simulated(seeds=1, nightly=50)
 def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
     """P19: turns of the two are drawn; a poll that had ended leaves it to the next one."""
     reader = parked(lab, in_flight=in_flight)
@@ -58,9 +59,7 @@ def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
         assert lab.now - began < 0.1
 
 
-@pytest.mark.contract("P19")
 @both_ways
-@simulated(seeds=1)
 def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
     """P19: several are one, and what is there comes."""
     (tp,) = lab.topic("t", records=3)
@@ -76,9 +75,7 @@ def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
     reader.reads(tp, [3])
 
 
-@pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_traced", [False, True])
-@simulated(seeds=1)
 def test_where_its_time_is_over_an_iteration_stops_once(lab, monkeypatch, *, is_traced):
     """P19: woken in its last moment, it has stopped for that; the next one waits."""
     if is_traced:
@@ -104,9 +101,7 @@ def test_where_its_time_is_over_an_iteration_stops_once(lab, monkeypatch, *, is_
     assert lab.now - began >= 2
 
 
-@pytest.mark.contract("P19")
 @both_ways
-@simulated(seeds=1)
 def test_in_a_signal_handler_that_interrupts_the_poll(lab, how):
     """P19: it takes no lock, wherever the poll is; here as it looks what is quiet."""
     reader = parked(lab, in_flight=True, how=how)
@@ -156,8 +151,6 @@ def test_it_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
     assert [one for one in told if one] == [set(tps)]
 
 
-@pytest.mark.contract("P19")
-@simulated(seeds=1)
 def test_it_waits_for_a_listener(lab):
     """P19: what a listener does is done; then the poll ends."""
     tps = lab.topic("t", 2, records=3)
@@ -188,7 +181,6 @@ def _position(consumer, tp):
     ("api", "call"),
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
-@simulated(seeds=1)
 def test_it_ends_no_other_call(lab, api, call):
     """It waits on, and succeeds; the next poll ends at once."""
     (tp,) = lab.topic("t", records=3)
@@ -211,9 +203,8 @@ def test_it_ends_no_other_call(lab, api, call):
     consumer.close()
 
 
-@pytest.mark.contract("P19")
 @both_protocols
-@simulated(seeds=2, nightly=10)
+@simulated(seeds=1, nightly=10)
 def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
     """What the polls waited for goes on, and another member is not held up."""
     tps = lab.topic("t", 2, records=10)
@@ -247,10 +238,8 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor)
     other.stop()
 
 
-@pytest.mark.contract("P19")
 @pytest.mark.parametrize("is_woken", [True, False])
 @both_protocols
-@simulated(seeds=1)
 def test_the_commit_before_a_join_is_waited_for(
     lab,
     assignor,

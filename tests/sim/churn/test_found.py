@@ -16,7 +16,6 @@ from tests.sim.playing import simulated
     "subscribed or not; the member refuses it, and joins again ten times a second",
 )
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
-@simulated(seeds=1)
 def test_who_leaves_a_topic_joins_no_more_than_it_must(lab, kind):
     """P11: a member that subscribes to fewer topics does not spin."""
     topics = ("t", "u", "v")
