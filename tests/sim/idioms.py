@@ -630,8 +630,3 @@ def expected(program, assignor, situation):
     table = rows()
     row = table.get(f"{program}-{assignor}") or table[program]
     return row[situation]
-
-
-def played_by_day(number, assignor):
-    """Let every second game be of the eager kind by day, and the others of the other."""
-    return number % 2 == [*ASSIGNORS].index(assignor)

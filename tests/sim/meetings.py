@@ -366,12 +366,12 @@ def _answers_come(it):
     it.lab.sleep(1)
 
 
-def _hold_for_a_minute(it):
-    it.consumer.pause(it.first, owner="ops", for_=60)
+def _hold_for_a_while(it):
+    it.consumer.pause(it.first, owner="ops", for_=5)
 
 
-def _a_minute_passes(it):
-    it.lab.sleep(61)
+def _its_time_passes(it):
+    it.lab.sleep(6)
 
 
 def _membership_is_lost(it):
@@ -406,7 +406,7 @@ OTHERS = {
     "commit_async": Call(_commit_async),
     "unsubscribe, subscribe": Call(_again, disturbs=(IllegalStateError,), repeats=True),
     "answers": Call(_answers_come, modes=("world",)),
-    "a minute": Call(_a_minute_passes, _hold_for_a_minute, modes=("world",)),
+    "an expiry": Call(_its_time_passes, _hold_for_a_while, modes=("world",)),
     "a loss": Call(_membership_is_lost, repeats=True, modes=("world",)),
     "told to join": Call(_told_to_join, repeats=True, modes=("world",)),
 }

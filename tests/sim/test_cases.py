@@ -18,14 +18,24 @@ ASSIGNORS = ("range", "cooperative-sticky")
 WITHOUT_GROUP = test_one_consumer.PART
 
 SLOW = {"time-limit-at-any-place-of-a-poll"}
+
+
+def by_day(is_played):
+    return [] if is_played else pytest.mark.nightly
+
+
 PLAYED = [
     pytest.param(
         case,
         assignor,
         id=f"{name}-{assignor}",
-        marks=pytest.mark.nightly if name in SLOW else [],
+        # By day each case of a group has one of the two, in turns.
+        marks=by_day(
+            name not in SLOW
+            and (case.part == WITHOUT_GROUP or assignor == ASSIGNORS[row % 2])
+        ),
     )
-    for name, case in CASES.items()
+    for row, (name, case) in enumerate(CASES.items())
     for assignor in ASSIGNORS[: 1 if case.part == WITHOUT_GROUP else 2]
     if name not in NOT_YET
 ]
@@ -34,11 +44,7 @@ WAITING = [
     for name, why in NOT_YET.items()
 ]
 STRICT = [
-    pytest.param(
-        case,
-        id=name,
-        marks=[] if name in ENDS_WITH_THE_OWNERSHIP else pytest.mark.nightly,
-    )
+    pytest.param(case, id=name, marks=by_day(name in ENDS_WITH_THE_OWNERSHIP))
     for name, case in CASES.items()
     if name not in NOT_YET
 ]
@@ -51,7 +57,9 @@ ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 """Where kafka-python hangs, or goes on without an end: a world takes that for its own."""
 
 STOCK_PLAYED = [
-    pytest.param(case, id=name) for name, case in CASES.items() if name not in ENDLESS
+    pytest.param(case, id=name, marks=by_day(row % 2))
+    for row, (name, case) in enumerate(CASES.items())
+    if name not in ENDLESS
 ]
 
 

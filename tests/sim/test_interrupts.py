@@ -2,19 +2,18 @@
 
 import itertools
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import kafka
 import pytest
-from kafka import AsyncConsumerRebalanceListener, TopicPartition
+from kafka import AsyncConsumerRebalanceListener
 
 import safeconsumer
 from safeconsumer import Lifetime, SafeConsumer
-from tests.harness.signals import Interrupts, TimeLimitError
+from tests.harness.signals import Interrupts, Places, TimeLimitError
 from tests.sim import meddling
-from tests.sim.meddling import Meddler, both_decoders, trace
+from tests.sim.meddling import Meddler, both_decoders, both_steps, trace
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
@@ -27,24 +26,56 @@ from tests.sim.reading import (
 from tests.sim.test_journal import faults, of
 from tests.sim.world import World
 
+__all__ = ["both_steps"]  # a fixture
 pytestmark = pytest.mark.contract("P18")
 
 OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
-DESERIALIZER = meddling.__file__
+GROUP_FILE = str(Path(THEIRS) / "consumer" / "group.py")
+COMMITTING = str(Path(THEIRS) / "coordinator"), str(Path(THEIRS) / "future.py")
+
+STEP = 21
+"""
+Each seed has every 21st place, and 21 seeds have all.
+"""
+
+everywhere = simulated(seeds=1, nightly=STEP)
 
 
 class EndError(BaseException):
     """What a handler raises that means to end the program."""
 
 
+def is_mine():
+    """Return what tells whether the test's own thread runs: handlers interrupt no other."""
+    world = World.current
+    mine = world.task
+    return lambda: world.task is mine
+
+
 def interrupting(*inside, kind=TimeLimitError):
     """Return what raises in ours, or in these, on the thread of the test."""
-    world = World.current
-    assert world is not None
-    mine = world.task
-    # A handler interrupts the main thread, never the IO thread.
-    return Interrupts(inside or (OURS,), lambda: world.task is mine, kind)
+    return Interrupts(inside or (OURS,), is_mine(), kind)
+
+
+def each_place(lab, least, *inside, kind=TimeLimitError):
+    """
+    Yield what interrupts a call, with the next place each time, until it has no more.
+
+    Args:
+        lab: by whose seed places are chosen.
+        least: how many places the call has at the least.
+        inside: where the places are, by default in ours.
+        kind: what is raised.
+    """
+    interrupts = interrupting(*inside, kind=kind)
+    for number in itertools.count(lab.world.seed, STEP):
+        interrupts.number = number
+        interrupts.interrupt = lambda call, number=number: interrupts.at(number, call)
+        yield interrupts
+        if not interrupts.place:
+            break
+    assert number > least
 
 
 class Written:
@@ -68,32 +99,29 @@ class Written:
         for tp in self.tps:
             assert reader.offsets(tp) == [*range(self.count)], place
 
+    def read_everywhere(
+        self, reader, *inside, before=lambda: None, least=100, kind=TimeLimitError
+    ):
+        """Raise at each place of a read."""
+        # What a handler takes from a loop is its own.
+        most = 3 if reader.how == "poll" else 1
+        for it in each_place(self.lab, least, *inside, kind=kind):
+            self.write()
+            before()
+            it.interrupt(lambda: reader.poll(1, limit=most))
+            self.is_read_by(reader, it.place)
 
-STEP = 7
-"""
-Each seed has every seventh place, and seven seeds have all.
-"""
 
-everywhere = simulated(seeds=1, nightly=STEP)
-
-
-def places(lab):
-    return itertools.count(lab.world.seed, STEP)
-
-
-def read_everywhere(written, reader, interrupts, before=lambda: None):
-    """Raise at each place of a read; return how many it had."""
-    most = (
-        3 if reader.how == "poll" else 1
-    )  # what a handler takes from a loop is its own
-    for at in places(written.lab):
-        written.write()
-        before()
-        has_come = interrupts.at(at, lambda: reader.poll(1, limit=most))
-        written.is_read_by(reader, interrupts.place)
-        if not has_come:
-            return at
-    raise AssertionError
+def reading(lab, *topics, **settings):
+    """Return two partitions, and who reads them: by hand, if it subscribes to nothing."""
+    written = Written(lab)
+    tps = () if topics else written.tps
+    reader = Reader(
+        lab, SafeConsumer, *topics, tps=tps, **{"max_poll_records": 3, **settings}
+    )
+    if topics:
+        reader.owns(written.tps)
+    return written, reader
 
 
 @pytest.mark.contract("P18", "P8")
@@ -102,10 +130,8 @@ def read_everywhere(written, reader, interrupts, before=lambda: None):
 @everywhere
 def test_at_every_place_of_a_read(lab, how, decoder):
     """P18: each record comes once and in order, and what was raised at once."""
-    written = Written(lab)
-    settings = {"tps": written.tps, "how": how, "decoder": decoder}
-    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
-    assert read_everywhere(written, reader, interrupting()) > 100
+    written, reader = reading(lab, how=how, decoder=decoder)
+    written.read_everywhere(reader)
 
 
 @pytest.mark.contract("P18", "P8")
@@ -113,12 +139,8 @@ def test_at_every_place_of_a_read(lab, how, decoder):
 def test_at_every_place_of_a_traced_step(lab, monkeypatch):
     """P18: in upstream's half of it, in the tracing, and behind both."""
     trace(monkeypatch)
-    written = Written(lab)
-    settings = {"tps": written.tps, "how": "iterate"}
-    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
-    group = str(Path(THEIRS) / "consumer" / "group.py")
-    interrupts = interrupting(OURS, group, meddling.__file__)
-    assert read_everywhere(written, reader, interrupts) > 100
+    written, reader = reading(lab, how="iterate")
+    written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
 
 
 @pytest.mark.nightly
@@ -128,23 +150,16 @@ def test_at_every_place_of_a_traced_step(lab, monkeypatch):
 @everywhere
 def test_in_kafka_pythons_half_of_a_read_too(lab, how, decoder, kind):
     """P18: no lock of a future stays taken, and no generator is used when it has ended."""
-    written = Written(lab)
-    settings = {"tps": written.tps, "how": how, "decoder": decoder}
-    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
-    interrupts = interrupting(OURS, THEIRS, kind=kind)
-    assert read_everywhere(written, reader, interrupts) > 300
+    written, reader = reading(lab, how=how, decoder=decoder)
+    written.read_everywhere(reader, OURS, THEIRS, least=300, kind=kind)
 
 
 @everywhere
 def test_while_it_commits_by_itself(lab):
     """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
-    written = Written(lab)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
-    reader = Reader(lab, SafeConsumer, "t", **settings)
-    reader.owns(written.tps)
-    coordinator = str(Path(THEIRS) / "coordinator")
-    interrupts = interrupting(OURS, coordinator, str(Path(THEIRS) / "future.py"))
-    assert read_everywhere(written, reader, interrupts) > 100
+    written, reader = reading(lab, "t", **settings)
+    written.read_everywhere(reader, OURS, *COMMITTING)
     reader.consumer.close()
     assert [lab.committed(tp) for tp in written.tps] == [written.count] * 2
 
@@ -152,10 +167,9 @@ def test_while_it_commits_by_itself(lab):
 @both_decoders
 def test_in_a_deserializer(lab, decoder):
     """P18: it is no failure of the deserializer, which would be kept for the next poll."""
-    written = Written(lab)
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
-    reader = Reader(lab, SafeConsumer, tps=written.tps, **settings)
-    interrupts = interrupting(DESERIALIZER)
+    written, reader = reading(lab, max_poll_records=500, **settings)
+    interrupts = interrupting(meddling.__file__)
     for at in range(6):
         written.write()
         assert interrupts.at(at, lambda: reader.poll(1)), at
@@ -166,8 +180,7 @@ def test_in_a_deserializer(lab, decoder):
 @everywhere
 def test_while_parked_records_are_given_back(lab, decoder):
     """P18: what was put back in front of half a batch is not passed over."""
-    written = Written(lab)
-    reader = Reader(lab, SafeConsumer, tps=written.tps, decoder=decoder)
+    written, reader = reading(lab, max_poll_records=500, decoder=decoder)
     first, _ = written.tps
 
     def park():
@@ -176,33 +189,53 @@ def test_while_parked_records_are_given_back(lab, decoder):
         reader.poll(0.1, limit=1)
         reader.consumer.resume(first)
 
-    assert read_everywhere(written, reader, interrupting(), park) > 100
+    written.read_everywhere(reader, before=park)
 
 
-@both_ways
+@pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
-def test_of_a_consumer_with_a_journal(lab, how, tmp_path):
+def test_of_a_consumer_with_a_journal(lab, how, monkeypatch, tmp_path):
     """P18: nothing is lost, and its journal says which records came again."""
-    written = Written(lab)
-    settings = {"tps": written.tps, "how": how, "max_poll_records": 3}
-    reader = Reader(lab, SafeConsumer, journal=str(tmp_path), **settings)
-    assert read_everywhere(written, reader, interrupting()) > 100
+    inside = (OURS, meddling.__file__)
+    if how == "traced":
+        trace(monkeypatch)
+        how = "iterate"
+    written, reader = reading(lab, how=how, journal=str(tmp_path))
+    written.read_everywhere(reader, *inside)
     reader.consumer.close()
     assert faults(tmp_path) == []
     written_again = [one for one in of(tmp_path, "call") if one["op"] == "seek"]
-    assert len(written_again) > 1
+    assert written_again
 
 
-@everywhere
-def test_of_a_traced_step_with_a_journal(lab, monkeypatch, tmp_path):
-    """P18: a record that the tracing did not return is written as one that came again."""
-    trace(monkeypatch)
-    written = Written(lab)
-    settings = {"tps": written.tps, "how": "iterate", "journal": str(tmp_path)}
-    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
-    assert read_everywhere(written, reader, interrupting(OURS, meddling.__file__)) > 100
-    reader.consumer.close()
-    assert faults(tmp_path) == []
+@pytest.mark.contract("P8")
+@pytest.mark.usefixtures("both_steps")
+@both_ways
+@simulated(seeds=1, nightly=16)
+def test_a_handler_that_seeks_anywhere_decides_where_reading_goes_on(lab, how):
+    """P8: the lock is no obstacle there; what was taken before is not gone on from."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
+    consumer = reader.consumer
+    reader.take(1)
+    places = Places((OURS, THEIRS), is_mine())
+    for at in itertools.count(lab.world.seed, 16):
+        consumer.seek(tp, 0)
+        consumer.poll(0)
+        lab.sleep(0.5)
+        if not places.reach(
+            at,
+            lambda: reader.poll(1, limit=1 if how == "iterate" else 3),
+            lambda: consumer.seek(tp, 7),
+        ):
+            break
+        after = consumer.position(tp)
+        assert after >= 7, places.place
+        reader.log.clear()
+        while consumer.position(tp) < 10:
+            reader.poll(1, limit=50)
+        assert reader.offsets(tp) == [*range(after, 10)], places.place
+    assert at > 100
 
 
 def _rejoin(_, consumer):
@@ -224,49 +257,40 @@ def _be_evicted(lab, consumer):
 @everywhere
 def test_at_every_place_of_a_poll_that_joins(lab, begin, assignor):
     """P18: what the join assigns is read, once, and what it holds is quiet."""
-    written = Written(lab)
     settings = {"enable_auto_commit": True, "assignor": assignor}
-    reader = Reader(lab, SafeConsumer, "t", **settings)
-    reader.owns(written.tps)
-    interrupts = interrupting()
-    for at in places(lab):
+    written, reader = reading(lab, "t", max_poll_records=500, **settings)
+    for it in each_place(lab, 100):
         written.write(1)
         begin(lab, reader.consumer)
-        has_come = interrupts.at(at, lambda: reader.poll(2))
-        written.is_read_by(reader, interrupts.place)
-        if not has_come:
-            break
-    assert at > 100
+        it.interrupt(lambda: reader.poll(2))
+        written.is_read_by(reader, it.place)
 
 
 @pytest.mark.parametrize("is_twice", [False, True], ids=["one poll", "two polls"])
 @both_protocols
+@everywhere
 def test_a_join_that_it_waited_for_is_completed_once(lab, assignor, *, is_twice):
     """P18: the next poll waits for it, and a listener is called once, for each join."""
-    written, told = Written(lab), list[str]()
+    written, told = Written(lab), []
     listener = Listener(lambda _: told.append("+"), lambda _: told.append("-"))
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     reader.consumer.subscribe(["t"], listener=listener)
     reader.owns(written.tps)
-    interrupts = interrupting(str(Path(THEIRS) / "net"))
-    for at in itertools.count():
+    for it in each_place(lab, 30, str(Path(THEIRS) / "net")):
         began = lab.generation()
         told.clear()
         late = lab.cluster.fail("JoinGroup", is_held=True)
         reader.consumer._coordinator.request_rejoin()
         if is_twice:  # the first one ends before the join does
-            interrupts.at(at, lambda: reader.poll(0.02))
-        has_come = interrupts.at(at, lambda: reader.poll(0.1))
+            it.interrupt(lambda: reader.poll(0.02))
+        it.interrupt(lambda: reader.poll(0.1))
         lab.world.call_later(0.05, late.end)
         reader.until(lambda: lab.generation() > began)  # noqa: B023 - used at once
         reader.poll()
         eager = "-+" * (lab.generation() - began)
-        assert "".join(told) == (eager if assignor is EAGER else ""), interrupts.place
+        assert "".join(told) == (eager if assignor is EAGER else ""), it.place
         written.write(1)
-        written.is_read_by(reader, interrupts.place)
-        if not has_come:
-            break
-    assert at > 30
+        written.is_read_by(reader, it.place)
 
 
 class Slow(AsyncConsumerRebalanceListener):
@@ -344,145 +368,105 @@ def test_a_poll_that_only_joins_comes_after_it(lab):
 # ------------------------------------------------------------ other calls
 
 
-def _unsubscribe(consumer, _):
-    consumer.unsubscribe()
+again_or_once = pytest.mark.parametrize(
+    "is_repeated", [True, False], ids=["again", "once"]
+)
 
 
-def _subscribe(consumer, _):
-    consumer.subscribe(["t"])
-
-
-Change = Callable[[SafeConsumer, list[TopicPartition]], None]
-
-
-@pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
+@again_or_once
 @everywhere
 def test_at_every_place_of_assign(lab, *, is_repeated):
     """P18: what is assigned then is read, by one fetch at a time, repeated or not."""
-    a, b = Written(lab).tps
+    a, b = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[a])
-    interrupts = interrupting()
-    for at in places(lab):
+    for it in each_place(lab, 50):
         reader.consumer.assign([a])
         reader.poll()
-        has_come = interrupts.at(at, lambda: reader.consumer.assign([b]))
+        it.interrupt(lambda: reader.consumer.assign([b]))
         if is_repeated:
             reader.consumer.assign([b])
         since, began = len(reader.log), len(lab.cluster.requests)
         reader.poll(0)
         (owned,) = reader.consumer.assignment()
-        assert owned == b or not is_repeated, interrupts.place
+        assert owned == b or not is_repeated, it.place
         lab.append(owned)
         last = lab.cluster.log(owned.topic, owned.partition).end - 1
         while reader.offsets(owned, since)[-1:] != [last]:
-            assert reader.poll(10), interrupts.place
-        assert lab.kinds(began).count("Fetch") < 5, interrupts.place
-        if not has_come:
-            break
-    assert at > 50
+            assert reader.poll(10), it.place
+        assert lab.kinds(began).count("Fetch") < 5, it.place
 
 
-@pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
-@pytest.mark.parametrize("change", [_unsubscribe, _subscribe])
+CHANGES = {
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "subscribe": lambda consumer: consumer.subscribe(["t"]),
+}
+
+
+@again_or_once
+@pytest.mark.parametrize("name", CHANGES)
 @everywhere
-def test_at_every_place_of_a_changed_subscription(lab, change, *, is_repeated):
+def test_at_every_place_of_a_changed_subscription(lab, name, *, is_repeated):
     """P18: it takes effect at the next poll, or had not begun, and then it can be done."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t")
-    interrupts = interrupting()
-    for at in places(lab):
-        reader.consumer.subscribe(["t"])
+    consumer, change = reader.consumer, CHANGES[name]
+    for it in each_place(lab, 10):
+        consumer.subscribe(["t"])
         reader.owns(tps)
-        if change is _subscribe:
-            reader.consumer.unsubscribe()
-        has_come = interrupts.at(at, lambda: change(reader.consumer, tps))
+        if name == "subscribe":
+            consumer.unsubscribe()
+        it.interrupt(lambda: change(consumer))
         if is_repeated:
-            change(reader.consumer, tps)
+            change(consumer)
         reader.poll()
-        if is_repeated or not has_come:
-            is_subscribed = change is _subscribe
-            assert bool(reader.consumer.subscription()) is is_subscribed
-        if reader.consumer.subscription():
+        if is_repeated or not it.place:
+            assert bool(consumer.subscription()) is (name == "subscribe")
+        if consumer.subscription():
             reader.owns(tps)
         else:
-            assert reader.consumer.assignment() == set()
-        if not has_come:
-            break
-    assert at > 10
+            assert consumer.assignment() == set()
 
 
 def _pause(consumer, tps):
     consumer.pause(tps[0])
 
 
-def _pause_for_good(consumer, tps):
-    consumer.pause(tps[0], reason="why", lifetime=Lifetime.UNTIL_RESUMED)
-
-
-def _resume(consumer, tps):
-    consumer.resume(*tps)
-
-
-def _seek(consumer, tps):
-    position = consumer.position(tps[0])
-    assert position is not None
-    consumer.seek(tps[0], position)
-
-
-def _commit(consumer, _):
-    consumer.commit()
-
-
-def _commit_async(consumer, _):
-    consumer.commit_async()
-
-
 def _pause_all(consumer, _):
     consumer.pause_all()
 
 
-def _resume_all(consumer, _):
-    consumer.resume_all()
-
-
-CALLS = {
-    "pause": (None, _pause),
-    "pause for good": (None, _pause_for_good),
-    "pause_all": (None, _pause_all),
-    "resume": (_pause, _resume),
-    "resume_all": (_pause_all, _resume_all),
-    "seek": (None, _seek),
-    "commit": (None, _commit),
-    "commit_async": (None, _commit_async),
+FOR_GOOD = {"reason": "why", "lifetime": Lifetime.UNTIL_RESUMED}
+CALLS = {  # what comes before, the call, and how many partitions it pauses
+    "pause": (None, _pause, 1),
+    "pause for good": (None, lambda one, tps: one.pause(tps[0], **FOR_GOOD), 1),
+    "pause_all": (None, _pause_all, 2),
+    "resume": (_pause, lambda one, tps: one.resume(*tps), 0),
+    "resume_all": (_pause_all, lambda one, _: one.resume_all(), 0),
+    "seek": (None, lambda one, tps: one.seek(tps[0], one.position(tps[0])), 0),
+    "commit": (None, lambda one, _: one.commit(), 0),
+    "commit_async": (None, lambda one, _: one.commit_async(), 0),
 }
-PAUSES = {_pause: 1, _pause_for_good: 1, _pause_all: 2}  # how many partitions
 
 
 @pytest.mark.parametrize("name", CALLS)
+@everywhere
 def test_at_every_place_of_a_call(lab, name):
     """P18: the same call again does what it says, and everything is read once."""
-    before, call = CALLS[name]
-    written = Written(lab)
-    reader = Reader(lab, SafeConsumer, "t")
-    reader.owns(written.tps)
+    before, call, count = CALLS[name]
+    written, reader = reading(lab, "t", max_poll_records=500)
     consumer, tps = reader.consumer, written.tps
-    interrupts = interrupting()
-    for at in places(lab):
+    for it in each_place(lab, 3):
         written.write(1)
         if before is not None:
             before(consumer, tps)
-        has_come = interrupts.at(at, lambda: call(consumer, tps))
+        it.interrupt(lambda: call(consumer, tps))
         reader.poll(0)
         call(consumer, tps)
-        wanted = set(tps[: PAUSES.get(call, 0)])
-        assert consumer.quiet() == wanted, interrupts.place
+        assert consumer.quiet() == set(tps[:count]), it.place
         consumer.resume_all()
-        written.is_read_by(reader, interrupts.place)
+        written.is_read_by(reader, it.place)
         consumer.commit()
         assert [lab.committed(tp) for tp in tps] == [written.count] * 2
-        if not has_come:
-            break
-    assert at > 3
 
 
 @pytest.mark.contract("P18", "P3")
@@ -490,28 +474,23 @@ def test_at_every_place_of_a_call(lab, name):
 @everywhere
 def test_at_every_place_of_a_block(lab, owner):
     """P18: its hold ends with it, at the latest by the next poll or pause."""
-    written = Written(lab)
-    reader = Reader(lab, SafeConsumer, tps=written.tps)
+    written, reader = reading(lab, max_poll_records=500)
     consumer, first = reader.consumer, written.tps[0]
-    interrupts = interrupting()
 
     def block():
         with consumer.held(first, owner=owner):
             assert consumer.quiet() == {first}
 
-    for at in places(lab):
+    for it in each_place(lab, 200):
         written.write(1)
-        has_come = interrupts.at(at, block)
-        if at % 2:
+        it.interrupt(block)
+        if it.number % 2:
             consumer.pause(first, owner="block")
             reader.poll(0)
-            assert consumer.quiet() == {first}, interrupts.place
+            assert consumer.quiet() == {first}, it.place
             consumer.resume(first, owner="block")
-        written.is_read_by(reader, interrupts.place)
-        assert consumer.holds() == (), interrupts.place
-        if not has_come:
-            break
-    assert at > 200
+        written.is_read_by(reader, it.place)
+        assert consumer.holds() == (), it.place
 
 
 IN_A_BATCH = {
@@ -527,37 +506,31 @@ IN_A_BATCH = {
 def test_at_every_place_of_what_ends_an_iteration(lab, name):
     """P18: the collector does not close it, which would swallow what was raised."""
     tps = lab.topic("t", 2, records=3)
-    interrupts = interrupting()
-    for at in places(lab):
-        reader = Reader(lab, SafeConsumer, "t", how="iterate", group_id=f"g{at}")
+    call = IN_A_BATCH[name]
+    for it in each_place(lab, 3):
+        group = f"g{it.number}"
+        reader = Reader(lab, SafeConsumer, "t", how="iterate", group_id=group)
         reader.take(1)
-        has_come = interrupts.at(at, lambda: IN_A_BATCH[name](reader.consumer, tps))  # noqa: B023 - used at once
+        it.interrupt(lambda: call(reader.consumer, tps))  # noqa: B023 - used at once
         reader.consumer.close()
-        if not has_come:
-            break
-    assert at > 3
 
 
 @everywhere
 def test_at_every_place_of_a_subscription_without_a_group(lab):
     """P18: what was stored and not asked for is asked for; upstream waits 5 minutes."""
     lab.topic("t", 1, records=1)
-    interrupts = interrupting(OURS, THEIRS)
-    for at in places(lab):
-        (tp,) = lab.topic(f"t{at}", 1, records=1)
+    for it in each_place(lab, 30, OURS, THEIRS):
+        (tp,) = lab.topic(f"t{it.number}", 1, records=1)
         reader = Reader(lab, SafeConsumer, "t", group_id=None)
         reader.take(1)
-        has_come = interrupts.at(at, lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used at once
+        it.interrupt(lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used at once
         reader.poll(0)
         if tp.topic not in reader.consumer.subscription():  # it had not begun
             reader.consumer.subscribe([tp.topic])
         began = lab.now
         reader.until(lambda: reader.offsets(tp))  # noqa: B023 - used at once
-        assert lab.now - began < 20, interrupts.place
+        assert lab.now - began < 20, it.place
         reader.consumer.close()
-        if not has_come:
-            break
-    assert at > 30
 
 
 @both_ways
@@ -566,16 +539,13 @@ def test_at_every_place_of_close(lab, how):
     """P18: also where it commits; a second close ends what is left of its threads."""
     lab.topic("t", 2, records=3)
     settings = {"enable_auto_commit": how == "poll", "how": how}
-    for at in places(lab):
-        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{at}", **settings)
+    for it in each_place(lab, 20):
+        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{it.number}", **settings)
         reader.take(1)
-        has_come = interrupting().at(at, reader.consumer.close)
+        it.interrupt(reader.consumer.close)
         reader.consumer.close()
         lab.sleep(1)
         assert [one for one in lab.running() if "kafka" in one] == []
-        if not has_come:
-            break
-    assert at > 20
 
 
 def test_in_a_hook(lab):
@@ -603,56 +573,48 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 
 
 @pytest.mark.parametrize("after", AFTER)
+@everywhere
 def test_an_interrupted_unsubscribe_is_finished_before_what_follows(lab, after):
     """A subscription reads, and who assigns by hand is no member any more."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
-    wanted = tps if after == "the same topic" else others
-    interrupts = interrupting()
-    for place in itertools.count(0, 7):
-        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{place}")
+    first, _ = wanted = tps if after == "the same topic" else others
+    is_by_hand = after == "assigned by hand"
+    for it in each_place(lab, 50):
+        group = f"g{it.number}"
+        reader = Reader(lab, SafeConsumer, "t", group_id=group)
+        consumer = reader.consumer
         reader.owns(tps)
-        has_come = interrupts.at(place, reader.consumer.unsubscribe)
-        if reader.consumer.subscription() and after == "assigned by hand":
-            reader.consumer.unsubscribe()  # it had not begun
-        if after == "assigned by hand":
-            reader.consumer.assign(wanted)
+        it.interrupt(consumer.unsubscribe)
+        if consumer.subscription() and is_by_hand:
+            consumer.unsubscribe()  # it had not begun
+        if is_by_hand:
+            consumer.assign(wanted)
         else:
-            reader.consumer.subscribe([wanted[0].topic])
-        lab.append(wanted[0], 1, first=3 + place)
-        newest = 3 + place // 7
-
-        def has_read(reader=reader, newest=newest):
-            is_its_own = reader.consumer.assignment() == set(wanted)
-            return is_its_own and reader.offsets(wanted[0])[-1:] == [newest]
-
-        reader.until(has_read)
-        if after == "assigned by hand":
-            assert not lab.members(f"g{place}")
-        reader.consumer.close()
-        if not has_come:
-            break
-    assert place > 50
+            consumer.subscribe([first.topic])
+        reader.owns(wanted)
+        lab.append(first)
+        newest = lab.cluster.log(*first).end - 1
+        reader.until(lambda: reader.offsets(first)[-1:] == [newest])  # noqa: B023 - used at once
+        assert not is_by_hand or not lab.members(group)
+        consumer.close()
 
 
+@everywhere
 def test_at_every_place_of_a_seek_to_the_end_while_another_is_answered(lab):
     """P18: it is asked for again at once; else the position waits for 30 seconds."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)
-    interrupts = interrupting(OURS, THEIRS)
-    for at in itertools.count():
+    for it in each_place(lab, 10, OURS, THEIRS):
         late = lab.cluster.fail("ListOffsets", is_held=True)
         reader.consumer.seek_to_beginning(tp)
         reader.poll(0.1)
-        has_come = interrupts.at(at, lambda: reader.consumer.seek_to_end(tp))
+        it.interrupt(lambda: reader.consumer.seek_to_end(tp))
         late.end()
         began = lab.now
         assert reader.consumer.position(tp, timeout_ms=60_000) in {0, 3}
         assert lab.now - began < 5
-        if not has_come:
-            break
-    assert at > 10
 
 
 def test_a_position_is_waited_for_whatever_ended_the_poll_that_asked(lab):

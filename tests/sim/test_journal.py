@@ -18,7 +18,14 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import check, read
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_protocols, both_ways
+from tests.sim.reading import (
+    COOPERATIVE,
+    EAGER,
+    Listener,
+    Reader,
+    both_protocols,
+    both_ways,
+)
 
 
 def journals(folder):
@@ -49,12 +56,12 @@ def faults(folder, *, is_drained=False):
 
 @both_ways
 def test_a_consumer_that_gets_nothing_writes_nothing(lab, tmp_path, how):
-    """A thousand polls or steps that bring nothing leave no entry."""
+    """Two hundred polls or steps that bring nothing leave no entry."""
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
     reader.until(lambda: of(tmp_path, "begins"))
     before = len(journals(tmp_path)[0].lines)
-    for _ in range(1000):
+    for _ in range(200):
         assert reader.poll(0.01) == []
     assert len(journals(tmp_path)[0].lines) == before
     reader.consumer.close()
@@ -70,7 +77,7 @@ def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1000}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
     reader.take(10)
-    for _ in range(300):
+    for _ in range(100):
         reader.poll(0.1)
     commits = [one["offsets"] for one in of(tmp_path, "call")]
     assert [sum(name in one for one in commits) for name in ("t:0", "t:1")] == [1, 1]
@@ -205,7 +212,7 @@ def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
     consumer.assign([tp])
 
     def polls():
-        for _ in range(300):
+        for _ in range(80):
             consumer.poll(10)
 
     polling = threading.Thread(target=polls)
@@ -499,8 +506,15 @@ class Program:
 
 
 @pytest.mark.contract("S5")
-@pytest.mark.parametrize("commits", [False, True], ids=["", "by itself"])
-@both_protocols
+@pytest.mark.parametrize(
+    ("commits", "assignor"),
+    [
+        pytest.param(False, EAGER, id="eager"),
+        pytest.param(True, COOPERATIVE, id="cooperative, by itself"),
+        pytest.param(True, EAGER, id="eager, by itself", marks=pytest.mark.nightly),
+        pytest.param(False, COOPERATIVE, id="cooperative", marks=pytest.mark.nightly),
+    ],
+)
 @simulated(seeds=1, nightly=30, preempt=0.05)
 def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
     """They come, leave, hang, die, and do what they like; every record came."""

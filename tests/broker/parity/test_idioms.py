@@ -25,7 +25,7 @@ from tests.sim.idioms import (
 from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
 
 _BESIDE = 8  # games at a time; they mostly wait
-_DAYS_SHARE = 4  # by day one game of so many; the simulation plays half of them
+_DAYS_SHARE = 4  # by day one game of so many; the simulation plays a sixth of them
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
