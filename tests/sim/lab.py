@@ -207,6 +207,8 @@ class Member:
         self.nap = 0.0
         self.consumer = None
         self._poll_ms = settings.pop("poll_ms", 500)
+        if "assignor" in settings:
+            settings["partition_assignment_strategy"] = [settings.pop("assignor")]
         self._calls = []
         self._is_over = False
         base = {"group_id": GROUP, "client_id": name, "max_poll_records": 10}

@@ -7,7 +7,7 @@ to other threads and to handlers.
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -221,9 +221,6 @@ class _Watched:
         return getattr(self._lock, name)
 
 
-Act = Callable[[Meeting], Collection[TopicPartition] | None]
-
-
 @frozen
 class Call:
     """
@@ -238,8 +235,8 @@ class Call:
         modes: how it may come in.
     """
 
-    run: Act
-    prepare: Act = lambda _: None
+    run: Callable
+    prepare: Callable = lambda _: None
     may_raise: tuple[type[Exception], ...] = ()
     disturbs: tuple[type[Exception], ...] = ()
     repeats: bool = False

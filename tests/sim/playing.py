@@ -10,11 +10,8 @@ Under ``tests/sim`` a test that takes a ``lab`` and says nothing has the first s
 import inspect
 import os
 import sys
-from collections.abc import Callable
 
 import pytest
-
-Scenario = Callable[..., None]
 
 
 def simulated(seeds=2, *, nightly=0, **world):

@@ -101,6 +101,7 @@ class Reader:
     ):
         self.lab = lab
         self.how = how
+        self.assignor = assignor
         self.log = []
         base = {
             "group_id": None if tps else GROUP,
@@ -155,6 +156,14 @@ class Reader:
         """Read until exactly these are assigned."""
         wanted = set(tps)
         self.until(lambda: self.consumer.assignment() == wanted, **more)
+
+    def shares(self, kind=KafkaConsumer, **settings):
+        """Start another member; return it, and the one partition that it was given."""
+        more = {"assignor": self.assignor, **settings}
+        other = self.lab.member(kind, "t", name="b", **more)
+        self.until(lambda: len(other.consumer.assignment()) == 1)
+        (given,) = other.consumer.assignment()
+        return other, given
 
     def take(self, count):
         """Read exactly so many records more."""

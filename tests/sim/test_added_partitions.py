@@ -26,8 +26,7 @@ def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(lab, ass
     reader = reading(lab, "t", assignor=assignor)
     reader.owns([p0])
     reader.poll(1)
-    settings = {"partition_assignment_strategy": [assignor]}
-    other = lab.member(KafkaConsumer, "t", name="b", **settings)
+    other = lab.member(KafkaConsumer, "t", name="b", assignor=assignor)
     lab.sleep(1)
     reader.poll(5)
     other.stop()

@@ -6,16 +6,13 @@ way past it is open.
 """
 
 import copy
-from collections.abc import Callable
 
 import pytest
-from kafka import TopicPartition
 from kafka.errors import CorruptRecordError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import CorruptBatchError
 from tests.harness.kafka.broken import Picky, PoisonError
-from tests.sim.lab import Lab
 from tests.sim.meddling import both_decoders
 from tests.sim.reading import Reader, both_ways
 from tests.sim.test_fetching import corrupt
@@ -26,7 +23,6 @@ def poison(lab, tp):
     lab.append(tp, first=666)
 
 
-Break = Callable[[Lab, TopicPartition], None]
 broken = pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -84,7 +80,6 @@ def test_a_pause_leads_around_it(lab, spoil, error):
 
 @both_decoders
 def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
-    """It raised for a while: a registry was away, say."""
     reader, bad, good = reading(lab, poison, decoder=decoder)
     with pytest.raises(PoisonError):
         reader.until(lambda: False)

@@ -1,14 +1,12 @@
 """What is fetched and not read: kept for a resume, bounded, and gone with its ownership."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
 from tests.harness.holds.lab import Told
-from tests.sim.lab import Lab
 from tests.sim.meddling import Meddled, both_decoders
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
@@ -26,8 +24,6 @@ def arrived(lab, late):
 
 
 # ------------------------------------------------------------ ended ownerships
-
-Situation = Callable[[Lab, Reader], Callable[[], object] | None]
 
 
 def _an_answer(lab, reader):
@@ -135,7 +131,6 @@ def test_what_is_buffered_at_the_end_is_told_once(lab, how):
 
 
 def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
-    """The poll under way throws the data away when it ends, and its event is told."""
     told = Told()
     reader = Meddled(lab, hooks=[told])
     reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))
@@ -144,7 +139,6 @@ def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
 
 
 def test_an_error_of_an_ended_ownership_is_forgotten(lab):
-    """It was about data that nobody will read here."""
     reader = Meddled(lab)
     reader.meddler.raise_at(15, ValueError)
     reader.once()
@@ -257,7 +251,6 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
 
 
 def test_what_departs_makes_room(lab):
-    """Purged data is not counted: what comes after it is kept."""
     reader, told = parking(lab, 4)
     gone, kept = reader.consumer.assignment(), lab.topic("u", 4, records=10)
     late = lab.cluster.fail("Fetch", is_held=True)

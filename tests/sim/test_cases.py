@@ -67,7 +67,6 @@ STOCK_PLAYED = [
 @pytest.mark.parametrize(("case", "assignor"), PLAYED)
 @simulated(seeds=1, nightly=20)
 def test_ours_passes(lab, case, assignor):
-    """Whatever the case's docstring says is so."""
     outcome = tried(case, CasesLab(lab, assignor), OURS)
     assert is_known(outcome), outcome
 
@@ -76,7 +75,6 @@ def test_ours_passes(lab, case, assignor):
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @simulated(seeds=1, nightly=20)
 def test_ours_does_not_pass_yet(lab, case, assignor):
-    """Known, and to be mended."""
     cases = CasesLab(lab, assignor)
     case.run(cases)
     cases.end_case()

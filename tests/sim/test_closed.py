@@ -1,12 +1,16 @@
-"""What a closed consumer answers: each call that needs the network says that it is closed."""
+"""What a closed consumer answers, and one that is dropped without it."""
+
+import gc
+import weakref
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Lifetime, SafeConsumer, SafeConsumerError
 from safeconsumer.errors import ConsumerClosedError, HoldSettingError
+from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.reading import Reader
 
 P0 = TopicPartition("t", 0)
@@ -83,3 +87,33 @@ def test_a_closed_consumer_holds_nothing_more(lab):
     assert told == []
     with pytest.raises(HoldSettingError):
         consumer.pause(P0, for_=-1)
+
+
+# ------------------------------------------------------------ dropped without close()
+
+WAYS = {
+    "stock": (KafkaConsumer, {}),
+    "plain": (SafeConsumer, {}),
+    "handover": (SafeConsumer, {"pause_handover": "assignor"}),
+    "journal": (SafeConsumer, {"journal": "journal"}),
+    "control": (SafeConsumer, {"control": CONTROL}),
+}
+
+
+@pytest.mark.contract("P13")
+@pytest.mark.parametrize("how", ["poll", "iterate"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_consumer_that_is_dropped_is_collected(lab, way, how, tmp_path):
+    """Its thread and its sockets stay, and keep nothing of what the program had of it."""
+    Operator(lab)
+    tps = lab.topic("t", 2, records=20)
+    kind, settings = WAYS[way]
+    if "journal" in settings:
+        settings = {"journal": tmp_path}
+    reader = Reader(lab, kind, "t", how=how, **settings)
+    reader.take(15)  # in the middle of an iteration
+    reader.consumer.pause(tps[0])
+    dropped = weakref.ref(reader.consumer)
+    del reader
+    gc.collect()
+    assert dropped() is None

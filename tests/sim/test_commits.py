@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-from kafka import KafkaConsumer
 from kafka.errors import CommitFailedError, KafkaError
 
 from safeconsumer import SafeConsumer, SafeConsumerError
@@ -39,10 +38,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
     if drains:  # as a worker does, before it joins
         Membership(reader.consumer).ask_before_join(lambda: None)
     reader.until(lambda: len(reader.log) == 200)
-    settings = {"partition_assignment_strategy": [assignor], "poll_ms": 100}
-    other = lab.member(SafeConsumer, "t", name="b", **settings)
-    reader.until(lambda: len(other.consumer.assignment()) == 1)
-    (left,) = other.consumer.assignment()
+    other, left = reader.shares(SafeConsumer, poll_ms=100)
     (kept,) = {*tps} - {left}
     other.call(lambda consumer: consumer.commit({left: at(100)}))
     return reader, other, kept, left
@@ -105,10 +101,7 @@ def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab):
 
     thread = threading.Thread(target=commit)
     thread.start()
-    settings = {"partition_assignment_strategy": [COOPERATIVE]}
-    other = lab.member(SafeConsumer, "t", name="b", poll_ms=100, **settings)
-    reader.until(lambda: len(other.consumer.assignment()) == 1)
-    (left,) = other.consumer.assignment()
+    other, left = reader.shares(SafeConsumer, poll_ms=100)
     other.call(lambda consumer: consumer.commit({left: at(100)}))
     loading.end()
     thread.join()
@@ -146,10 +139,8 @@ def test_what_a_listener_is_told_of_is_owned_while_it_runs(
     reader.until(lambda: len(reader.log) == 20)
     futures.clear()
     last.clear()
-    settings = {"partition_assignment_strategy": [assignor]}
-    other = lab.member(KafkaConsumer, "t", name="b", **settings)
-    reader.until(lambda: len(other.consumer.assignment()) == 1)
-    assert last >= other.consumer.assignment()
+    other, left = reader.shares()
+    assert left in last
     assert [one.exception for one in futures] == [None] * len(futures)
     if is_awaited or is_known:
         assert all(lab.committed(tp) == 10 for tp in last)
@@ -164,9 +155,7 @@ def test_a_listener_that_ended_owns_nothing_any_more(lab):
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
     reader.consumer.subscribe(["t"], listener=Listener(revoked=told.append))
     reader.until(lambda: len(reader.log) == 20)
-    settings = {"partition_assignment_strategy": [COOPERATIVE]}
-    other = lab.member(SafeConsumer, "t", name="b", **settings)
-    reader.until(lambda: any(told))
+    other, _ = reader.shares(SafeConsumer)
     with pytest.raises(NotOwnedError):
         reader.consumer.commit({tp: at(10) for tp in told[-1]})
     other.stop()
@@ -197,7 +186,6 @@ def test_what_is_lost_is_not_owned(lab, assignor):
 
 
 def test_a_commit_before_the_first_join_says_what_is_missing(lab):
-    """P17: nothing is owned yet, and nothing was lost."""
     (tp,) = lab.topic("t", 1, records=1)
     reader = Reader(lab, SafeConsumer, "t")
     with pytest.raises(NotOwnedError, match="has not joined its group yet"):
@@ -208,7 +196,6 @@ def test_a_commit_before_the_first_join_says_what_is_missing(lab):
 @both_protocols
 @simulated(seeds=1, nightly=2)
 def test_close_commits_and_its_listener_too(lab, assignor):
-    """P17: both are of what is owned until then."""
     (p0,) = lab.topic("t", 1, records=10)
     futures = []
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
@@ -231,7 +218,6 @@ def test_close_commits_and_its_listener_too(lab, assignor):
 
 @simulated(seeds=1, nightly=2)
 def test_only_a_subscription_owns(lab):
-    """P17: assigned by hand, or with nothing consumed, any partition is committed."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, tps=[p0], group_id=GROUP)
     reader.consumer.commit({p1: at(5)})

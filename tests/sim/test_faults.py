@@ -1,10 +1,19 @@
-"""Brokers, connections and clocks fail; pauses and memberships outlive it."""
+"""Brokers, connections and clocks fail: pauses, memberships and the kit's clients outlive it."""
+
+import threading
+from types import SimpleNamespace
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.fixes.producers import PatientClient
+from safeconsumer.group import clients
+from safeconsumer.testing import Clients, PollTimeoutError, poll_until
 from tests.sim.playing import simulated
-from tests.sim.reading import stock_fails
+from tests.sim.reading import Reader, stock_fails
+from tests.sim.world import World
 
 
 def two_members(lab, records):
@@ -118,7 +127,6 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab):
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_a_broker_that_takes_connections_and_answers_nothing(lab):
-    """P8: while one of three brokers stands still, nothing is lost or comes twice."""
     a, b = two_members(lab, records=5)
     still = next(n for n in (1, 2, 3) if n != lab.coordinator())
     lab.cluster.freeze(still)
@@ -131,3 +139,150 @@ def test_a_broker_that_takes_connections_and_answers_nothing(lab):
         assert a.values(tp) + b.values(tp) == list(range(10))
     a.stop()
     b.stop()
+
+
+# ------------------------------------------------------------ the only broker
+
+both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
+
+
+def three_read(lab, kind):
+    """Return a reader that has fetched 20 records, and read and committed three."""
+    lab.topic("t", 1, records=20)
+    reader = Reader(lab, kind, "t")
+    reader.take(3)
+    reader.consumer.commit()
+    return reader
+
+
+@pytest.mark.contract("P8", "P10")
+@simulated(seeds=1, nightly=2)
+def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
+    reader = three_read(lab, SafeConsumer)
+    (tp,) = lab.partitions("t")
+    reader.consumer.pause(tp)
+    lab.cluster.freeze(1)
+    reader.is_silent(seconds=2)
+    assert reader.consumer.position(tp) == 3
+    reader.consumer.resume(tp)
+    reader.reads(tp, range(3, 20))
+    lab.cluster.unfreeze(1)
+    reader.consumer.commit()
+    assert lab.committed(tp) == 20
+
+
+@pytest.mark.contract("P8", "P10")
+@both_clients
+@simulated(seeds=1, nightly=2)
+def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
+    """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""
+    reader = three_read(lab, kind)
+    (tp,) = lab.partitions("t")
+    reader.consumer.pause(tp)
+    lab.cluster.down(1, failover=None)
+    reader.is_silent(seconds=4)  # a heartbeat, which finds nobody
+    reader.consumer.resume(tp)
+    reader.is_silent(seconds=5)
+    assert reader.consumer.position(tp) == 3
+    lab.cluster.up(1)
+    reader.reads(tp, range(3, 20))
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize("is_killed", [False, True])
+@simulated(seeds=1, nightly=2)
+def test_a_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
+    reader = three_read(lab, SafeConsumer)
+    (tp,) = lab.partitions("t")
+    reader.take(7)
+    lab.cluster.freeze(1)
+    reader.consumer.pause(tp)
+    answers = []
+    reader.consumer.commit_async(callback=lambda _, answer: answers.append(answer))
+    with pytest.raises(KafkaTimeoutError):
+        reader.consumer.commit(timeout_ms=500)
+    reader.is_silent(seconds=2)
+    assert answers == []
+    if is_killed:
+        lab.cluster.down(1, failover=None)
+    lab.cluster.unfreeze(1)
+    lab.cluster.up(1)
+    reader.until(lambda: answers)
+    if isinstance(answers[0], Exception):
+        reader.consumer.commit()
+    assert reader.consumer.position(tp) == 10
+    reader.consumer.close(autocommit=False)
+    Reader(lab, SafeConsumer, "t").reads(tp, range(10, 20))
+
+
+# ------------------------------------------------------------ a silent broker and producers
+
+SECONDS = 3.0
+
+
+def for_control(lab):
+    """Make what holds and reports are written with."""
+    return clients.producer(lab.settings(), 10.0)
+
+
+def for_letters(lab):
+    """Make what letters are sent back with, without transactions and idempotence."""
+    wish = {"acks": "all", "kafka_client": PatientClient}
+    return KafkaProducer(**lab.connection, **wish)
+
+
+def stock(lab):
+    return KafkaProducer(**lab.connection, max_in_flight_requests_per_connection=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_patient"), [(for_control, True), (for_letters, True), (stock, False)]
+)
+def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
+    """It took a fifth of a core and more, as kafka-python's does: here it is turns."""
+    lab.topic("t")
+    producer = make(lab)
+    producer.send("t", value=b"0", partition=0).get(10)
+    lab.cluster.fail("Produce", is_cut=True, count=1)
+    silent = lab.cluster.fail("ApiVersions", is_held=True)
+    second = producer.send("t", value=b"1", partition=0)
+    lab.until(lambda: silent.kept, what="it has a connection again, and no answer")
+    if second.is_done:  # it sends each record once
+        with pytest.raises(KafkaError):
+            second.get(1)
+        second = producer.send("t", value=b"2", partition=0)
+    began = lab.world.turns
+    lab.sleep(SECONDS)
+    turns = lab.world.turns - began
+    assert not second.is_done
+    silent.end()
+    second.get(10)
+    producer.close()
+    # It looks twenty times a second; kafka-python's looks forty times as often.
+    assert (turns <= 40 * SECONDS) == is_patient, turns
+
+
+# ------------------------------------------------------------ the kit's own clients and polls
+
+
+def test_a_client_that_finds_no_broker_leaves_no_thread(lab):
+    """Each test that failed so left one, for the whole session."""
+    nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
+    clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
+    with pytest.raises(KafkaTimeoutError):
+        clients.consumer(KafkaConsumer, "orders")
+    assert lab.running() == []
+
+
+def test_a_poll_that_hangs_does_not_keep_the_test():
+    """A listener that waits for ever kept it until pytest was killed."""
+    begun = []
+
+    def poll(_):
+        begun.append(True)
+        threading.Event().wait()
+
+    with pytest.raises(
+        PollTimeoutError, match="of 1 of the consumers has not returned"
+    ):
+        World().run(lambda: poll_until(SimpleNamespace(poll=poll), lambda: begun))

@@ -1,11 +1,13 @@
-"""What a pause does to requests, to answers on the way, and to what is buffered."""
+"""What a pause does to requests and to answers on the way, and what logs hold besides."""
 
 import pytest
 from attrs import evolve
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import CorruptRecordError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
+from safeconsumer.testing._batches import NewRecord
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways, known, stock_fails
 
@@ -88,7 +90,6 @@ def offsets_in(message, tp):
 @both_ways
 @simulated(seeds=1, nightly=2)
 def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how):
-    """Others flow past it; the error comes when the partition flows again."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
     reader.until(lambda: len(reader.log) == 6)
@@ -110,7 +111,6 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how
 
 @simulated(seeds=1, nightly=2)
 def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab):
-    """One poll gave the records before it; then its partition was paused."""
     p0, p1 = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -132,3 +132,57 @@ def corrupt(lab, tp, records=1):
     batches = lab.cluster.log(*tp).batches
     last = batches.pop()
     batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
+
+
+# ------------------------------------------------------------ what logs hold besides records
+
+both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
+
+
+@pytest.mark.contract("P8", "P10")
+@both_clients
+def test_a_reader_gets_past_a_batch_without_records(lab, kind):
+    """Compaction leaves it of an idempotent producer; here a Fetch brings nothing else."""
+    (tp,) = lab.topic("t")
+    producer = KafkaProducer(**lab.connection, enable_idempotence=True)
+    for value in (b"0", b"1"):
+        producer.send("t", value, key=b"k").get(10)
+    lab.cluster.append("t", 0, [NewRecord(key=b"k", value=b"2")])
+    lab.cluster.compact("t")
+    reader = Reader(lab, kind, "t", max_partition_fetch_bytes=1)
+    reader.reads(tp, [2])
+
+
+@pytest.mark.contract("P8")
+@both_clients
+def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
+    """Of two partitions with small limits none is read past what came whole."""
+    tps = lab.topic("t", 2)
+    for number in range(30):
+        for tp in tps:
+            lab.append(tp, 1 + number % 3, number)
+    size = len(lab.cluster.log("t", 0).batches[0].data)
+    limits = {"max_partition_fetch_bytes": 2 * size + 9, "fetch_max_bytes": 3 * size}
+    reader = Reader(lab, kind, "t", **limits)
+    reader.take(120)
+    assert [reader.offsets(tp) for tp in tps] == [list(range(60))] * 2
+
+
+@pytest.mark.contract("P8")
+@both_clients
+def test_offsets_of_a_transaction_that_is_ending_are_waited_for(lab, kind):
+    """Its end was acknowledged: who reads what is committed begins behind it."""
+    (tp,) = lab.topic("t", records=10)
+    lab.cluster.transactions.end_takes = 2.0
+    committed = {"isolation_level": "read_committed"}
+    first = Reader(lab, kind, "t", **committed)
+    first.take(5)
+    producer = KafkaProducer(**lab.connection, transactional_id="t")
+    producer.init_transactions()
+    producer.begin_transaction()
+    offset = {tp: OffsetAndMetadata(5, "", -1)}
+    producer.send_offsets_to_transaction(offset, first.consumer.group_metadata())
+    producer.commit_transaction()
+    first.consumer.close(autocommit=False)
+    assert lab.committed(tp) is None
+    Reader(lab, kind, "t", **committed).reads(tp, range(5, 10))

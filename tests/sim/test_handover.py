@@ -41,8 +41,7 @@ class Team:
             consumer.subscribe(["t"], listener=listener)
             return consumer
 
-        settings = {"partition_assignment_strategy": [assignor], **more}
-        return self.lab.member(make, name=name, **settings)
+        return self.lab.member(make, name=name, assignor=assignor, **more)
 
     def left_behind(self, name):
         """Return the partitions of each report of pauses that stayed at their owner."""
@@ -120,7 +119,6 @@ def test_only_the_applications_own_pauses_travel(lab):
 
 @pytest.mark.contract("G7")
 def test_off_hands_nothing_over(lab):
-    """G7: a slow worker's backpressure must not stop its successor."""
     team = Team(lab, 2)
     first = team.joins("a", pause_handover="off")
     first.owns(2)
@@ -212,7 +210,6 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab):
 
 
 def test_marks_that_were_left_out_stay_with_their_owner(lab):
-    """The leader tells none if all of them are too many."""
     team = Team(lab, 2)
     most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
     try:

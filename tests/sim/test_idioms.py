@@ -160,7 +160,6 @@ def games(share):
 @pytest.mark.parametrize(("program", "assignor", "situation"), games(share=6))
 @simulated(seeds=1, nightly=10)
 def test_a_program_as_people_write_it(lab, program, assignor, situation):
-    """What goes wrong with ours is what the table says, and no more than that."""
     name, kind = PROGRAMS[program], ASSIGNORS[assignor]
     _, known = expected(program, assignor, situation).split("/")
     assert played(lab, name, SafeConsumer, situation, kind) == known
@@ -171,7 +170,6 @@ def test_a_program_as_people_write_it(lab, program, assignor, situation):
 def test_a_program_as_people_write_it_with_kafka_python(
     lab, program, assignor, situation
 ):
-    """What goes wrong with kafka-python's consumer is what the table says."""
     name, kind = PROGRAMS[program], ASSIGNORS[assignor]
     known, _ = expected(program, assignor, situation).split("/")
     wanted = {"L", "."} if known == "?" else {known}

@@ -99,14 +99,12 @@ def test_an_assignment_in_the_middle_of_a_batch(lab, how):
     ids=["unsubscribe", "close"],
 )
 def test_the_end_in_the_middle_of_a_batch(lab, end):
-    """Iteration ends, and nothing of what was here comes."""
     reader = iterating(lab)
     end(reader.consumer)
     assert reader.poll(5) == []
 
 
 def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab):
-    """At once and in order, without another fetch; then the iteration goes on."""
     reader = iterating(lab)
     first = reader.in_order[0]
     late = lab.cluster.fail("Fetch", is_held=True)

@@ -111,12 +111,15 @@ def test_a_leader_whose_assignor_is_slow(lab, kind, assignor):
 def test_a_new_topic_while_another_member_is_slow(lab, assignor):
     """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
     old = lab.topic("t-old", 4, records=10)
-    settings = {"metadata_max_age_ms": 1000, "enable_auto_commit": True}
-    quick = Reader(lab, SafeConsumer, assignor=assignor, **settings)
+    settings = {
+        "metadata_max_age_ms": 1000,
+        "enable_auto_commit": True,
+        "assignor": assignor,
+    }
+    quick = Reader(lab, SafeConsumer, **settings)
     quick.consumer.subscribe(pattern="t-.*")
     quick.owns(old)
-    strategy = {"partition_assignment_strategy": [assignor]}
-    slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings, **strategy)
+    slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings)
     slow.call(lambda consumer: consumer.subscribe(pattern="t-.*"))
 
     def is_shared(tps):

@@ -121,9 +121,7 @@ def test_a_commit_that_is_refused_is_none(lab, tmp_path):
     first, second = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
-    other = lab.member(SafeConsumer, "t", name="b")
-    reader.until(lambda: len(other.consumer.assignment()) == 1)
-    (left,) = other.consumer.assignment()
+    other, left = reader.shares(SafeConsumer)
     positions = {
         tp: reader.consumer.position(tp) for tp in (first, second) if tp != left
     }
@@ -384,7 +382,7 @@ def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
 ):
     monkeypatch.setattr(state, "ended_by_assignment", _forgets_pauses)
     tps = lab.topic("t", 4, records=20)
-    settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
+    settings = {"assignor": assignor, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
     reader.until(lambda: len(reader.consumer.assignment()) == 4)
     paused = reader.consumer.assignment() if names == "all" else tps
@@ -407,7 +405,7 @@ def test_a_whole_pause_that_expires_is_judged_right(
 ):
     """It ends with the first of the pauses that name its partitions."""
     tps = lab.topic("t", 4, records=20)
-    settings = {"partition_assignment_strategy": [assignor], "max_poll_records": 5}
+    settings = {"assignor": assignor, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)
     reader.until(lambda: len(reader.consumer.assignment()) == 4)
     several = reader.consumer.assignment()

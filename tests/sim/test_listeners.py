@@ -5,15 +5,22 @@ from kafka import (
     AsyncConsumerRebalanceListener,
     KafkaConsumer,
 )
-from kafka.errors import KafkaError, UnknownMemberIdError
+from kafka.errors import KafkaError, OffsetMetadataTooLargeError, UnknownMemberIdError
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.membership import Membership
+from safeconsumer.errors import BlockingCallInListenerError
+from safeconsumer.events.consumer import HeldPartitionUncommitted
+from tests.harness.holds.lab import Told
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
     EAGER,
+    Awaiting,
     Listener,
     Reader,
+    at,
     both_protocols,
     stock_fails,
 )
@@ -70,8 +77,8 @@ def member(lab, assignor=EAGER, kind=SafeConsumer):
 
 def another(lab, assignor=EAGER):
     """Start a member that competes for the partitions."""
-    strategy = {"partition_assignment_strategy": [assignor]}
-    return lab.member(KafkaConsumer, "t", name="other", poll_ms=2000, **strategy)
+    settings = {"poll_ms": 2000, "assignor": assignor}
+    return lab.member(KafkaConsumer, "t", name="other", **settings)
 
 
 @both_protocols
@@ -105,7 +112,7 @@ def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor
         if failures:
             raise failures.pop()
 
-    leader = lab.member(kind, "t", partition_assignment_strategy=[assignor])
+    leader = lab.member(kind, "t", assignor=assignor)
     leader.owns(2)
     reader = Reader(lab, kind, assignor=assignor)
     listener = Listener(revoked=revoked)
@@ -161,3 +168,275 @@ def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
     began, over = listener.times
     assert [at for at in returned if began < at < over] == []
     reader.owns(tps, seconds=100)  # the broker has forgotten who it was
+
+
+# ------------------------------------------------------------ what it may ask
+
+BLOCKING = {
+    "commit": lambda consumer, _: consumer.commit(),
+    "poll": lambda consumer, _: consumer.poll(0),
+    "next": lambda consumer, _: next(consumer),
+    "position": lambda consumer, tp: consumer.position(tp),
+    "committed": lambda consumer, tp: consumer.committed(tp),
+    "topics": lambda consumer, _: consumer.topics(),
+    "end_offsets": lambda consumer, tp: consumer.end_offsets([tp]),
+    "offsets_for_times": lambda consumer, tp: consumer.offsets_for_times({tp: 1}),
+    "partitions_for_topic": lambda consumer, _: consumer.partitions_for_topic("new"),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+    "close": lambda consumer, _: consumer.close(autocommit=False),
+}
+
+
+@pytest.mark.contract("P12")
+def test_a_blocking_call_in_a_listener_is_a_typed_error(lab):
+    """P12: it says what works instead; caught by the listener, the join goes on."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer)
+    refused = []
+
+    def block(assigned):
+        if not assigned:
+            return
+        for name, call in BLOCKING.items():
+            with pytest.raises(RuntimeError) as caught:  # what upstream raises there
+                call(reader.consumer, min(assigned))
+            assert isinstance(caught.value, BlockingCallInListenerError), name
+            assert ("commit_async" in str(caught.value)) == (name == "commit"), name
+            refused.append(name)
+
+    reader.consumer.subscribe(["t"], listener=Listener(assigned=block))
+    reader.until(lambda: len(reader.log) == 20)
+    assert refused == [*BLOCKING]
+    assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
+
+
+def test_a_blocking_call_that_the_listener_lets_through(lab):
+    """``poll`` raises what upstream raises for a listener, with ours as the cause."""
+    lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer)
+    listener = Listener(assigned=lambda _: reader.consumer.commit())
+    reader.consumer.subscribe(["t"], listener=listener)
+    with pytest.raises(KafkaError, match="callback") as caught:
+        reader.until(lambda: False)
+    assert isinstance(caught.value.__cause__, BlockingCallInListenerError)
+
+
+@pytest.mark.contract("P12")
+def test_a_listener_saves_positions_and_asks(lab):
+    """P12: what is answered without waiting works; P7: what is held is held by then."""
+    tps = lab.topic("t", 2, records=10)
+    lab.topic("u", 1)
+    saved = {}
+    asked = []
+    reader = Reader(lab, SafeConsumer)
+    consumer = reader.consumer
+
+    def assigned(gained):
+        if tps[0] in gained and not asked:
+            asked.append(consumer.partitions_for_topic("t"))
+            asked.append(consumer.paused())
+            asked.append(consumer.quiet())
+            asked.append(len(consumer.holds()))
+            asked.append(len(consumer.explain(tps[0])))
+
+    def revoked(lost):
+        saved.update({tp: consumer.position(tp) for tp in lost})
+
+    listener = Listener(assigned=assigned, revoked=revoked)
+    consumer.subscribe(["t"], listener=listener)
+    consumer.pause(tps[0])
+    reader.owns(tps)
+    assert asked == [{0, 1}, {tps[0]}, {tps[0]}, 1, 1]
+    consumer.resume(tps[0])
+    reader.until(lambda: len(reader.log) == 20)
+    consumer.subscribe(["t", "u"], listener=listener)
+    reader.owns([*tps, *lab.partitions("u")])
+    assert saved == dict.fromkeys(tps, 10)
+
+
+class ListenerError(Exception):
+    """Raised by a listener."""
+
+
+def _raise(partitions):
+    if partitions:
+        raise ListenerError
+
+
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+@both_protocols
+def test_a_listener_that_raises_loses_nothing(lab, when, assignor):
+    """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
+    held, flowing = lab.topic("t", 2, records=10)
+    lab.topic("u", 1, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    listener = Listener()
+    reader.consumer.subscribe(["t", "u"], listener=listener)
+    reader.consumer.pause(held)
+    if when == "revoked":
+        reader.reads(flowing, range(10))
+        listener._revoked = _raise
+        reader.consumer.subscribe(["t"], listener=listener)
+    else:
+        listener._assigned = _raise
+    with pytest.raises(KafkaError, match="callback") as caught:
+        reader.until(lambda: False)
+    assert isinstance(caught.value.__cause__, ListenerError)
+    listener._revoked = listener._assigned = len
+    reader.until(lambda: reader.offsets(flowing) == [*range(10)])
+    reader.is_silent(of=[held])
+    assert reader.consumer.quiet() == {held}
+    reader.consumer.resume(held)
+    reader.reads(held, range(10))
+
+
+@pytest.mark.contract("P8", "P12")
+@pytest.mark.parametrize("is_awaited", [True, False])
+@both_protocols
+@simulated(seeds=1, nightly=10)
+def test_commit_async_in_a_listener_is_in_time(lab, assignor, *, is_awaited):
+    """P12: nothing that was read before comes twice, here or with another member."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+
+    def commit(revoked):
+        # A cooperative rebalance has taken them away: what is assigned is others.
+        named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
+        return reader.consumer.commit_async(named)
+
+    awaiting = Awaiting(commit)
+    listener = awaiting if is_awaited else Listener(revoked=commit)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.until(lambda: len(reader.log) == 20)
+    other, _ = reader.shares()
+    for tp in tps:
+        lab.append(tp, 1, first=10)
+    reader.until(lambda: len(reader.log) + len(other.records) == 22)
+    reader.is_silent(seconds=2)
+    assert len(reader.log) + len(other.records) == 22
+    assert awaiting.answered > 0 or not is_awaited
+
+
+def test_a_close_whose_listener_raises_leaves_nothing_open(lab):
+    """kafka-python leaves a thread and four sockets each time; the error is raised on."""
+    lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer)
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=_raise))
+    reader.until(lambda: len(reader.consumer.assignment()) == 2)
+    with pytest.raises(KafkaError) as raised:
+        reader.consumer.close()
+    assert isinstance(raised.value.__cause__, ListenerError)
+    lab.sleep(1)
+    assert lab.running() == []
+    assert lab.cluster._connections == {}
+    assert reader.consumer.holds() == ()
+    reader.consumer.close()
+
+
+# ------------------------------------------------------------ before a join
+
+
+class NotYet(Exception):  # noqa: N818 - a signal
+    """Raised before a join."""
+
+
+@simulated(seeds=1, nightly=10)
+def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab):
+    """However long its timeout; the next poll asks again, and joins once it may."""
+    tps = lab.topic("t", 2, records=5)
+    reader = Reader(lab, SafeConsumer, "t")
+    membership, refusals = Membership(reader.consumer), [NotYet] * 3
+
+    def say():
+        if refusals:
+            raise refusals.pop()
+
+    membership.ask_before_join(say)
+    for _ in range(3):
+        with pytest.raises(NotYet):
+            reader.poll(600)
+        assert not membership.is_joining()
+    reader.until(lambda: len(reader.log) == 10)
+    refusals += [NotYet] * 2
+    other = lab.member(KafkaConsumer, "t", name="b")
+    for tp in tps:
+        lab.append(tp, 1, first=5)
+    for _ in range(2):
+        with pytest.raises(NotYet):
+            reader.until(lambda: False, each=600)
+    assert lab.now < 60
+    other.stop()
+    reader.until(lambda: all(5 in reader.offsets(tp) for tp in tps))
+    assert all(reader.offsets(tp)[:5] == [*range(5)] for tp in tps)
+
+
+def test_a_cooperative_join_revokes_nothing_as_it_begins(lab):
+    """Only what is no longer subscribed to."""
+    tps = lab.topic("t", 2)
+    lab.topic("u", 1)
+    reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
+    membership = Membership(reader.consumer)
+    reader.owns(tps)
+    assert membership.revokes_on_join() == set()
+    reader.consumer.subscribe(["u"])
+    assert membership.revokes_on_join() == set(tps)
+
+
+# ------------------------------------------------------------ departed, uncommitted
+
+DEPARTURES = {
+    "close": lambda consumer, _: consumer.close(autocommit=False),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+    "assign": lambda consumer, other: consumer.assign([other]),
+}
+KNOWN = {
+    "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
+    "group_metadata": lambda consumer, _: consumer.group_metadata(),
+}
+
+
+def assigned_at_latest(lab, **settings):
+    """Assign two partitions by hand of which nothing is committed."""
+    told = Told()
+    tps = lab.topic("t", 2, records=3)
+    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [told]}
+    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), told
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize("name", DEPARTURES)
+def test_a_quiet_partition_that_departs_uncommitted_is_told(lab, name):
+    """P8: the next owner would skip; however it departs, and only of what was quiet."""
+    reader, told = assigned_at_latest(lab)
+    p0, p1 = lab.partitions("t")
+    reader.poll(1)
+    reader.consumer.pause(p0)
+    DEPARTURES[name](reader.consumer, p1)
+    reader.consumer.close(autocommit=False)
+    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+
+
+@pytest.mark.parametrize("name", [*KNOWN, "never asked"])
+def test_nothing_is_told_where_something_may_be_committed(lab, name):
+    """By this consumer, or by a producer that it does not see; or nobody knows."""
+    reader, told = assigned_at_latest(lab)
+    (p0, *_) = lab.partitions("t")
+    reader.consumer.pause(p0)
+    if name in KNOWN:
+        reader.poll(1)
+        KNOWN[name](reader.consumer, p0)
+    reader.consumer.close(autocommit=False)
+    assert told.of(HeldPartitionUncommitted) == []
+
+
+def test_a_commit_that_was_refused_is_none(lab):
+    """P8: the question after it says that there is nothing."""
+    reader, told = assigned_at_latest(lab)
+    (p0, *_) = lab.partitions("t")
+    lab.cluster.fail("OffsetCommit", error=12, count=1)
+    with pytest.raises(OffsetMetadataTooLargeError):
+        reader.consumer.commit({p0: at(5)})
+    reader.consumer.pause(p0)
+    reader.poll(1)
+    reader.consumer.close(autocommit=False)
+    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]

@@ -1,7 +1,6 @@
 """Two calls meet: at every place of the one the other comes in, and both do what they say."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
@@ -60,8 +59,6 @@ def test_two_calls_may_meet_anywhere(lab, a, mode):
 
 
 # ------------------------------------------------------------ planted
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_commit_gets_ahead_of_delivery(patch):

@@ -40,6 +40,22 @@ def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(lab, kind, *, is_pau
 # Departed while it was lost (P8)
 
 
+def static_member(lab, **settings):
+    """Make a static member that has read all of a partition."""
+    (tp,) = lab.topic("t", 1, records=10)
+    static = {"group_instance_id": "static", **settings}
+    reader = Reader(lab, SafeConsumer, "t", **static)
+    reader.until(lambda: len(reader.log) == 10)
+    return reader, tp
+
+
+def goes_on(lab, reader, tp):
+    """Assert that it is a member once more, and reads."""
+    reader.owns([tp], seconds=90, each=1)
+    lab.append(tp)
+    reader.until(lambda: len(reader.log) > 10)
+
+
 def uncommitted(events):
     """Return the partitions of each warning of what was held and not committed."""
     found = [one for one in events if isinstance(one, HeldPartitionUncommitted)]
@@ -136,9 +152,7 @@ def test_a_fenced_static_member_raises_on_every_later_poll(lab, kind):
 @pytest.mark.contract("P11")
 def test_a_static_member_that_is_fenced_as_it_commits_hears_so(lab):
     """P11: it is a member, as far as it knows, and no commit of an earlier one."""
-    (tp,) = lab.topic("t", 1, records=3)
-    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
-    reader.reads(tp, range(3))
+    reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):
         reader.consumer.commit()
@@ -166,9 +180,7 @@ def test_a_commit_as_no_member_fences_nobody(lab):
     It was sent without a member id by then, beside the ``group_instance_id``: the
     broker knows another member of that name, which is this one.
     """
-    (tp,) = lab.topic("t", 1, records=10)
-    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
-    reader.until(lambda: len(reader.log) == 10)
+    reader, tp = static_member(lab)
     failed = []
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("OffsetCommit", delay=1.0)
@@ -181,17 +193,13 @@ def test_a_commit_as_no_member_fences_nobody(lab):
     with pytest.raises(CommitFailedError):
         reader.consumer.commit({tp: OffsetAndMetadata(10, "", -1)})
     reader.consumer.subscribe(["t"])
-    reader.owns([tp], seconds=90, each=1)
-    lab.append(tp)
-    reader.until(lambda: len(reader.log) > 10)
+    goes_on(lab, reader, tp)
 
 
 @simulated(seeds=1, nightly=2)
 def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
     """Its answer comes when a static member has subscribed again: it is not about that."""
-    (tp,) = lab.topic("t", 1, records=10)
-    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
-    reader.until(lambda: len(reader.log) == 10)
+    reader, tp = static_member(lab)
     lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("Heartbeat", is_held=True, count=1)
     reader.until(lambda: late.kept)
@@ -199,9 +207,7 @@ def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab):
     reader.consumer.subscribe(["t"])
     late.end()
     lab.sleep(1)
-    reader.owns([tp], seconds=90, each=1)
-    lab.append(tp)
-    reader.until(lambda: len(reader.log) > 10)
+    goes_on(lab, reader, tp)
 
 
 @simulated(seeds=1, nightly=2)
@@ -213,11 +219,7 @@ def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
     SyncGroup comes, of a broker before 2.5, whose answers do not name the protocol.
     4. It does not poll for some heartbeats.
     """
-    (tp,) = lab.topic("t", 1, records=10)
-    reader = Reader(
-        lab, SafeConsumer, "t", group_instance_id="static", api_version=(2, 3)
-    )
-    reader.owns([tp])
+    reader, tp = static_member(lab, api_version=(2, 3))
     late = lab.cluster.fail("SyncGroup", is_held=True)
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, count=1)
     reader.until(lambda: late.kept)
@@ -227,8 +229,7 @@ def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab):
     before = len(lab.history())
     lab.sleep(10)
     assert "Heartbeat" not in lab.kinds(before)
-    reader.owns([tp], seconds=90, each=1)
-    reader.until(lambda: len(reader.log) >= 10)
+    goes_on(lab, reader, tp)
 
 
 @pytest.mark.parametrize("static", [True, False])

@@ -2,10 +2,15 @@
 One answer about metadata is wrong: a broker that starts, or that others are ahead of.
 
 A topic that is really deleted leaves; one that a single answer does not know stays.
+With ``allow_auto_create_topics=False`` no question makes one.
 """
 
+from contextlib import suppress
+
 import pytest
+from kafka import TopicPartition
 from kafka.errors import (
+    KafkaTimeoutError,
     LeaderNotAvailableError,
     TopicAuthorizationFailedError,
     UnknownError,
@@ -80,7 +85,6 @@ def test_one_answer_with_an_error_ends_no_pause_and_reads_nothing_again(
 @stock_fails("the topic leaves and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
 def test_without_a_group_everything_would_come_again(lab, kind, error):
-    """Nobody has committed where it was, and the pause has ended."""
     reader, tps = reading(lab, "topics", kind, group_id=None)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
     goes_on(lab, reader, tps)
@@ -88,7 +92,6 @@ def test_without_a_group_everything_would_come_again(lab, kind, error):
 
 @each_error
 def test_what_is_assigned_by_hand_goes_on(lab, error):
-    """And its partitions are known meanwhile."""
     reader, tps = reading(lab, "assign", group_id=None)
     failing = lab.cluster.fail("Metadata", error=error.errno, count=1)
     reader.until(lambda: not failing.count)
@@ -152,3 +155,58 @@ def test_a_topic_that_was_made_again_meanwhile_is_read_from_its_start(lab, way):
     reader.until(lambda: len(reader.log) >= since + 18)
     for tp in tps:
         assert reader.offsets(tp, since) == [*range(9)]
+
+
+# ------------------------------------------------------------ allow_auto_create_topics=False
+
+MISSING = TopicPartition("none", 0)
+
+
+def subscribe(reader):
+    reader.consumer.subscribe(["t", "none"])
+    reader.is_silent(of=[MISSING])
+
+
+def assign(reader):
+    reader.consumer.assign([MISSING])
+    reader.is_silent()
+
+
+def ask_for_the_end(reader):
+    with suppress(KafkaTimeoutError):
+        reader.consumer.end_offsets([MISSING], timeout_ms=2000)
+
+
+QUESTIONS = (subscribe, assign, ask_for_the_end)
+each_question = pytest.mark.parametrize("ask", QUESTIONS, ids=lambda ask: ask.__name__)
+
+
+@each_question
+@stock_fails("the setting does not reach the request")
+def test_no_way_of_asking_makes_a_topic(lab, kind, ask):
+    """And none makes it again after it was deleted."""
+    lab.topic("t", 1)
+    ask(Reader(lab, kind, allow_auto_create_topics=False))
+    lab.sleep(1)
+    assert lab.cluster.topics.get("none") is None
+
+
+@each_question
+def test_by_default_the_broker_makes_it(lab, ask):
+    """As kafka-python has it: Kafka's ``auto.create.topics.enable`` decides."""
+    lab.topic("t", 1)
+    ask(Reader(lab, SafeConsumer))
+    lab.until(lambda: lab.cluster.topics.get("none") is not None)
+
+
+@stock_fails("the setting does not reach the request")
+def test_a_topic_that_is_deleted_while_it_is_held_stays_deleted(lab, kind):
+    """Members ask for what they are subscribed to, for as long as they are."""
+    (p0,) = lab.topic("t", 1, records=3)
+    settings = {"allow_auto_create_topics": False, "metadata_max_age_ms": 2000}
+    reader = Reader(lab, kind, "t", **settings)
+    reader.reads(p0, range(3))
+    reader.consumer.pause(p0)
+    lab.cluster.delete_topic("t")
+    reader.is_silent(seconds=10)
+    assert lab.cluster.topics.get("t") is None

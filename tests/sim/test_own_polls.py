@@ -5,9 +5,10 @@ Such a method may know of ``timeout_ms`` and ``max_records`` alone, so that its 
 positions past all that it takes. The step moves them back to what it yields next.
 """
 
-from typing import Any
+from functools import partial
 
 import pytest
+from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
@@ -70,7 +71,6 @@ def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_byt
 @pytest.mark.parametrize("to", [0, 4, 10])
 @simulated(seeds=1, nightly=3)
 def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
-    """No record below the new position comes, though it was taken before the seek."""
     reader = stepping(lab, kind)
     held = other_than_read(reader)
     reader.consumer.pause(held)
@@ -84,7 +84,6 @@ def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
 @own_polls
 @simulated(seeds=1, nightly=3)
 def test_a_commit_names_only_what_was_yielded(lab, kind):
-    """One record of the one partition, and nothing of the other."""
     reader = stepping(lab, kind, group_id=GROUP)
     unread = other_than_read(reader)
     reader.consumer.commit()
@@ -96,7 +95,6 @@ def test_a_commit_names_only_what_was_yielded(lab, kind):
 @own_polls
 @simulated(seeds=1, nightly=3)
 def test_a_poll_after_a_step_returns_the_rest(lab, kind):
-    """Each record of both partitions comes once, in order."""
     reader = stepping(lab, kind)
     reader.how = "poll"
     reader.until(lambda: len(reader.log) == 20)
@@ -108,7 +106,7 @@ def test_a_poll_after_a_step_returns_the_rest(lab, kind):
 class Hoarding(SafeConsumer):
     """Returns one record of a poll at a time, and asks again when it has none."""
 
-    kept: tuple[Any, ...] = ()
+    kept = ()
 
     def poll(self, *args, **options):
         if not self.kept:
@@ -128,3 +126,57 @@ def test_records_that_an_own_poll_kept_come_once(lab):
     reader.reads(tp, range(1, 10))
     late.end()
     reader.is_silent()
+
+
+# ------------------------------------------------------------ it polls again, or leaves out
+
+
+def merge(poll, _):
+    """Make bigger batches: poll three times, and return all of it at once."""
+    found = {}
+    for _ in range(3):
+        for tp, batch in poll(3).items():
+            found.setdefault(tp, []).extend(batch)
+    return found
+
+
+def choose(poll, _):
+    """Leave records out, and poll again where nothing is left."""
+    for _ in range(200):
+        got = poll(3)
+        kept = with_values(got, range(4, 20, 5))
+        if kept or not got:
+            return kept
+    raise AssertionError
+
+
+def leave_out(poll, most):
+    """Leave records out that nobody wants."""
+    return with_values(poll(most), range(10, 20))
+
+
+def with_values(found, wanted):
+    kept = {
+        tp: [one for one in batch if int(one.value) in wanted]
+        for tp, batch in found.items()
+    }
+    return {tp: batch for tp, batch in kept.items() if batch}
+
+
+METHODS = {merge: range(20), choose: range(4, 20, 5), leave_out: range(10, 20)}
+
+
+@pytest.mark.contract("P8", "P13")
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+@pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
+def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method):
+    """As by kafka-python, though a step polls several times, or gets nothing of a poll."""
+
+    class Own(base):
+        def poll(self, timeout_ms=0, max_records=None, **_):
+            return method(partial(super().poll, timeout_ms), max_records)
+
+    (tp,) = lab.topic("t", 1, records=20)
+    reader = Reader(lab, Own, tps=[tp], how="iterate", max_poll_records=5)
+    reader.until(lambda: 19 in reader.offsets(tp))
+    assert reader.offsets(tp) == [*METHODS[method]]

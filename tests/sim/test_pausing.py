@@ -17,7 +17,6 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 @pytest.mark.contract("P2")
 @simulated(seeds=1, nightly=2)
 def test_an_expiry_does_not_follow_the_wall_clock(lab):
-    """P2: how long a hold lasts is not changed by a wall clock that is set."""
     lab.topic("t", 1, records=1)
     a = lab.member(SafeConsumer, "t", start_paused=True)
     a.consumer.pause("t", owner="ops", for_=120)
@@ -37,7 +36,7 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab):
 def test_owners_lift_their_own_holds_after_the_group_has_changed(lab, event, assignor):
     """P2: whatever brings the partitions back, each hold waits for its own owner."""
     p0, p1 = lab.topic("t", 2, records=3)
-    settings = {"partition_assignment_strategy": [assignor], **QUICK}
+    settings = {"assignor": assignor, **QUICK}
     reader = Reader(lab, SafeConsumer, "t", **settings)
     reader.owns([p0, p1])
     reader.consumer.pause(p0, owner="ops")
@@ -91,7 +90,7 @@ def test_what_a_program_that_does_nothing_wrong_is_told(lab, caplog, assignor):
     """P6: a pause that rebalances keep, with what comes under it, is no warning."""
     lab.topic("t", 4, records=30)
     told = []
-    settings = {"partition_assignment_strategy": [assignor]}
+    settings = {"assignor": assignor}
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
         a.owns(4)

@@ -15,7 +15,6 @@ from tests.sim.reading import Reader, at, both_ways, stock_fails
 @pytest.mark.parametrize("is_first", [True, False], ids=["seek-pause", "pause-seek"])
 @pytest.mark.parametrize("state", ["parsed", "on its way"])
 def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
-    """After a seek while paused the sought offset comes, not parked data."""
     (p0,) = lab.topic("t", 1, records=30)
     reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -110,7 +109,6 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed)
 
 @simulated(seeds=1, nightly=2)
 def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
-    """The answer is about a position that nobody needs any more."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.commit({p0: at(2)})
@@ -118,3 +116,196 @@ def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
         reader.consumer.seek(p0, 7)
     reader.take(3 - len(reader.log))
     assert reader.offsets(p0) == [7, 8, 9]
+
+
+# ------------------------------------------------------------ one reset, one question
+
+NOT_LEADER_OR_FOLLOWER = 6
+BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
+
+
+class Asked(Reader):
+    """Reads on another thread; the test says when its questions for offsets are answered."""
+
+    def __init__(self, lab, *tps, **settings):
+        self.questions = []
+        super().__init__(lab, SafeConsumer, tps=tps, **settings)
+
+    @contextmanager
+    def polling(self):
+        """Read all the time until the block is over."""
+        is_over = []
+        thread = threading.Thread(target=lambda: self.until(lambda: is_over, 300))
+        thread.start()
+        yield
+        is_over.append(True)
+        thread.join()
+
+    def asks(self, act=int):
+        """Do something, and wait until a question came of it; keep back its answer."""
+        question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
+        act()
+        self.lab.until(lambda: question.kept)
+        return question
+
+    def answered(self, question):
+        question.end()
+        self.lab.sleep(0.2)
+
+
+@simulated(seeds=1, nightly=10)
+def test_an_answer_of_an_ended_ownership_sets_nothing(lab):
+    """1. It is asked. 2. The partition goes, and has more records. 3. It is asked anew."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, auto_offset_reset="latest")
+    consumer = reader.consumer
+    with reader.polling():
+        before = reader.asks()
+        consumer.assign([p1])
+        lab.append(p0, 5, first=3)
+        again = reader.asks(lambda: consumer.assign([p0]))
+        reader.answered(before)
+        reader.answered(again)
+        lab.append(p0, 2, first=8)
+        lab.until(lambda: reader.offsets(p0)[-1:] == [9])
+    assert reader.offsets(p0) == [8, 9]
+
+
+@simulated(seeds=1, nightly=10)
+def test_one_answer_for_what_stayed_and_what_did_not(lab):
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, p1, auto_offset_reset="latest")
+    consumer = reader.consumer
+    with reader.polling():
+        before = reader.asks()
+        consumer.assign([p1])
+        for tp in (p0, p1):
+            lab.append(tp, 2, first=3)
+        consumer.assign([p0, p1])
+        reader.answered(before)
+        lab.until(lambda: reader.offsets(p1) == [3, 4])
+        lab.append(p0, 1, first=5)
+        lab.until(lambda: reader.offsets(p0))
+    assert reader.offsets(p0) == [5]
+
+
+@simulated(seeds=1, nightly=10)
+def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab):
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Asked(lab, p0)
+    with reader.polling():
+        question = reader.asks()
+        reader.consumer.seek(p0, 7)
+        reader.answered(question)
+        lab.until(lambda: len(reader.log) >= 3)
+    assert reader.offsets(p0) == [7, 8, 9]
+
+
+@simulated(seeds=1, nightly=10)
+def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab):
+    """To the end, to 5, to the end again: where the end was at first is over."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Asked(lab, p0)
+    consumer = reader.consumer
+    reader.take(3)
+    with reader.polling():
+        before = reader.asks(lambda: consumer.seek_to_end(p0))
+        consumer.pause(p0)
+        consumer.seek(p0, 1)
+        lab.append(p0, 5, first=3)
+        again = reader.asks(lambda: consumer.seek_to_end(p0))
+        consumer.resume(p0)
+        reader.answered(before)
+        lab.sleep(1)
+        reader.answered(again)
+        lab.append(p0, 1, first=8)
+        lab.until(lambda: reader.offsets(p0)[-1:] == [8])
+    assert reader.offsets(p0) == [0, 1, 2, 8]
+
+
+@simulated(seeds=1, nightly=10)
+def test_to_ask_for_the_same_again_starves_nobody(lab):
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
+    reader.take(3)
+    slow = lab.cluster.fail("ListOffsets", delay=0.25)
+    for number in range(20):
+        reader.consumer.seek_to_end(p0)
+        reader.poll(0.1)
+        lab.append(p0, 1, first=3 + number)
+        reader.poll(0.1)
+    slow.end()
+    assert len(reader.log) > 3
+
+
+@pytest.mark.contract("P8")
+@stock_fails("the old question's mark stays, for the time of a request")
+def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab, kind):
+    """P8: the IO thread has looked which way to ask; a seek comes before it notes that."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, kind, tps=[tp])
+    reader.until(lambda: len(reader.log) == 3)
+    fetcher = reader.consumer._fetcher
+    grouped = fetcher._group_list_offset_requests
+
+    def slow(wanted):
+        fetcher._group_list_offset_requests = grouped
+        found = grouped(wanted)
+        lab.sleep(0.02)
+        return found
+
+    fetcher._group_list_offset_requests = slow
+    reader.consumer.seek_to_beginning(tp)
+    fetcher.reset_offsets_if_needed()  # what a poll does first; it does not wait
+    lab.sleep(0.01)
+    reader.consumer.seek_to_end(tp)
+    began = lab.now
+    reader.until(lambda: reader.consumer._subscription.assignment[tp].position)
+    assert lab.now - began < 1
+
+
+@simulated(seeds=1, nightly=10)
+def test_a_failure_of_what_has_departed_delays_nobody(lab):
+    """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, p1)
+    with reader.polling():
+        question = reader.asks()
+        reader.consumer.assign([p1])
+        began = lab.now
+        lab.network.reset(lab.world.outside)
+        lab.until(lambda: reader.offsets(p1) == [0, 1, 2])
+        assert lab.now - began < 2
+    question.end()
+
+
+@pytest.mark.contract("P10")
+@simulated(seeds=1, nightly=10, nodes=2)
+def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
+    """P10: 1. The leader goes down, and nobody takes over. 2. It is back, and asked."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
+    reader.take(6)
+    away = lab.cluster.log(*p0).leader
+    lab.cluster.down(away, failover=None)
+    reader.is_silent(seconds=10)
+    lab.cluster.up(away)
+    lab.append(p0, 1, first=3)
+    reader.reads(p0, [3])
+
+
+@pytest.mark.contract("P11")
+def test_where_to_begin_is_asked_in_measure(lab):
+    """P11: not at once where the answer is a refusal, and not again where it is awaited."""
+    (tp,) = lab.topic("t", 1, records=3)
+    refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)
+    reader = Reader(lab, SafeConsumer, tps=[tp])
+    reader.poll(10)
+    assert 1 < lab.kinds().count("ListOffsets") <= 10 / BACKOFF
+    late = lab.cluster.fail("ListOffsets", is_held=True)
+    refused.end()
+    reader.until(lambda: late.kept)
+    reader.poll(10)
+    assert len(late.kept) == 1
+    late.end()
+    reader.reads(tp, range(3))

@@ -13,7 +13,7 @@ from safeconsumer.events.consumer import (
 from safeconsumer.testing import _fetching
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
-from tests.sim.reading import Reader, both_protocols, both_ways
+from tests.sim.reading import COOPERATIVE, Reader, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
 
 pytestmark = pytest.mark.contract("P16")
@@ -23,7 +23,7 @@ POSITION, START, END = 10, 60, 100
 LEFT = list(range(START, END))
 GONE = (POSITION, START, START - POSITION)
 
-both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
+MEMBER = {"is_member": True}
 
 
 class Late(Reader):
@@ -70,26 +70,24 @@ class Late(Reader):
         self.is_silent(seconds=1)
         assert self.offsets(self.tp) == list(range(offset, end))
 
+    def is_told(self, *, gone=(), resets=()):
+        """Assert what the events say: each position, the new one, and how many are gone."""
+        assert (self.of_gone(), self.of_resets()) == ([*gone], [*resets])
+
     def of_gone(self):
         """Return what was told of deleted records: old and new position, and how many."""
-        return [
-            (one.position, one.start, one.gone)
-            for one in self.told
-            if isinstance(one, UnreadRecordsDeleted) and one.partition == self.tp
-        ]
+        found = self._told_of(UnreadRecordsDeleted)
+        return [(one.position, one.start, one.gone) for one in found]
 
     def of_resets(self):
         """Return what was told of other resets: old and new position."""
-        assert all(
-            one.skipped == max(0, one.offset - one.position)
-            for one in self.told
-            if isinstance(one, PositionOutOfRange)
-        )
-        return [
-            (one.position, one.offset)
-            for one in self.told
-            if isinstance(one, PositionOutOfRange) and one.partition == self.tp
-        ]
+        found = self._told_of(PositionOutOfRange)
+        assert all(one.skipped == max(0, one.offset - one.position) for one in found)
+        return [(one.position, one.offset) for one in found]
+
+    def _told_of(self, kind):
+        found = [one for one in self.told if isinstance(one, kind)]
+        return [one for one in found if one.partition == self.tp]
 
     def held_past_retention(self):
         """Pause, let retention pass, and resume."""
@@ -99,14 +97,37 @@ class Late(Reader):
         self.is_silent(seconds=2)
         self.consumer.resume(self.tp)
 
+    def asks(self):
+        """Let it ask where the log begins after a hold; return the answer, kept back."""
+        asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
+        self.held_past_retention()
+        self.until(lambda: asked.kept)
+        return asked
+
+    def joins_again(self):
+        """Let its membership be lost, and another begin."""
+        generation = self.lab.generation()
+        self.lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+        self.until(lambda: self.lab.generation() > generation, each=5)
+        self.owns([self.tp])
+
 
 # ------------------------------------------------------------ held
 
 
 @pytest.mark.contract("P16", "P14")
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-@both_ways
-@both_resets
+@pytest.mark.parametrize(
+    ("reset", "how", "level"),
+    [
+        pytest.param(*one, id="-".join(one))
+        for one in (
+            ("earliest", "poll", "read_committed"),
+            ("latest", "iterate", "read_committed"),
+            ("earliest", "iterate", "read_uncommitted"),
+            ("latest", "poll", "read_uncommitted"),
+        )
+    ],
+)
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     lab, reset, how, level
 ):
@@ -114,7 +135,7 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()
     reader.goes_on_at(START)
-    assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
+    reader.is_told(gone=[GONE])
 
 
 def _without_a_poll(reader):
@@ -147,30 +168,62 @@ def _away_while_another_is_read(reader):
     reader.consumer.seek(reader.tp, POSITION)
 
 
-HOLDS = {
-    "no poll between": _without_a_poll,
-    "a seek while held": _of_a_seek,
-    "a seek after it": _before_a_seek,
-    "away while another is read": _away_while_another_is_read,
-}
+def _while_its_gate_is_closed(reader):
+    reader.loses()  # while it reads the control topics
 
 
-@pytest.mark.parametrize("name", HOLDS)
-def test_any_hold_since_the_last_valid_position_counts(lab, name):
-    """P16: however it was placed and ended; also if nobody looked meanwhile."""
-    reader = Late(lab)
-    HOLDS[name](reader)
-    reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
-
-
-def test_a_closed_gate_counts_as_a_hold(lab):
-    """P16: the gate at an assignment, while the control topics are read."""
-    Operator(lab)
-    reader = Late(lab, is_member=True, control=CONTROL)
+def _through_a_lost_membership(reader):
+    reader.joins_again()
     reader.loses()
+    reader.is_silent()
+    reader.consumer.resume(reader.tp)
+
+
+def _resumed_while_it_is_away(reader):
+    cluster = reader.lab.cluster
+    late = cluster.fail("JoinGroup", is_held=True)
+    cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+    reader.until(lambda: not reader.consumer.assignment(), each=5)
+    reader.consumer.resume()
+    reader.loses()
+    late.end()
+
+
+def _refused_at_first(reader):
+    reader.lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER, count=3)
+    reader.held_past_retention()
+
+
+def _raised_at_first(reader):
+    reader.lab.cluster.fail("ListOffsets", error=TOPIC_AUTHORIZATION_FAILED, count=1)
+    reader.held_past_retention()
+    with pytest.raises(TopicAuthorizationFailedError):
+        reader.is_silent()
+
+
+HOLDS = [
+    (_without_a_poll, {}),
+    (_of_a_seek, {}),
+    (_before_a_seek, {}),
+    (_away_while_another_is_read, {}),
+    (_while_its_gate_is_closed, {**MEMBER, "control": CONTROL}),
+    (_through_a_lost_membership, MEMBER),
+    (_through_a_lost_membership, {**MEMBER, "assignor": COOPERATIVE}),
+    (_resumed_while_it_is_away, MEMBER),
+    (_refused_at_first, {}),
+    (_raised_at_first, {}),
+]
+
+
+@pytest.mark.contract("P16", "P6")
+@pytest.mark.parametrize(("act", "settings"), HOLDS)
+def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
+    """P16: however it was placed and ended; also if nobody looked meanwhile."""
+    Operator(lab)
+    reader = Late(lab, **settings)
+    act(reader)
     reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
+    reader.is_told(gone=[GONE])
 
 
 @pytest.mark.contract("P16", "P8")
@@ -217,9 +270,8 @@ def test_others_read_on(lab):
     assert reader.of_gone() == [GONE]
 
 
-@both_resets
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_nothing_is_left(lab, reset):
-    """P16: everything was deleted; what is written next comes."""
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
     reader.loses(END)
@@ -227,7 +279,7 @@ def test_nothing_is_left(lab, reset):
     reader.until(reader.of_gone)
     reader.fill(lab, 5, first=END)
     reader.goes_on_at(END, END + 5)
-    assert reader.of_gone() == [(POSITION, END, END - POSITION)]
+    reader.is_told(gone=[(POSITION, END, END - POSITION)])
 
 
 def test_where_it_goes_on_is_what_is_committed(lab):
@@ -252,116 +304,51 @@ def test_without_a_policy_it_raises(lab):
             reader.is_silent()
         assert raised.value.args[0] == {reader.tp: POSITION}
     assert reader.consumer.position(reader.tp) == POSITION
-    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+    reader.is_told()
     reader.consumer.seek_to_beginning(reader.tp)
     reader.goes_on_at(START)
-
-
-# ------------------------------------------------------------ ownerships
-
-
-@pytest.mark.contract("P16", "P6")
-@both_protocols
-def test_held_through_a_lost_membership(lab, assignor):
-    """P16: the next ownership begins at a committed offset that is gone meanwhile."""
-    reader = Late(lab, is_member=True, assignor=assignor)
-    generation = lab.generation()
-    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
-    reader.until(lambda: lab.generation() > generation, each=5)
-    reader.owns([reader.tp])
-    reader.loses()
-    reader.is_silent()
-    reader.consumer.resume(reader.tp)
-    reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
-
-
-def test_resumed_while_it_is_away(lab):
-    """P16: it was held here, and no position of it has been valid since."""
-    reader = Late(lab, is_member=True)
-    reader.consumer.pause(*reader.consumer.assignment())
-    late = lab.cluster.fail("JoinGroup", is_held=True)
-    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
-    reader.until(lambda: not reader.consumer.assignment(), each=5)
-    reader.consumer.resume(*reader.consumer.assignment())
-    reader.loses()
-    late.end()
-    reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
-
-
-def test_taken_away_while_its_start_is_asked_for(lab):
-    """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
-    reader = Late(lab, is_member=True)
-    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
-    reader.held_past_retention()
-    reader.until(lambda: asked.kept)
-    generation = lab.generation()
-    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
-    reader.until(lambda: lab.generation() > generation, each=5)
-    reader.owns([reader.tp])
-    reader.until(lambda: reader.log)
-    asked.end()
-    reader.until(lambda: len(reader.log) >= len(LEFT))
-    assert reader.offsets(reader.tp) == LEFT
-    assert reader.of_gone() == [GONE]
 
 
 # ------------------------------------------------------------ while it is asked for
 
 
-def test_a_refusal_to_say_where_the_log_begins(lab):
-    """P16: it is asked again, and told once; what is raised does not end it."""
-    reader = Late(lab)
-    lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER, count=3)
-    reader.held_past_retention()
-    reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
-
-
-def test_an_error_where_the_log_begins_is_raised_once(lab):
-    """P16: then it goes on where it must."""
-    reader = Late(lab)
-    lab.cluster.fail("ListOffsets", error=TOPIC_AUTHORIZATION_FAILED, count=1)
-    reader.held_past_retention()
-    with pytest.raises(TopicAuthorizationFailedError):
-        reader.is_silent()
-    reader.goes_on_at(START)
-    assert reader.of_gone() == [GONE]
+def test_taken_away_while_its_start_is_asked_for(lab):
+    """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
+    reader = Late(lab, is_member=True)
+    asked = reader.asks()
+    reader.joins_again()
+    reader.until(lambda: reader.log)
+    asked.end()
+    reader.until(lambda: len(reader.log) >= len(LEFT))
+    assert reader.offsets(reader.tp) == LEFT
+    reader.is_told(gone=[GONE])
 
 
 def test_a_seek_while_it_is_asked_for(lab):
-    """P16: the seek counts, and nothing is told."""
     reader = Late(lab)
-    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
-    reader.held_past_retention()
-    reader.until(lambda: asked.kept)
+    asked = reader.asks()
     reader.consumer.seek(reader.tp, 80)
     asked.end()
     reader.goes_on_at(80)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+    reader.is_told()
 
 
 def test_to_the_end_while_it_is_asked_for(lab):
     """P16: what the program asks for is no reset of ours."""
     reader = Late(lab)
-    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
-    reader.held_past_retention()
-    reader.until(lambda: asked.kept)
+    asked = reader.asks()
     reader.consumer.seek_to_end(reader.tp)
     asked.end()
     assert reader.consumer.position(reader.tp) == END
     reader.fill(lab, 2, first=END)
     reader.goes_on_at(END, END + 2)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+    reader.is_told()
 
 
 def test_paused_again_while_it_is_asked_for(lab):
     """P16: the position is right when it is resumed; nothing comes before."""
     reader = Late(lab)
-    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
-    reader.held_past_retention()
-    reader.until(lambda: asked.kept)
+    asked = reader.asks()
     reader.consumer.pause(reader.tp)
     asked.end()
     reader.is_silent()
@@ -370,32 +357,19 @@ def test_paused_again_while_it_is_asked_for(lab):
     reader.loses(70)
     reader.consumer.resume(reader.tp)
     reader.goes_on_at(70)
-    assert reader.of_gone() == [GONE, (START, 70, 10)]
+    reader.is_told(gone=[GONE, (START, 70, 10)])
 
 
 def test_retention_is_quicker_than_the_answer(lab):
-    """P16: what is deleted between answer and fetch is told, too."""
     reader = Late(lab)
-    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
-    reader.held_past_retention()
-    reader.until(lambda: asked.kept)
+    asked = reader.asks()
     reader.loses(70)
     asked.end()
     reader.goes_on_at(70)
-    assert reader.of_gone() == [GONE, (START, 70, 10)]
+    reader.is_told(gone=[GONE, (START, 70, 10)])
 
 
 # ------------------------------------------------------------ not held
-
-
-def test_never_held_to_the_latest(lab):
-    """P16: as kafka-python does, which passes over what is left; and told."""
-    reader = Late(lab)
-    reader.loses()
-    reader.until(reader.of_resets)
-    reader.fill(lab, 2, first=END)
-    reader.goes_on_at(END, END + 2)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, END)])
 
 
 def test_never_held_to_the_earliest(lab):
@@ -403,37 +377,66 @@ def test_never_held_to_the_earliest(lab):
     reader = Late(lab, auto_offset_reset="earliest")
     reader.loses()
     reader.goes_on_at(START)
-    assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
+    reader.is_told(gone=[GONE])
 
 
-def _read_a_record(reader):
-    reader.take(1)
+def _nothing(reader):
+    reader.loses()
+    return POSITION
 
 
-def _had_no_news(reader):
-    reader.consumer.seek_to_end(reader.tp)
-    reader.is_silent(seconds=2)
-    reader.consumer.pause(reader.tp)
-    reader.consumer.resume(reader.tp)
-    reader.is_silent(seconds=2)  # the answers to its fetches leave it out
+def _a_seek_below_the_start(reader):
+    reader.loses()
+    reader.consumer.seek(reader.tp, START)
+    reader.take(5)
+    reader.consumer.seek(reader.tp, 3)
+    return 3
 
 
-@pytest.mark.parametrize("reads", [_read_a_record, _had_no_news])
-def test_a_hold_counts_until_a_position_is_valid(lab, reads):
-    """P16: what retention passes long after it is as if it had never been held."""
-    reader = Late(lab)
+def _a_hold_and_then_a_record(reader, reads=lambda reader: reader.take(1)):
     reader.consumer.pause(reader.tp)
     reader.is_silent(seconds=1)
     reader.consumer.resume(reader.tp)
     reads(reader)
-    lab.sleep(3600)  # it does something else; no fetch is under way
+    reader.lab.sleep(3600)  # it does something else; no fetch is under way
     reader.loses()
     reader.consumer.seek(reader.tp, 2 * POSITION)
+    return 2 * POSITION
+
+
+def _a_hold_and_then_answers_that_leave_it_out(reader):
+    def reads(reader):
+        reader.consumer.seek_to_end(reader.tp)
+        reader.is_silent(seconds=2)
+        reader.consumer.pause(reader.tp)
+        reader.consumer.resume(reader.tp)
+        reader.is_silent(seconds=2)
+
+    return _a_hold_and_then_a_record(reader, reads)
+
+
+NO_HOLDS = (
+    _nothing,
+    _a_seek_below_the_start,
+    _a_hold_and_then_a_record,
+    _a_hold_and_then_answers_that_leave_it_out,
+)
+
+
+@pytest.mark.parametrize("act", NO_HOLDS)
+def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, act):
+    """P16: as kafka-python does, which passes over what is left; and told."""
+    reader = Late(lab)
+    position = act(reader)
     reader.until(reader.of_resets)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [(2 * POSITION, END)])
+    since = len(reader.log)
+    reader.fill(lab, 2, first=END)
+    reader.until(lambda: len(reader.log) >= since + 2)
+    assert reader.offsets(reader.tp, since) == [END, END + 1]
+    reader.is_told(resets=[(position, END)])
 
 
-@both_resets
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
 @pytest.mark.parametrize("is_held", [True, False])
 def test_beyond_the_end(lab, reset, *, is_held):
     """P16: the policy decides, held or not; one event has both positions."""
@@ -447,7 +450,7 @@ def test_beyond_the_end(lab, reset, *, is_held):
     reader.fill(lab, 2, first=END)
     begins = {"earliest": 0, "latest": END}[reset]
     reader.goes_on_at(begins, END + 2)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [(1000, begins)])
+    reader.is_told(resets=[(1000, begins)])
 
 
 def test_a_topic_that_is_made_again_while_held(lab):
@@ -459,18 +462,7 @@ def test_a_topic_that_is_made_again_while_held(lab):
     reader.is_silent()
     reader.consumer.resume(reader.tp)
     reader.goes_on_at(0, 5)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, 0)])
-
-
-def test_a_seek_below_the_start_that_was_never_held(lab):
-    """P16: kafka-python's policy decides."""
-    reader = Late(lab)
-    reader.loses()
-    reader.consumer.seek(reader.tp, START)
-    reader.take(5)
-    reader.consumer.seek(reader.tp, 3)
-    reader.until(reader.of_resets)
-    assert (reader.of_gone(), reader.of_resets()) == ([], [(3, END)])
+    reader.is_told(resets=[(POSITION, 0)])
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from tests.sim.reading import Listener, Reader, both_protocols, stock_fails
 
 @both_protocols
 def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
-    """A member joins and leaves; the partition that stays keeps its pause throughout."""
     tps = lab.topic("t", 2, records=3)
-    settings = {"partition_assignment_strategy": [assignor]}
-    reader = Reader(lab, KafkaConsumer, "t", assignor=assignor, client_id="a")
+    settings = {"assignor": assignor}
+    reader = Reader(lab, KafkaConsumer, "t", client_id="a", **settings)
     reader.until(lambda: len(reader.log) == 6, each=5)
     reader.consumer.pause(*reader.consumer.assignment())
     other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000, **settings)
@@ -82,7 +81,6 @@ def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, fi
 
 
 def test_a_commit_of_what_another_member_owns_sets_that_one_back(lab):
-    """It is sent, and the broker takes it."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, KafkaConsumer, "t", client_id="a")
     other = lab.member(KafkaConsumer, "t", name="b", poll_ms=5000)
@@ -142,7 +140,6 @@ def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
 
 
 def test_a_close_commits_what_the_last_poll_returned(lab):
-    """Handled or not, if the client commits by itself."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, "t", enable_auto_commit=True)
     reader.until(lambda: len(reader.log) == 10, each=5)
@@ -161,7 +158,6 @@ def test_a_poll_after_next_returns_records_twice(lab):
 
 
 def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
-    """Another one has its name; its polls raise nothing."""
     lab.topic("t", 1, records=3)
     reader = Reader(lab, KafkaConsumer, "t", group_instance_id="static")
     reader.until(lambda: len(reader.log) == 3)
@@ -173,7 +169,6 @@ def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
 
 
 def test_two_threads_that_poll_are_not_refused(lab):
-    """Nothing says that a consumer is not thread-safe."""
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     raised = []
@@ -201,7 +196,6 @@ def test_the_future_of_a_commit_is_done_when_the_coordinator_is_found(lab):
 
 
 def test_calls_of_a_closed_consumer(lab):
-    """A RuntimeError, or an IllegalStateError, which is none."""
     (tp,) = lab.topic("t", 1)
     reader = Reader(lab, KafkaConsumer, tps=[tp])
     reader.consumer.close()

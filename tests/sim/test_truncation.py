@@ -127,7 +127,6 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
 @both_protocols
 @simulated(seeds=1, nightly=2)
 def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
-    """Its first fetch has brought no record, and so no epoch."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     second = Watching(lab, assignor=assignor, metadata_max_age_ms=1000)

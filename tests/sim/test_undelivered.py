@@ -5,10 +5,8 @@ Something happens on another thread, or an error, while a record of it is deseri
 """
 
 import threading
-from collections.abc import Callable
 
 import pytest
-from kafka import TopicPartition
 
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.sim.lab import GROUP
@@ -90,7 +88,6 @@ def told_at_the_end_of_a_poll(lab, act):
 
 
 def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab):
-    """Its poll has not returned yet."""
     seen = []
 
     def commit(reader):
@@ -103,8 +100,6 @@ def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab):
 
 
 def test_a_hook_that_pauses_and_seeks(lab):
-    """It runs at the end of a poll that has taken what it seeks past."""
-
     def pause_and_seek(reader):
         reader.consumer.pause(reader.tps[0])
         reader.consumer.seek(reader.tps[0], 7)
@@ -147,7 +142,6 @@ def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
 
 
 def test_a_seek_behind_a_poll_that_raised_stands(lab):
-    """Nothing is put back over it."""
     reader = Meddled(lab)
     reader.meddler.raise_at(15, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -204,9 +198,6 @@ def test_what_departs_while_its_answer_is_looked_at(lab):
     assert len(others) == 1
     assert reader.offsets(staying) == [*range(10)]
     assert reader.offsets(departing) in ([], [*range(10)])  # whoever was first
-
-
-Move = Callable[[Meddled, TopicPartition, int], None]
 
 
 def _seek(reader, tp, to):

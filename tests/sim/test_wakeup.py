@@ -61,7 +61,6 @@ def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
 
 @both_ways
 def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
-    """P19: several are one, and what is there comes."""
     (tp,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     reader.take(1)
@@ -152,7 +151,6 @@ def test_it_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
 
 
 def test_it_waits_for_a_listener(lab):
-    """P19: what a listener does is done; then the poll ends."""
     tps = lab.topic("t", 2, records=3)
     done = []
 
@@ -182,7 +180,6 @@ def _position(consumer, tp):
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
 def test_it_ends_no_other_call(lab, api, call):
-    """It waits on, and succeeds; the next poll ends at once."""
     (tp,) = lab.topic("t", records=3)
     consumer = SafeConsumer(**lab.settings(group_id="g"))
     consumer.assign([tp])
@@ -217,13 +214,8 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor)
         return len(reader.log) >= 20
 
     lab.until(read, 60, "its records")
-    other = lab.member(
-        SafeConsumer,
-        "t",
-        name="b",
-        poll_ms=100,
-        partition_assignment_strategy=[assignor],
-    )
+    settings = {"poll_ms": 100, "assignor": assignor}
+    other = lab.member(SafeConsumer, "t", name="b", **settings)
     lab.until(
         lambda: read() and len(other.consumer.assignment()) == 1, 60, "a rebalance"
     )
@@ -250,13 +242,8 @@ def test_the_commit_before_a_join_is_waited_for(
     by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **by_itself)
     reader.until(lambda: len(reader.log) == 60)
-    other = lab.member(
-        SafeConsumer,
-        "t",
-        name="b",
-        poll_ms=100,
-        partition_assignment_strategy=[assignor],
-    )
+    settings = {"poll_ms": 100, "assignor": assignor}
+    other = lab.member(SafeConsumer, "t", name="b", **settings)
     loading = lab.cluster.fail("OffsetCommit", error=14)
     lab.world.call_later(3.3, loading.end)
     lab.sleep(3)

@@ -30,7 +30,6 @@ def threads(*targets):
 
 
 def test_outside_a_world_all_is_as_it_was():
-    """The patch does nothing to a thread, a lock or a clock that no world made."""
     seen = []
     own = threading.get_ident()
     thread = threading.Thread(target=lambda: seen.append(threading.get_ident() == own))
@@ -74,8 +73,6 @@ def test_what_never_comes_ends_at_the_worlds_limit():
 
 
 def test_an_exception_in_a_thread_comes_out_of_the_world():
-    """A thread that dies of an exception fails the test, at once."""
-
     def fails():
         time.sleep(5)
         message = "as planned"
@@ -151,8 +148,6 @@ def test_a_world_says_at_its_end_which_threads_still_ran():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_lock_lets_one_in(seed):
-    """Locks exclude each other's holders, also where turns are lost at each."""
-
     def main(_):
         lock, count = threading.Lock(), [0]
 

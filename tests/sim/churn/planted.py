@@ -1,10 +1,8 @@
 """Plants faults in the product: what a judge must find, if it is worth its name."""
 
-from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 
 import pytest
-from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
@@ -13,10 +11,6 @@ from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import client, queue
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-Partitions = Iterable[TopicPartition]
-Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 def nothing_is_purged(patch):

@@ -11,7 +11,7 @@ def simulated_facts(name, client, protocol):
 
     def main(lab):
         with SimStage(lab, client, protocol) as stage:
-            SCENARIOS[name].play(stage)
+            SCENARIOS[name][0](stage)
             return stage.facts
 
     return play(main)
@@ -21,7 +21,7 @@ def real_facts(broker, name, client, protocol):
     """Play a scenario on a real cluster; return what it saw, or what was raised."""
     try:
         with RealStage(broker, client, protocol) as stage:
-            SCENARIOS[name].play(stage)
+            SCENARIOS[name][0](stage)
             return stage.facts
     except Exception as error:  # noqa: BLE001 - a difference like others
         return {"raised": repr(error)}

@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer import Commit, Drain, Limits, Pump, Retry, RetryLater, events
 from safeconsumer.errors import RecordFailedError
 from tests.sim.playing import simulated
-from tests.sim.test_asked_positions import NOT_LEADER_OR_FOLLOWER
+from tests.sim.test_positions import NOT_LEADER_OR_FOLLOWER
 from tests.sim.worker.working import (
     LOADING,
     UNAVAILABLE,
