@@ -4,7 +4,12 @@ import inspect
 
 import pytest
 
-from tests.sim.playing import simulated
+from tests.sim import playing
+
+
+def pytest_configure(config):
+    """Tell what is played, before a test is made."""
+    playing.is_day = config.option.markexpr.strip() == "not nightly"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -13,7 +18,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
     is_test = name.startswith("test_") and inspect.isfunction(obj)
     if not is_test or "lab" not in inspect.signature(obj).parameters:
         return None
-    played = simulated(seeds=1)(obj)
+    played = playing.simulated(seeds=1)(obj)
     played.pytestmark.insert(0, played.pytestmark.pop())  # ids begin with the seed
     setattr(collector.obj, name, played)
     collect = collector.ihook.pytest_pycollect_makeitem

@@ -40,11 +40,10 @@ class Socket:
         """Return a number of its own; -1 once it is closed."""
         return -1 if self.state == "closed" else self._number
 
-    def setblocking(self, _):
-        """Do nothing: it never blocks."""
+    def setblocking(self, *_):
+        """Do nothing: it never blocks, has no options, and ``close`` follows a shutdown."""
 
-    def setsockopt(self, *_):
-        """Do nothing: it has no options."""
+    setsockopt = shutdown = setblocking
 
     def getsockopt(self, *_):
         """Return its error, the only option that is asked for."""
@@ -89,9 +88,6 @@ class Socket:
         data = self.recv(count or len(room))
         room[: len(data)] = data
         return len(data)
-
-    def shutdown(self, _):
-        """Do nothing: ``close`` follows."""
 
     def close(self):
         """Close it; the other end learns of it."""

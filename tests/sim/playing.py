@@ -13,6 +13,17 @@ import sys
 
 import pytest
 
+is_day = (
+    False  # whether only what is not nightly is played, so that nothing else is made
+)
+
+
+def of_this_run(params):
+    """Leave out what is marked as nightly, by day: thousands of items take seconds."""
+    marked = ({mark.name for mark in one.marks} for one in params)
+    pairs = zip(params, marked, strict=True)
+    return [one for one, names in pairs if not (is_day and "nightly" in names)]
+
 
 def simulated(seeds=2, *, nightly=0, **world):
     """
@@ -23,10 +34,9 @@ def simulated(seeds=2, *, nightly=0, **world):
         nightly: so many in all; the night plays those that the day does not.
         world: what ``lab.play`` takes besides, such as the number of brokers.
     """
-    usual = [pytest.param(n, id=f"seed={n}") for n in range(seeds)]
-    more = [
-        pytest.param(n, id=f"seed={n}", marks=pytest.mark.nightly)
-        for n in range(seeds, nightly)
+    all_of_them = [
+        pytest.param(n, id=f"seed={n}", marks=pytest.mark.nightly if n >= seeds else ())
+        for n in range(max(seeds, nightly))
     ]
 
     def decorate(scenario):
@@ -38,7 +48,7 @@ def simulated(seeds=2, *, nightly=0, **world):
         test.__module__ = scenario.__module__
         test.__dict__.update(scenario.__dict__)  # marks
         test.__signature__ = _signature(scenario)
-        return pytest.mark.parametrize("seed", [*usual, *more])(test)
+        return pytest.mark.parametrize("seed", of_this_run(all_of_them))(test)
 
     return decorate
 

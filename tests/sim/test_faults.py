@@ -1,4 +1,4 @@
-"""Brokers, connections and clocks fail: pauses, memberships and the kit's clients outlive it."""
+"""Brokers, connections and clocks fail; pauses, memberships and clients outlive it."""
 
 import threading
 from types import SimpleNamespace

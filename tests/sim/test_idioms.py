@@ -19,7 +19,7 @@ from tests.sim.idioms import (
     expected,
     rows,
 )
-from tests.sim.playing import simulated
+from tests.sim.playing import of_this_run, simulated
 
 REBALANCE, LOADING = 27, 14  # Kafka's codes
 
@@ -142,7 +142,7 @@ def played(lab, program, kind, name, assignor):
 
 def games(share):
     """Return every game; by day one of so many, of each program and each situation."""
-    return [
+    found = [
         pytest.param(
             program,
             assignor,
@@ -154,6 +154,7 @@ def games(share):
         for column, situation in enumerate(SITUATIONS)
         for kind, assignor in enumerate(ASSIGNORS)
     ]
+    return of_this_run(found)
 
 
 @pytest.mark.contract("P3", "P6", "P7")
@@ -196,7 +197,9 @@ MEETINGS = [
 
 
 @pytest.mark.contract("P3", "P7")
-@pytest.mark.parametrize(("program", "what", "when", "situation"), MEETINGS)
+@pytest.mark.parametrize(
+    ("program", "what", "when", "situation"), of_this_run(MEETINGS)
+)
 def test_a_program_fares_no_worse_by_the_hold_of_somebody_else(
     lab, program, what, when, situation
 ):
