@@ -70,6 +70,8 @@ class Process:
         self.is_frozen = False
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
+        self._busy = 0  # turns that its tasks took since it last slept
+        self._slept = 0  # what the world had slept at the last of them
 
     def __repr__(self):
         return self.name
@@ -78,6 +80,19 @@ class Process:
     def is_able(self):
         """Whether its tasks can run."""
         return not (self.is_frozen or self.is_dead)
+
+    def take_turn(self, slept):
+        """
+        Count a turn; return how many it has taken without sleep.
+
+        Each process has a machine of its own: what others do does not make it slower.
+
+        Args:
+            slept: how many turns' worth the world has slept so far.
+        """
+        self._busy = max(0, self._busy - (slept - self._slept)) + 1
+        self._slept = slept
+        return self._busy
 
 
 class Task(greenlet):
@@ -143,7 +158,7 @@ class World:
         self.tasks = []
         self.still_ran = ()  # at the end
         self.serial = itertools.count(1)  # for what has no order but its address
-        self._busy = 0  # turns since the clock last jumped
+        self._slept = 0  # turns that the jumps of the clock make up for
         self._turn_limit = _NEVER  # when the clock has been looked at too often
         self._order = itertools.count()
         self._timers = []
@@ -319,11 +334,11 @@ class World:
         """Let a task run. A turn costs time, the more the longer nobody has slept."""
         self.runnable.remove(task)
         self.turns += 1
-        self._busy += 1
-        self.clock += min(_LONGEST_TURN, _TURN * (1 + self._busy / 100))
+        busy = task.process.take_turn(self._slept)
+        self.clock += min(_LONGEST_TURN, _TURN * (1 + busy / 100))
         self._enter(task)  # no context manager: its cost at each turn is seen
         try:
-            if self._busy > _BUSIEST:
+            if busy > _BUSIEST:
                 what = f"{_BUSIEST} turns while nobody slept"
                 raise self._endless(what)
             task.switch()
@@ -359,7 +374,7 @@ class World:
             raise DeadlockError(message + self.picture())
         ahead = self._timers[0][0] - self.clock
         if ahead > 0:
-            self._busy = max(0, self._busy - int(ahead * 1e5) - 1)
+            self._slept += int(ahead * 1e5) + 1
             self.clock += ahead
 
     def picture(self):
