@@ -74,9 +74,6 @@ class FakeClient:
         self._is_lost = True
         self._ask = None
         self.pending = []
-        self.delivered = []
-
-    # ------------------------------------------------------------ the group
 
     def epochs(self):
         return self.ledger.ownership().epochs
@@ -130,8 +127,6 @@ class FakeClient:
             tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
         }
 
-    # ------------------------------------------------------------ the client
-
     def poll(self, timeout, records):
         if self.needs_join:
             self._join()
@@ -147,8 +142,6 @@ class FakeClient:
             records -= upto - at
             polled[tp] = [FakeRecord(*tp, offset) for offset in range(at, upto)]
             self.positions[tp] = upto
-            epoch = self.epochs()[tp]
-            self.delivered += [(tp, offset, epoch) for offset in range(at, upto)]
         if not polled:
             self.clock.now += timeout
         return polled
@@ -159,9 +152,6 @@ class FakeClient:
     def go_back(self, tp, offset):
         """Have what a poll returned come again; it was handed out to nobody."""
         self.positions[tp] = offset
-        self.delivered = [
-            one for one in self.delivered if one[0] != tp or one[1] < offset
-        ]
 
     def leader_epoch(self, _):
         return 0

@@ -69,22 +69,18 @@ POLL = (begin, end)
 
 # What happens one after another, and what is quiet after it.
 HISTORIES = {
-    "gated until the poll returns": [
-        [*HELD, begin, assign(A, B), {A, B}, end, {A}],
-    ],
+    "gated until the poll returns": [[*HELD, begin, assign(A, B), {A, B}, end, {A}]],
     "something flowed when it began": [
-        [assign(A, B), hold(HOLD_A), begin, assign(A, B, C), {A}],
+        [assign(A, B), hold(HOLD_A), begin, assign(A, B, C), {A}]
     ],
     "nothing was ever assigned": [[begin, assign(A), set()]],
     "several rebalances in one poll": [
-        [*HELD, begin, assign(A, B), assign(A, C), {A, C}, end, {A}],
+        [*HELD, begin, assign(A, B), assign(A, C), {A, C}, end, {A}]
     ],
     "gained between two polls": [[*HELD, *POLL, assign(A, B), {A}]],
-    "membership lost during a poll": [
-        [*HELD, begin, assign(), assign(A, B), {A, B}],
-    ],
+    "membership lost during a poll": [[*HELD, begin, assign(), assign(A, B), {A, B}]],
     "membership lost before it": [
-        [*HELD, begin, assign(), end, *POLL, begin, assign(A, B), {A, B}],
+        [*HELD, begin, assign(), end, *POLL, begin, assign(A, B), {A, B}]
     ],
     "lost, and lifted meanwhile": [
         [*HELD, *POLL, assign(), lift(HOLD_A), begin, assign(A, B), set()],
@@ -92,14 +88,14 @@ HISTORIES = {
         [*PLAIN, *POLL, assign(), resume_nothing, begin, assign(B), set()],
     ],
     "lost, and expired meanwhile": [
-        [*LIMITED, *POLL, assign(), late, begin, assign(A), set()],
+        [*LIMITED, *POLL, assign(), late, begin, assign(A), set()]
     ],
     "another choice of what is consumed": [
         [*HELD, *POLL, again, begin, assign(A, C), {A, C}],
         [*HELD, *POLL, assign(), again, begin, assign(A, C), {A}],
     ],
     "what a listener holds stays held": [
-        [*HELD, begin, assign(A, B), hold(HOLD_B), end, {A, B}],
+        [*HELD, begin, assign(A, B), hold(HOLD_B), end, {A, B}]
     ],
     "a resume opens what it names": [
         [*HELD, begin, assign(A, B, C), lift(AUDIT), {A, B}, lift(HOLD_A), set()],
@@ -107,23 +103,23 @@ HISTORIES = {
         [*HELD, OPS, begin, assign(A, C), lift(AUDIT), {A, C}, NO_OPS, {A, C}],
     ],
     "one of another owner opens nothing": [
-        [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}],
+        [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}]
     ],
     "the last of several opens all": [
-        [*HELD, OPS, begin, assign(A, B, C), lift(HOLD_A), {A, B, C}, NO_OPS, set()],
+        [*HELD, OPS, begin, assign(A, B, C), lift(HOLD_A), {A, B, C}, NO_OPS, set()]
     ],
     "lifted before something is gained": [
         [*HELD, begin, lift(HOLD_A), assign(A, C), set()],
         [*HELD, OPS, begin, NO_OPS, assign(A, C), {A, C}],
     ],
     "an expiry opens as a resume does": [
-        [*LIMITED, begin, assign(A, C), {A, C}, late, set()],
+        [*LIMITED, begin, assign(A, C), {A, C}, late, set()]
     ],
     "an operator's resume does too": [
-        [assign(A), place_remote, begin, assign(A, C), {A, C}, lift_remote, set()],
+        [assign(A), place_remote, begin, assign(A, C), {A, C}, lift_remote, set()]
     ],
     "what ends with its partition was not lifted": [
-        [*BOUND, begin, assign(C), {C}, end, set()],
+        [*BOUND, begin, assign(C), {C}, end, set()]
     ],
 }
 

@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 
 from safeconsumer import events
 from safeconsumer.holds.hold import APP, Hold, Lifetime
-from safeconsumer.holds.ownership import (
-    Cause,
-    Ownership,
-    Reassignment,
-    reassign,
-)
-from safeconsumer.holds.scope import (
-    Everything,
-    Partition,
-    Pattern,
-    Topic,
-)
+from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
 from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import LedgerLab, handed
 from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers

@@ -401,12 +401,7 @@ def test_what_is_gained_under_a_whole_pause_is_told_as_information():
 
 @pytest.mark.parametrize(
     "steps",
-    [
-        "join B",
-        "lost; join B",
-        "join; join B",
-        "join A B; join B",
-    ],
+    ["join B", "lost; join B", "join; join B", "join A B; join B"],
     ids=["eager", "membership lost", "cooperative", "gained before"],
 )
 def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps):

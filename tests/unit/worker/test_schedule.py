@@ -4,13 +4,7 @@ import weakref
 
 import pytest
 
-from safeconsumer.worker import (
-    BatchFailure,
-    Reject,
-    Retry,
-    RetryLater,
-    StopWorker,
-)
+from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, StopWorker
 from safeconsumer.worker.calls import (
     Slot,
     all_done,
@@ -312,8 +306,7 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
-    order,
-    is_batch,
+    order, is_batch
 ):
     """W5: it was waited for, so nobody handles the record and writes the letter again."""
     letters = []
