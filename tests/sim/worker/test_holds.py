@@ -59,6 +59,7 @@ def test_a_pause_stops_a_worker(lab, executor, order):
     found = handler.offsets(0)
     assert sorted(found) == [*range(20)]
     assert order != "partition" or found == [*range(20)]
+    run.stop()
 
 
 @pytest.mark.contract("W10")
@@ -96,6 +97,7 @@ def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
     run.consumer.resume("t", owner="x")
     run.done(21)
     assert sorted(handler.offsets()) == [*range(21)]
+    run.stop()
 
 
 @pytest.mark.contract("W8", "W10")
@@ -190,6 +192,7 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
     assert [c.attempt for c in tries] == [1, 1]
     assert 2.8 <= tries[1].began - at < 3.4
     assert run.consumer.holds() == ()
+    run.stop()
 
 
 @pytest.mark.contract("P6", "W6", "W11")
@@ -368,6 +371,7 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
     gone = {one.offset: one.error for one in run.told(events.RecordExhausted)}
     assert "HandlerTimeoutError" in gone[2]
     assert gone[3] == "TimeoutError()"
+    run.stop()
 
 
 @in_both
@@ -391,6 +395,7 @@ def test_what_cannot_be_ended_is_told_of(lab, executor):
     if executor == "thread":
         run.done(1)
         assert run.worker.healthy()
+    run.stop()
 
 
 @pytest.mark.contract("W6", "W8", "W10")
@@ -493,6 +498,7 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     assert calls < 3 * 40
     assert run.told(events.WorkPaused)
     assert {one.severity for one in run.events} <= {"debug", "info"}
+    run.stop()
 
 
 @pytest.mark.contract("W11")
@@ -522,3 +528,4 @@ def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
     told = run.told(events.WorkPaused)
     assert [one.severity for one in told] == ["info", "warning", "warning", "info"]
     assert run.worker.stats().alarms["work_paused"] == 2
+    run.stop()

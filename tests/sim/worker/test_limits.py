@@ -405,6 +405,7 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
         settings={"max_poll_records": 20, "max_partition_fetch_bytes": 1000},
     )
     assert longest_idle(lab, run, 16 * 11) <= 2 * BUSY_POLL
+    run.stop()
 
 
 @pytest.mark.contract("W1")
@@ -423,6 +424,7 @@ def test_a_single_partition_whose_room_is_less_than_a_batch(lab, executor):
     )
     run.done(40)
     assert lab.now < WITHIN
+    run.stop()
 
 
 @pytest.mark.contract("W1")
@@ -441,6 +443,7 @@ def test_records_beyond_the_span_fill_no_batch(lab, executor):
     )
     run.done(30)
     assert lab.now < WITHIN
+    run.stop()
 
 
 @in_both
@@ -454,3 +457,4 @@ def test_a_batch_waits_while_more_can_come(lab, executor):
     assert run.worker.stats().done == 0
     run.done(10)
     assert WITHIN <= lab.now < WITHIN + 3
+    run.stop()

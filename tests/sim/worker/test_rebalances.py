@@ -600,6 +600,7 @@ def test_a_coroutine_awaits_the_revocation(lab):
     expel(lab)
     lab.until(lambda: len(woken) >= 6)
     assert len(set(woken)) == 6
+    run.stop()
 
 
 @simulated(seeds=1)
@@ -623,6 +624,7 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_nothing(lab):
     expel(lab)
     lab.until(lambda: len(found) == 2)
     run.done(1)
+    run.stop()
 
 
 @simulated(seeds=1)

@@ -241,6 +241,8 @@ def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
     lab.until(lambda: sum(run.worker.stats().done for run in runs) >= 40, what="all")
     assert shared.most == 1
     assert sorted(set(seen)) == sorted(VALUES)
+    for run in runs:
+        run.stop()
 
 
 @simulated(seeds=1)

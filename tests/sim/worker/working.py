@@ -176,6 +176,8 @@ class Working:
     """
     A worker in a process of its own.
 
+    A test of coroutines stops it: asyncio complains of tasks that are left in a loop.
+
     Attributes:
         worker: it.
         consumer: its consumer; a test may call what any thread may call.
