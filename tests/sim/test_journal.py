@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
@@ -23,6 +23,7 @@ from tests.sim.reading import (
     EAGER,
     Listener,
     Reader,
+    at,
     both_protocols,
     both_ways,
 )
@@ -82,13 +83,13 @@ def test_a_commit_that_changes_nothing_is_not_written(lab, tmp_path):
     commits = [one["offsets"] for one in of(tmp_path, "call")]
     assert [sum(name in one for one in commits) for name in ("t:0", "t:1")] == [1, 1]
     reader.consumer.seek(tp, 3)
-    reader.consumer.commit({tp: _at(5)})
+    reader.consumer.commit({tp: at(5)})
     assert [check for check, _ in faults(tmp_path)] == ["A5"]
     before = len(of(tmp_path, "call"))
     lab.cluster.fail("OffsetCommit", error=30, count=1)  # not authorized
     for _ in range(3):
         with suppress(KafkaError):
-            reader.consumer.commit({tp: _at(3)})
+            reader.consumer.commit({tp: at(3)})
     answers = [one["ok"] for one in of(tmp_path, "return")][before:]
     assert answers == [False, None]
     reader.consumer.close()
@@ -126,19 +127,15 @@ def test_a_commit_that_is_refused_is_none(lab, tmp_path):
         tp: reader.consumer.position(tp) for tp in (first, second) if tp != left
     }
     with pytest.raises(KafkaError):
-        reader.consumer.commit({left: _at(5)})
+        reader.consumer.commit({left: at(5)})
     assert of(tmp_path, "call") == []
     lab.cluster.fail("OffsetCommit", error=30, count=1)  # not authorized
     with pytest.raises(KafkaError):
-        reader.consumer.commit({tp: _at(at) for tp, at in positions.items()})
+        reader.consumer.commit({tp: at(to) for tp, to in positions.items()})
     answers = [(one.event, one["ok"]) for one in of(tmp_path, "call", "return")]
     assert answers == [("call", None), ("return", False)]
     other.stop()
     reader.consumer.close()
-
-
-def _at(offset):
-    return OffsetAndMetadata(offset, "", -1)
 
 
 def test_an_assignment_names_the_topics_by_their_ids(lab, tmp_path):
@@ -283,9 +280,7 @@ def test_what_a_producer_commits_is_not_called_wrong(lab, tmp_path):
         records = readers[-1].take(5)
         metadata = readers[-1].consumer.group_metadata()
         producer.begin_transaction()
-        producer.send_offsets_to_transaction(
-            {tp: _at(records[-1].offset + 1)}, metadata
-        )
+        producer.send_offsets_to_transaction({tp: at(records[-1].offset + 1)}, metadata)
         if is_kept:
             producer.commit_transaction()
             readers[-1].consumer.close()

@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
-from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata
 
 from tests.sim.lab import GROUP
+from tests.sim.meddling import Meddler
 from tests.sim.reading import Listener, Reader, both_protocols, stock_fails
 
 
@@ -208,34 +208,12 @@ def test_calls_of_a_closed_consumer(lab):
     assert [*map(_refused, calls)] == ["IllegalStateError"] * 2 + ["RuntimeError"] * 2
 
 
-class Meddling(Deserializer):
-    """Calls a function at the n-th value that it is given."""
-
-    def __init__(self, at, call):
-        self._left, self._call = at, call
-
-    def deserialize(self, topic, headers, data):
-        del topic, headers
-        self._left -= 1
-        if not self._left:
-            self._call()
-        return data
-
-
-def _fail():
-    message = "a deserializer's own"
-    raise ValueError(message)
-
-
-def _interrupt():
-    raise KeyboardInterrupt
-
-
 def test_a_seek_while_a_poll_decodes_is_undone(lab):
-    """As one on another thread may come: the poll sets the position behind it."""
+    """It comes on another thread: the poll sets the position behind it."""
     (tp,) = lab.topic("t", 1, records=10)
-    seek = Meddling(5, lambda: reader.consumer.seek(tp, 3))
-    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=seek)
+    meddler = Meddler()
+    meddler.at(5, lambda: reader.consumer.seek(tp, 3))
+    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=meddler)
     reader.until(lambda: len(reader.log) >= 10)
     reader.is_silent()
     assert reader.offsets(tp) == [*range(10)]
@@ -245,8 +223,9 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab):
 def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
     """The other partition's records were taken already, and nobody was given them."""
     tps = lab.topic("t", 2, records=10)
-    fail = Meddling(15, _interrupt)
-    reader = Reader(lab, KafkaConsumer, "t", value_deserializer=fail)
+    meddler = Meddler()
+    meddler.raise_at(15, KeyboardInterrupt)
+    reader = Reader(lab, KafkaConsumer, "t", value_deserializer=meddler)
     with pytest.raises(KeyboardInterrupt):
         reader.until(lambda: False)
     reader.consumer.commit()
@@ -257,8 +236,9 @@ def test_records_of_a_poll_that_raises_are_committed_all_the_same(lab):
 def test_a_record_below_the_position_is_deserialized(lab):
     """So no seek leads past one of the same batch that does not deserialize."""
     (tp,) = lab.topic("t", 1, records=5)
-    fail = Meddling(3, _fail)
-    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=fail)
+    meddler = Meddler()
+    meddler.raise_at(3, ValueError("a deserializer's own"))
+    reader = Reader(lab, KafkaConsumer, tps=[tp], value_deserializer=meddler)
     reader.consumer.seek(tp, 3)
     with pytest.raises(ValueError, match="own"):
         reader.until(lambda: False)

@@ -136,19 +136,21 @@ def test_a_second_poll_at_the_same_time_is_refused(lab, call, how):
     assert reader.offsets(p0) == [*range(10)]
 
 
+def refused_poll(reader, refused):
+    """Poll, and note what the refusal says."""
+    with pytest.raises(ConcurrentPollError) as caught:
+        reader.consumer.poll(0)
+    refused.append(str(caught.value))
+
+
 @both_ways
 def test_a_poll_in_the_middle_of_a_drain_is_refused(lab, how):
     """It would move what the other one stands on; that ends as if nothing had been."""
     reader = Meddled(lab, how=how)
     refused = []
 
-    def poll():
-        with pytest.raises(ConcurrentPollError) as caught:
-            reader.consumer.poll(0)
-        refused.append(str(caught.value))
-
-    reader.meddler.at(3, poll)
-    reader.meddler.at(14, poll)
+    for number in (3, 14):
+        reader.meddler.at(number, lambda: refused_poll(reader, refused))
     reader.reads_everything()
     assert ["two threads" in one for one in refused] == [True, True]
 
@@ -162,11 +164,6 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
     acts = []
     refused = []
 
-    def poll():
-        with pytest.raises(ConcurrentPollError) as caught:
-            reader.consumer.poll(0)
-        refused.append(str(caught.value))
-
     def asked():
         while acts:
             elsewhere(acts.pop())
@@ -176,7 +173,7 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
     unsettled = {"settled": property(lambda _: None, lambda *_: None)}
     ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)
-    acts.append(poll)
+    acts.append(lambda: refused_poll(reader, refused))
     reader.take(1)
     assert acts == []
     reader.reads_everything()
