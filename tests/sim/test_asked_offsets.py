@@ -8,7 +8,6 @@ from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import TimestampError
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails
 
 ASKED = {
@@ -28,7 +27,6 @@ def first_of_each(lab):
 
 @pytest.mark.parametrize("call", ASKED)
 @stock_fails("what is not known yet is left out, and not asked for again")
-@simulated(seeds=1, nightly=2)
 def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
     """Of some topics only; a consumer knows those that it reads."""
     tps = first_of_each(lab)
@@ -44,7 +42,6 @@ def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
 
 
 @pytest.mark.parametrize("call", ASKED)
-@simulated(seeds=1, nightly=2)
 def test_what_is_not_there_is_told_in_time(lab, call):
     """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
     (p0, *_) = first_of_each(lab)
@@ -61,7 +58,6 @@ def test_what_is_not_there_is_told_in_time(lab, call):
 
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
-@simulated(seeds=1, nightly=2)
 def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
     """kafka-python asks at once: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)

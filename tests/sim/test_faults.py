@@ -108,7 +108,6 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab):
 
 
 @pytest.mark.contract("P6")
-@simulated(seeds=1, nightly=2)
 def test_a_wall_clock_that_steps_changes_no_membership(lab):
     """P6: sessions and poll intervals follow the monotonic clock."""
     (tp,) = lab.topic("t", 1, records=5)
@@ -156,7 +155,6 @@ def three_read(lab, kind):
 
 
 @pytest.mark.contract("P8", "P10")
-@simulated(seeds=1, nightly=2)
 def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
     reader = three_read(lab, SafeConsumer)
     (tp,) = lab.partitions("t")
@@ -173,7 +171,6 @@ def test_what_was_fetched_comes_after_a_resume_while_it_is_frozen(lab):
 
 @pytest.mark.contract("P8", "P10")
 @both_clients
-@simulated(seeds=1, nightly=2)
 def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
     """Who cannot ask whether it is a member still delivers nothing, as kafka-python's."""
     reader = three_read(lab, kind)
@@ -190,7 +187,6 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(lab, kind):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize("is_killed", [False, True])
-@simulated(seeds=1, nightly=2)
 def test_a_commit_in_flight_counts_if_it_is_acknowledged(lab, *, is_killed):
     reader = three_read(lab, SafeConsumer)
     (tp,) = lab.partitions("t")

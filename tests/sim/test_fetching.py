@@ -8,7 +8,6 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways, known, stock_fails
 
 
@@ -32,7 +31,6 @@ def asked_for(lab, since):
     return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
 
 
-@simulated(seeds=1, nightly=2)
 def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     p0, p1 = lab.topic("t", 2, records=1)
     # With sessions a request names only what has changed since the last one.
@@ -59,7 +57,6 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
         ),
     ],
 )
-@simulated(seeds=1, nightly=2)
 def test_what_is_here_comes_after_the_resume_without_another_fetch(lab, kind, how):
     """P8: pauses and resumes ask for no record again, however long they last."""
     (p0,) = lab.topic("t", 1, records=200)
@@ -88,7 +85,6 @@ def offsets_in(message, tp):
 
 
 @both_ways
-@simulated(seeds=1, nightly=2)
 def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how):
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
@@ -109,7 +105,6 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how
         reader.until(lambda: False)
 
 
-@simulated(seeds=1, nightly=2)
 def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab):
     p0, p1 = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])

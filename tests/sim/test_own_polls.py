@@ -13,7 +13,6 @@ from kafka import KafkaConsumer
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
 from tests.sim.meddling import both_steps
-from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
 __all__ = ["both_steps"]  # a fixture
@@ -56,7 +55,6 @@ def other_than_read(reader):
 
 @own_polls
 @pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
-@simulated(seeds=1, nightly=3)
 def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_bytes):
     """What was taken and not yielded comes after the resume, kept or fetched again."""
     reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
@@ -69,7 +67,6 @@ def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_byt
 
 @own_polls
 @pytest.mark.parametrize("to", [0, 4, 10])
-@simulated(seeds=1, nightly=3)
 def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
     reader = stepping(lab, kind)
     held = other_than_read(reader)
@@ -82,7 +79,6 @@ def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
 
 
 @own_polls
-@simulated(seeds=1, nightly=3)
 def test_a_commit_names_only_what_was_yielded(lab, kind):
     reader = stepping(lab, kind, group_id=GROUP)
     unread = other_than_read(reader)
@@ -93,7 +89,6 @@ def test_a_commit_names_only_what_was_yielded(lab, kind):
 
 
 @own_polls
-@simulated(seeds=1, nightly=3)
 def test_a_poll_after_a_step_returns_the_rest(lab, kind):
     reader = stepping(lab, kind)
     reader.how = "poll"
@@ -116,7 +111,6 @@ class Hoarding(SafeConsumer):
         return {tp: [record] for tp, record in first}
 
 
-@simulated(seeds=1, nightly=3)
 def test_records_that_an_own_poll_kept_come_once(lab):
     """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
     (tp,) = lab.topic("t", 1, records=10)

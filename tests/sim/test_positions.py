@@ -35,7 +35,6 @@ def test_a_seek_wins_over_parked_data(lab, how, state, *, is_first):
 @pytest.mark.parametrize(
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
-@simulated(seeds=1, nightly=2)
 def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
     """By reset or by commit; and it stays quiet until it is resumed."""
     p0, flowing = lab.topic("t", 2, records=10)
@@ -54,7 +53,6 @@ def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that nobody took is kept under its partitions alone")
-@simulated(seeds=1, nightly=2)
 def test_an_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
     """In the same ownership after a commit of its own, in the next one whoever committed."""
     p0, other = lab.topic("t", 2, records=10)
@@ -91,7 +89,6 @@ def asked_what_is_committed(lab, reader, tp):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-@simulated(seeds=1, nightly=2)
 def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed):
     """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
     p0, p1 = lab.topic("t", 2, records=10)
@@ -107,7 +104,6 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed)
     assert reader.offsets(p0) == [6, 7, 8, 9]
 
 
-@simulated(seeds=1, nightly=2)
 def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)

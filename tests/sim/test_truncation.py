@@ -59,7 +59,6 @@ def reads_and_commits(lab, **settings):
 @pytest.mark.contract("P20", "P8")
 @both_protocols
 @both_resets
-@simulated(seeds=1, nightly=2)
 def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
     """The commit says 10; records 5 to 9 are others now, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
@@ -71,7 +70,6 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
 
 
 @both_protocols
-@simulated(seeds=1, nightly=2)
 def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reader = Watching(lab, assignor=assignor)
@@ -86,7 +84,6 @@ def test_a_log_that_was_cut_during_a_rebalance_is_read_from_the_cut(lab, assigno
     assert values(reader, END) == NEW
 
 
-@simulated(seeds=1, nightly=2)
 def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
     """A broker has said where the log ends, and in which epoch."""
     (tp,) = lab.topic("t", records=END)
@@ -104,7 +101,6 @@ def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
 @pytest.mark.contract("P20", "P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
-@simulated(seeds=1, nightly=2)
 def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
     reader = Watching(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
@@ -125,7 +121,6 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
 
 
 @both_protocols
-@simulated(seeds=1, nightly=2)
 def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
@@ -144,7 +139,6 @@ def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     [(5, range(3, END)), (2, ())],
     ids=["behind-the-position", "below-the-position"],
 )
-@simulated(seeds=1, nightly=2)
 def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
     lab, offset, parked
 ):
@@ -177,7 +171,6 @@ def test_another_broker_that_lacks_records_takes_over(lab, how):
 
 
 @pytest.mark.contract("P20", "P16")
-@simulated(seeds=1, nightly=2)
 def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
@@ -194,7 +187,6 @@ def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
 
 
 @pytest.mark.contract("P20", "P16")
-@simulated(seeds=1, nightly=2)
 def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     """The policy decides; the records below the end are not of another log."""
     (tp,) = lab.topic("t", records=END)
@@ -206,7 +198,6 @@ def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
     assert (told.position, told.offset, reader.moves()) == (1000, 0, [])
 
 
-@simulated(seeds=1, nightly=2)
 def test_a_clean_election_moves_nothing(lab):
     """Whatever epochs have begun since the commit, and wrote nothing or something."""
     (tp,) = lab.topic("t", records=END)
