@@ -167,7 +167,7 @@ def test_no_poll_returns_while_a_listener_hears_of_a_loss_inside_a_join(
         returned.append(lab.now)
     began, over = listener.times
     assert [at for at in returned if began < at < over] == []
-    reader.owns(tps, seconds=100)  # the broker has forgotten who it was
+    reader.owns(tps, seconds=100, each=1)  # the broker has forgotten who it was
 
 
 # ------------------------------------------------------------ what it may ask
