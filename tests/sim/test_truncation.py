@@ -256,3 +256,18 @@ def test_a_record_that_is_taken_back_leaves_its_epoch(lab):
     reader.consumer._safe_iteration.take_back(reader.log[-1])
     position = reader.consumer._subscription.assignment[tp].position
     assert position == OffsetAndMetadata(END + 2, "", 1)
+
+
+@simulated(seeds=1)
+def test_a_worker_that_goes_back_keeps_the_epoch(lab):
+    """It goes back to a record that a poll has returned; a seek forward has no epoch."""
+    (tp,) = lab.topic("t", records=END)
+    lab.cluster.lead("t", 0, 1)
+    lab.append(tp, END)
+    reader = Watching(lab)
+    reader.take(END + 3)
+    state = reader.consumer._subscription.assignment[tp]
+    reader.consumer._safe_go_back(tp, END + 1)
+    assert state.position == OffsetAndMetadata(END + 1, "", 1)
+    reader.consumer._safe_go_back(tp, END + 5)
+    assert state.position == OffsetAndMetadata(END + 5, "", -1)
