@@ -1,5 +1,6 @@
 """The locks under which a worker's deserializers are called."""
 
+import io
 import pickle
 import threading
 
@@ -57,6 +58,11 @@ def test_readers_used_together_in_either_order_take_their_locks_in_one():
 def test_functions_of_a_module_have_a_lock_each():
     """Their ``__self__`` is the module."""
     assert readers(pickle.loads)._locks != readers(pickle.dumps)._locks
+
+
+def test_methods_of_one_object_have_one_lock():
+    stream = io.BytesIO()
+    assert readers(stream.write)._locks == readers(stream.read)._locks
 
 
 def test_locks_end_with_the_readers_that_have_them(collect):
