@@ -1,11 +1,11 @@
 /*
- * Reads Kafka's batches of format 2: a header and its checksum, and the records, which are
- * checked as a whole and made, as a named tuple's type, out of any part of it. Yields
- * records in an iteration, and looks for holds before each.
+ * Reads Kafka's batches of format 2: headers and checksums, and the records, which are
+ * checked as a whole and made, as a named tuple's type, out of as many batches as are
+ * wanted. Yields records in an iteration, and looks for holds before each.
  *
- * Nothing is read that lies outside of the buffer, whatever its bytes say. Records that
- * are not as a producer writes them are a ValueError, and such a header is None: then the
- * caller has another decoder, which knows the right error. Format: https://kafka.apache.org/documentation/#record.
+ * Nothing is read that lies outside of the buffer, whatever its bytes say. A batch that is
+ * not as a broker or a producer writes it is left: the caller has another decoder, which
+ * knows the right error. Format: https://kafka.apache.org/documentation/#recordbatch.
  *
  * Only Python's stable interface is used, so that one build serves every version from
  * 3.11 on.
@@ -264,7 +264,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
         Py_XDECREF(pair);
         *size += key_size + (value_size > 0 ? value_size : 0);
     }
-    return untracked(headers);
+    return headers;
 }
 
 /* Gets the part of a buffer behind `at`; 0 with an exception. */
@@ -282,78 +282,6 @@ open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
     return 1;
 }
 
-PyDoc_STRVAR(check_doc, "check(data, at, count)\n--\n\n"
-"Raise ValueError unless all bytes from `at` on are `count` sound records.");
-
-static PyObject *
-check(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *data;
-    Py_ssize_t at, count;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "Onn", &data, &at, &count)
-        || !open_buffer(data, at, &view)) {
-        return NULL;
-    }
-    const uint8_t *p = (const uint8_t *)view.buf + at;
-    const uint8_t *end = (const uint8_t *)view.buf + view.len;
-    /* No Python is needed for this, and a batch may have a gigabyte. */
-    PyThreadState *state = end - p > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
-    Record record;
-    for (; count > 0 && p != NULL; count--) {
-        p = read_record(p, end, &record);
-    }
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
-    PyBuffer_Release(&view);
-    if (p != end) {
-        return not_as_written();
-    }
-    Py_INCREF(Py_None);
-    return Py_None;
-}
-
-PyDoc_STRVAR(pass_over_doc, "pass_over(data, at, count, delta)\n--\n\n"
-"Go past records up to the first whose offset is the batch's plus `delta`, or more.\n\n"
-"Returns:\n"
-"    How many there were, at most `count`; the bytes that they have; where the next\n"
-"    one begins; the last one's offset, from the batch's on.");
-
-static PyObject *
-pass_over(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *data;
-    Py_ssize_t at, count;
-    long long delta;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "OnnL", &data, &at, &count, &delta)
-        || !open_buffer(data, at, &view)) {
-        return NULL;
-    }
-    const uint8_t *p = (const uint8_t *)view.buf + at;
-    const uint8_t *end = (const uint8_t *)view.buf + view.len;
-    Record record;
-    Py_ssize_t passed = 0;
-    long long size = 0, last = -1;
-    for (; passed < count; passed++) {
-        const uint8_t *next = read_record(p, end, &record);
-        if (next == NULL) {
-            PyBuffer_Release(&view);
-            return not_as_written();
-        }
-        if (record.offset_delta >= delta) {
-            break;
-        }
-        p = next;
-        size += record.size;
-        last = record.offset_delta;
-    }
-    at = p - (const uint8_t *)view.buf;
-    PyBuffer_Release(&view);
-    return Py_BuildValue("nLnL", passed, size, at, last);
-}
-
 /* Takes the reference; 0 with an exception, which a value that is NULL has set. */
 static int
 put(PyObject *fields, int place, PyObject *value)
@@ -367,20 +295,6 @@ put_same(PyObject *fields, int place, PyObject *value)
 {
     Py_INCREF(value);
     return put(fields, place, value);
-}
-
-/* Puts what differs from record to record into the tuple; 0 with an exception. */
-static int
-fill(PyObject *fields, const Record *record, const uint8_t *end, long long offset)
-{
-    int64_t header_size;
-    return put(fields, OFFSET, sum(offset, record->offset_delta))
-        && put(fields, KEY, bytes_or_none(record->key, record->key_size))
-        && put(fields, VALUE, bytes_or_none(record->value, record->value_size))
-        && put(fields, HEADERS, make_headers(record, end, &header_size))
-        && put(fields, KEY_SIZE, PyLong_FromLongLong(record->key_size))
-        && put(fields, VALUE_SIZE, PyLong_FromLongLong(record->value_size))
-        && put(fields, HEADER_SIZE, PyLong_FromLongLong(header_size));
 }
 
 /*
@@ -400,27 +314,6 @@ tuple_in_tuple(Py_ssize_t size)
     untracked(fields);
     PyTuple_SetItem(arguments, 0, fields);
     return untracked(arguments);
-}
-
-/* Returns those of records, with what all of a batch have; NULL with an exception. */
-static PyObject *
-make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
-               PyObject *append_time)
-{
-    PyObject *arguments = tuple_in_tuple(FIELDS);
-    PyObject *fields = arguments ? PyTuple_GetItem(arguments, 0) : NULL;
-    if (fields == NULL) {
-        return NULL;
-    }
-    if (put_same(fields, TOPIC, topic) && put_same(fields, PARTITION, partition)
-        && put_same(fields, LEADER_EPOCH, epoch)
-        && put_same(fields, TIMESTAMP, append_time)
-        && put(fields, TIMESTAMP_TYPE, PyLong_FromLong(append_time != Py_None))
-        && put_same(fields, CHECKSUM, Py_None)) {
-        return arguments;
-    }
-    Py_DECREF(arguments);
-    return NULL;
 }
 
 /*
@@ -445,72 +338,6 @@ remember_class(PyTypeObject *kind)
     Py_INCREF((PyObject *)kind);
     record_class = kind;
     Py_XDECREF((PyObject *)old);
-}
-
-PyDoc_STRVAR(read_doc,
-"read(data, at, count, kind, topic, partition, leader_epoch, offset, timestamp,\n"
-"     append_time)\n--\n\n"
-"Make records of `count` records from `at` on.\n\n"
-"Args:\n"
-"    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
-"    offset: of the batch.\n"
-"    timestamp: of the batch.\n"
-"    append_time: the time of all of them, if the broker has set it, else None.\n\n"
-"Returns:\n"
-"    The records, of which the collector does not know; the bytes that they have;\n"
-"    where the next one begins.");
-
-static PyObject *
-read_(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *data, *kind, *topic, *partition, *epoch, *append_time;
-    Py_ssize_t at, count;
-    long long offset, timestamp, size = 0;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "OnnO!OOOLLO", &data, &at, &count, &PyType_Type, &kind,
-                          &topic, &partition, &epoch, &offset, &timestamp, &append_time)) {
-        return NULL;
-    }
-    if (!is_plain_tuple((PyTypeObject *)kind)) {
-        PyErr_SetString(PyExc_TypeError, "records are of a class derived from tuple");
-        return NULL;
-    }
-    if (count < 0 || !open_buffer(data, at, &view)) {
-        return count < 0 ? not_as_written() : NULL;
-    }
-    remember_class((PyTypeObject *)kind);
-    newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
-    PyObject *made = PyList_New(0);
-    PyObject *arguments = make_arguments(topic, partition, epoch, append_time);
-    int is_sound = made != NULL && arguments != NULL;
-    const uint8_t *p = (const uint8_t *)view.buf + at;
-    const uint8_t *end = (const uint8_t *)view.buf + view.len;
-    for (; is_sound && count > 0; count--) {
-        Record record;
-        PyObject *fields = PyTuple_GetItem(arguments, 0), *one = NULL;
-        p = read_record(p, end, &record);
-        if (p == NULL) {
-            is_sound = 0;
-            not_as_written();
-            break;
-        }
-        if (fill(fields, &record, p, offset)
-            && (append_time != Py_None
-                || put(fields, TIMESTAMP, sum(timestamp, record.timestamp_delta)))) {
-            one = new_tuple((PyTypeObject *)kind, arguments, NULL);
-        }
-        is_sound = untracked(one) != NULL && PyList_Append(made, one) == 0;
-        Py_XDECREF(one);
-        size += record.size;
-    }
-    at = is_sound ? p - (const uint8_t *)view.buf : 0;
-    PyBuffer_Release(&view);
-    Py_XDECREF(arguments);
-    if (!is_sound) {
-        Py_XDECREF(made);
-        return NULL;
-    }
-    return Py_BuildValue("NLn", made, size, at);
 }
 
 /* CRC-32C, https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4, its bits reversed. */
@@ -709,50 +536,580 @@ read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
     return 1;
 }
 
-PyDoc_STRVAR(header_doc, "header(data, at, is_summed)\n--\n\n"
-"Read the header of the batch that begins at `at`.\n\n"
-"Args:\n"
-"    is_summed: whether the checksum must be right.\n\n"
-"Returns:\n"
-"    What `records.Header` says; None unless there is a whole batch of format 2 as a\n"
-"    broker writes it.");
+/* What is to be known of a batch. */
+typedef struct {
+    const uint8_t *end;
+    int64_t offset;
+    int64_t behind; /* the first offset behind it */
+    int64_t epoch;
+    int64_t first_time;
+    int64_t max_time;
+    int64_t producer; /* negative: it has none */
+    int64_t count;
+    int flags;
+    int is_abort_marker;
+} Batch;
 
-static PyObject *
-header(PyObject *Py_UNUSED(module), PyObject *args)
+/* Reads the header of a batch; 0 unless there is a whole batch as a broker writes it. */
+static int
+read_batch(const uint8_t *at, const uint8_t *end, int is_summed, Batch *batch)
 {
-    PyObject *data;
-    Py_ssize_t at;
+    int64_t marker = -1;
+    batch->end = end_of_batch(at, end, is_summed);
+    if (batch->end == NULL) {
+        return 0;
+    }
+    batch->flags = at[AT_ATTRIBUTES + 1];
+    if (batch->flags & CONTROL && !read_marker(at, batch->end, &marker)) {
+        return 0;
+    }
+    batch->offset = big_endian(at, 8);
+    batch->behind = batch->offset + big_endian(at + AT_LAST_DELTA, 4) + 1;
+    batch->epoch = big_endian(at + AT_EPOCH, 4);
+    batch->first_time = big_endian(at + AT_FIRST_TIME, 8);
+    batch->max_time = big_endian(at + AT_MAX_TIME, 8);
+    batch->producer = big_endian(at + AT_PRODUCER, 8);
+    batch->count = big_endian(at + AT_COUNT, 4);
+    batch->is_abort_marker = marker == 0;
+    return 1;
+}
+
+/* Says whether there are so many sound records, and nothing else. */
+static int
+are_sound(const uint8_t *at, const uint8_t *end, int64_t count)
+{
+    /* No Python is needed for this, and a batch may have a gigabyte. */
+    PyThreadState *state = end - at > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
+    Record record;
+    for (; count > 0 && at != NULL; count--) {
+        at = read_record(at, end, &record);
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
+    }
+    return at == end;
+}
+
+/* What a reader is made with, and it does not change. */
+enum {
+    DATA,
+    KIND,
+    OF_TOPIC,
+    OF_PARTITION,
+    IS_ABORTED,
+    UNCOMPRESS,
+    KEYS,
+    VALUES,
+    AGAIN,
+    HEADER_BYTES,
+    METHOD, /* a deserializer's, by name */
+    READER_PARTS
+};
+
+/* Reads the records of an answer. What it has read counts from record to record. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *parts[READER_PARTS];
+    PyObject *unpacked;   /* the open batch's records, if they were compressed, or NULL */
+    Py_ssize_t batch;     /* where the next batch begins in the answer */
+    Py_ssize_t at;        /* where the open batch's next record begins */
+    Py_ssize_t left;      /* how many records the open batch has left */
+    long long base;       /* the open batch's offset, and its times */
+    long long first_time;
+    long long max_time;
+    long long epoch;
+    long long behind;     /* the first offset behind the last batch; -1: there was none */
+    long long least;      /* the first offset that is wanted */
+    long long next_offset;
+    long long records_read;
+    long long bytes_read;
     int is_summed;
-    Py_buffer view;
-    if (!PyArg_ParseTuple(args, "Onp", &data, &at, &is_summed)
-        || !open_buffer(data, at, &view)) {
+    int is_append_time;
+    char is_transactional; /* whether a batch was a transaction's */
+    char is_skipping;      /* whether no wanted offset has come yet */
+    char is_closed;
+    char is_taking;
+} Reader;
+
+/* What is held while records are taken. */
+typedef struct {
+    PyObject *data;
+    Py_buffer answer;
+    Py_buffer unpacked;   /* its object is NULL if the open batch was not compressed */
+    const uint8_t *begin; /* the bytes in which the open batch's records stand */
+    const uint8_t *end;
+    PyObject *arguments;
+} Taking;
+
+/* Looks at the bytes of the open batch; 0 with an exception. */
+static int
+look_at_batch(Reader *reader, Taking *taking)
+{
+    Py_buffer *view = &taking->answer;
+    Py_ssize_t end = reader->batch;
+    if (reader->unpacked != NULL) {
+        view = &taking->unpacked;
+        if (PyObject_GetBuffer(reader->unpacked, view, PyBUF_SIMPLE) < 0) {
+            return 0;
+        }
+        end = view->len;
+    }
+    if (end > view->len || reader->at > end) { /* it is shorter than it was */
+        not_as_written();
+        return 0;
+    }
+    taking->begin = view->buf;
+    taking->end = taking->begin + end;
+    return 1;
+}
+
+/* Puts what all records of the open batch have into the tuple; 0 with an exception. */
+static int
+put_of_batch(Reader *reader, Taking *taking)
+{
+    PyObject *fields = PyTuple_GetItem(taking->arguments, 0);
+    return put(fields, LEADER_EPOCH, PyLong_FromLongLong(reader->epoch))
+        && put(fields, TIMESTAMP_TYPE, PyLong_FromLong(reader->is_append_time))
+        && put(fields, TIMESTAMP, PyLong_FromLongLong(reader->max_time));
+}
+
+static void
+end_taking(Taking *taking)
+{
+    PyBuffer_Release(&taking->unpacked);
+    PyBuffer_Release(&taking->answer);
+    Py_CLEAR(taking->arguments);
+    Py_CLEAR(taking->data);
+}
+
+/* Gets what is needed to take records; 0 with an exception. */
+static int
+begin_taking(Reader *reader, Taking *taking)
+{
+    taking->data = reader->parts[DATA];
+    Py_INCREF(taking->data);
+    if (!open_buffer(taking->data, reader->batch, &taking->answer)) {
+        return 0;
+    }
+    taking->arguments = tuple_in_tuple(FIELDS);
+    PyObject *fields = taking->arguments ? PyTuple_GetItem(taking->arguments, 0) : NULL;
+    return fields != NULL && put_same(fields, TOPIC, reader->parts[OF_TOPIC])
+        && put_same(fields, PARTITION, reader->parts[OF_PARTITION])
+        && put_same(fields, CHECKSUM, Py_None)
+        && (!reader->left
+            || (look_at_batch(reader, taking) && put_of_batch(reader, taking)));
+}
+
+/* Forgets the open batch, and its records where they were uncompressed. */
+static void
+leave_batch(Reader *reader, Taking *taking)
+{
+    reader->left = 0;
+    PyBuffer_Release(&taking->unpacked);
+    Py_CLEAR(reader->unpacked);
+}
+
+/* Uncompresses the records of a batch; 0 if that cannot be done, -1 with an exception. */
+static int
+uncompress(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch)
+{
+    const uint8_t *begin = taking->answer.buf;
+    PyObject *unpacked = PyObject_CallFunction(
+        reader->parts[UNCOMPRESS], "Onni", taking->data, at + AT_RECORDS - begin,
+        batch->end - begin, batch->flags & CODEC);
+    if (unpacked == NULL || unpacked == Py_None) {
+        Py_XDECREF(unpacked);
+        return unpacked == NULL ? -1 : 0;
+    }
+    reader->unpacked = unpacked;
+    return 1;
+}
+
+/* Opens a batch; 0 if its records are not sound, -1 with an exception. */
+static int
+open_batch(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch)
+{
+    const uint8_t *begin = taking->answer.buf;
+    reader->at = at + AT_RECORDS - begin;
+    if (batch->flags & CODEC) {
+        int is_done = uncompress(reader, taking, at, batch);
+        if (is_done <= 0) {
+            return is_done;
+        }
+        reader->at = 0;
+    }
+    reader->batch = batch->end - begin;
+    reader->base = batch->offset;
+    reader->first_time = batch->first_time;
+    reader->max_time = batch->max_time;
+    reader->is_append_time = (batch->flags & APPEND_TIME) != 0;
+    if (!look_at_batch(reader, taking) || !put_of_batch(reader, taking)) {
+        return -1;
+    }
+    if (!are_sound(taking->begin + reader->at, taking->end, batch->count)) {
+        leave_batch(reader, taking);
+        reader->batch = at - begin;
+        return 0;
+    }
+    reader->left = (Py_ssize_t)batch->count;
+    return 1;
+}
+
+/* Says whether no record of a batch is for the application; -1 with an exception. */
+static int
+is_left_out(Reader *reader, const Batch *batch)
+{
+    int is_aborted = 0;
+    if (reader->parts[IS_ABORTED] != Py_None && batch->producer >= 0) {
+        PyObject *found = PyObject_CallFunction(
+            reader->parts[IS_ABORTED], "LLii", (long long)batch->producer,
+            (long long)batch->behind - 1, (batch->flags & TRANSACTIONAL) != 0,
+            batch->is_abort_marker);
+        is_aborted = found == NULL ? -1 : PyObject_IsTrue(found);
+        Py_XDECREF(found);
+    }
+    return is_aborted ? is_aborted : (batch->flags & CONTROL) != 0;
+}
+
+/* Goes on to the next batch; 0 if it is for another decoder, -1 with an exception. */
+static int
+next_batch(Reader *reader, Taking *taking)
+{
+    const uint8_t *at = (const uint8_t *)taking->answer.buf + reader->batch;
+    Batch batch;
+    leave_batch(reader, taking);
+    if (!read_batch(at, (const uint8_t *)taking->answer.buf + taking->answer.len,
+                    reader->is_summed, &batch)) {
+        return 0;
+    }
+    reader->epoch = batch.epoch;
+    reader->is_transactional |= (batch.flags & TRANSACTIONAL) != 0;
+    reader->behind = batch.behind;
+    int is_out = is_left_out(reader, &batch);
+    if (is_out > 0) {
+        reader->batch = batch.end - (const uint8_t *)taking->answer.buf;
+        reader->next_offset = batch.behind;
+        return 1;
+    }
+    return is_out < 0 ? -1 : open_batch(reader, taking, at, &batch);
+}
+
+/* Takes the reference to an error that was raised; NULL if there is none. */
+static PyObject *
+raised(void)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(error, trace);
+    }
+    Py_XDECREF(kind);
+    Py_XDECREF(trace);
+    return error;
+}
+
+/*
+ * Takes the reference to a key or a value, and returns what its deserializer makes of it;
+ * NULL with an exception. One that wants no headers shows it by a TypeError.
+ */
+static PyObject *
+deserialized(Reader *reader, int by, PyObject *headers, PyObject *data)
+{
+    PyObject *deserializer = reader->parts[by], *topic = reader->parts[OF_TOPIC];
+    if (data == NULL || deserializer == Py_None) {
+        return data;
+    }
+    PyObject *value = PyObject_CallMethodObjArgs(deserializer, reader->parts[METHOD], topic,
+                                                 headers, data, NULL);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyObject *error = raised();
+        value = PyObject_CallFunctionObjArgs(reader->parts[AGAIN], deserializer, topic,
+                                             data, error, NULL);
+        Py_DECREF(error);
+    }
+    Py_DECREF(data);
+    return value;
+}
+
+static int
+deserializes(Reader *reader)
+{
+    return reader->parts[KEYS] != Py_None || reader->parts[VALUES] != Py_None;
+}
+
+/* Puts a record's key, value and headers into the tuple; 0 with an exception. */
+static int
+put_content(Reader *reader, PyObject *fields, const Record *record, const uint8_t *end)
+{
+    int64_t size;
+    PyObject *headers = make_headers(record, end, &size), *number = NULL;
+    if (headers == NULL || !put_same(fields, HEADERS, headers)) {
+        Py_XDECREF(headers);
+        return 0;
+    }
+    if (!deserializes(reader)) { /* else what refers to it may be the collector's */
+        untracked(headers);
+    }
+    if (put(fields, KEY,
+            deserialized(reader, KEYS, headers,
+                         bytes_or_none(record->key, record->key_size)))
+        && put(fields, VALUE,
+               deserialized(reader, VALUES, headers,
+                            bytes_or_none(record->value, record->value_size)))) {
+        /* measured behind the deserializers, which may have changed them */
+        number = deserializes(reader) && PyList_Size(headers) > 0
+                   ? PyObject_CallFunctionObjArgs(reader->parts[HEADER_BYTES], headers, NULL)
+                   : PyLong_FromLongLong(deserializes(reader) ? -1 : size);
+    }
+    Py_DECREF(headers);
+    return put(fields, HEADER_SIZE, number);
+}
+
+/* Returns the record whose bytes end there; NULL with an exception. */
+static PyObject *
+make_record(Reader *reader, PyObject *arguments, const Record *record, const uint8_t *end)
+{
+    PyObject *fields = PyTuple_GetItem(arguments, 0), *one;
+    if (!put(fields, OFFSET, PyLong_FromLongLong(reader->base + record->offset_delta))
+        || !put(fields, KEY_SIZE, PyLong_FromLongLong(record->key_size))
+        || !put(fields, VALUE_SIZE, PyLong_FromLongLong(record->value_size))
+        || (!reader->is_append_time
+            && !put(fields, TIMESTAMP,
+                    PyLong_FromLongLong(reader->first_time + record->timestamp_delta)))
+        || !put_content(reader, fields, record, end)) {
         return NULL;
     }
-    const uint8_t *p = (const uint8_t *)view.buf + at;
-    const uint8_t *end =
-        end_of_batch(p, (const uint8_t *)view.buf + view.len, is_summed);
-    int flags = end ? p[AT_ATTRIBUTES + 1] : 0;
-    int64_t kind = -1;
-    if (end == NULL || (flags & CONTROL && !read_marker(p, end, &kind))) {
-        PyBuffer_Release(&view);
-        Py_INCREF(Py_None);
-        return Py_None;
-    }
-    int64_t offset = big_endian(p, 8);
-    PyObject *append_time = flags & APPEND_TIME
-                                ? PyLong_FromLongLong(big_endian(p + AT_MAX_TIME, 8))
-                                : bytes_or_none(NULL, -1);
-    PyObject *made = Py_BuildValue(
-        "nLLLLNLiOOOL", (Py_ssize_t)(end - (const uint8_t *)view.buf), (long long)offset,
-        (long long)(offset + big_endian(p + AT_LAST_DELTA, 4) + 1),
-        (long long)big_endian(p + AT_EPOCH, 4),
-        (long long)big_endian(p + AT_FIRST_TIME, 8), append_time,
-        (long long)big_endian(p + AT_PRODUCER, 8), flags & CODEC,
-        flags & TRANSACTIONAL ? Py_True : Py_False, flags & CONTROL ? Py_True : Py_False,
-        kind == 0 ? Py_True : Py_False, (long long)big_endian(p + AT_COUNT, 4));
-    PyBuffer_Release(&view);
-    return made;
+    newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    one = new_tuple((PyTypeObject *)reader->parts[KIND], arguments, NULL);
+    return deserializes(reader) ? one : untracked(one);
 }
+
+/* Takes the next record of the open batch, if it is wanted; -1 with an exception. */
+static int
+take_one(Reader *reader, Taking *taking, PyObject *taken)
+{
+    Record record;
+    const uint8_t *end = read_record(taking->begin + reader->at, taking->end, &record);
+    if (end == NULL) {
+        not_as_written();
+        return -1;
+    }
+    int64_t offset = reader->base + record.offset_delta;
+    reader->is_skipping = reader->is_skipping && offset < reader->least;
+    if (!reader->is_skipping) {
+        PyObject *one = make_record(reader, taking->arguments, &record, end);
+        int is_taken = one != NULL && PyList_Append(taken, one) == 0;
+        Py_XDECREF(one);
+        if (!is_taken) {
+            return -1;
+        }
+    }
+    reader->at = end - taking->begin;
+    reader->left--;
+    reader->records_read++;
+    reader->bytes_read += record.size;
+    reader->next_offset = offset + 1;
+    return !reader->is_skipping;
+}
+
+/* Takes records; 0 if the rest is for another decoder, -1 with an exception. */
+static int
+take_all(Reader *reader, Taking *taking, PyObject *taken, Py_ssize_t most)
+{
+    while (most > 0 && !reader->is_closed) {
+        if (reader->left) {
+            int is_taken = take_one(reader, taking, taken);
+            if (is_taken < 0) {
+                return -1;
+            }
+            most -= is_taken;
+        }
+        else {
+            int is_found = next_batch(reader, taking);
+            if (is_found <= 0) {
+                return is_found;
+            }
+        }
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(take_doc, "take($self, taken, most, /)\n--\n\n"
+"Append up to `most` records to a list.\n\n"
+"Returns:\n"
+"    Whether the batch at `batch`, and what is behind it, is for another decoder.\n\n"
+"Raises:\n"
+"    Exception: what a deserializer raised. The records before it are in the list, and\n"
+"        nothing has counted the one that it was called for.");
+
+static PyObject *
+reader_take(PyObject *self, PyObject *args)
+{
+    Reader *reader = (Reader *)self;
+    PyObject *taken;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &taken, &most)) {
+        return NULL;
+    }
+    if (reader->is_taking) { /* a deserializer asks for the next records */
+        PyErr_SetString(PyExc_ValueError, "records are being taken already");
+        return NULL;
+    }
+    if (reader->is_closed) {
+        return PyBool_FromLong(0);
+    }
+    Taking taking = {0};
+    reader->is_taking = 1;
+    int has_more = begin_taking(reader, &taking)
+                     ? take_all(reader, &taking, taken, most)
+                     : -1;
+    end_taking(&taking);
+    reader->is_taking = 0;
+    if (reader->is_closed) { /* meanwhile */
+        Py_CLEAR(reader->unpacked);
+    }
+    return has_more < 0 ? NULL : PyBool_FromLong(!has_more && !reader->is_closed);
+}
+
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
+"Let go of the answer. No record is taken any more, also not by a `take` under way.");
+
+static PyObject *
+reader_close(PyObject *self, PyObject *Py_UNUSED(args))
+{
+    Reader *reader = (Reader *)self;
+    reader->is_closed = 1;
+    Py_CLEAR(reader->parts[DATA]);
+    Py_CLEAR(reader->unpacked);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static int
+reader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Reader *)self)->unpacked);
+    for (int i = 0; i < READER_PARTS; i++) {
+        Py_VISIT(((Reader *)self)->parts[i]);
+    }
+    return 0;
+}
+
+static int
+reader_clear(PyObject *self)
+{
+    ((Reader *)self)->is_closed = 1;
+    Py_CLEAR(((Reader *)self)->unpacked);
+    for (int i = 0; i < READER_PARTS; i++) {
+        Py_CLEAR(((Reader *)self)->parts[i]);
+    }
+    return 0;
+}
+
+static void
+reader_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    reader_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *given[READER_PARTS] = {NULL};
+    long long least;
+    int is_summed;
+    if (!PyArg_ParseTuple(args, "OO!OOLpOOOOOO", &given[DATA], &PyType_Type, &given[KIND],
+                          &given[OF_TOPIC], &given[OF_PARTITION], &least, &is_summed,
+                          &given[IS_ABORTED], &given[UNCOMPRESS], &given[KEYS],
+                          &given[VALUES], &given[AGAIN], &given[HEADER_BYTES])) {
+        return NULL;
+    }
+    if (!is_plain_tuple((PyTypeObject *)given[KIND])) {
+        PyErr_SetString(PyExc_TypeError, "records are of a class derived from tuple");
+        return NULL;
+    }
+    Reader *reader = (Reader *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (reader == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < METHOD; i++) {
+        Py_INCREF(given[i]);
+        reader->parts[i] = given[i];
+    }
+    reader->least = reader->next_offset = least;
+    reader->epoch = reader->behind = -1;
+    reader->is_summed = is_summed;
+    reader->is_skipping = 1;
+    reader->parts[METHOD] = PyUnicode_InternFromString("deserialize");
+    if (reader->parts[METHOD] == NULL) {
+        Py_CLEAR(reader);
+    }
+    else {
+        remember_class((PyTypeObject *)given[KIND]);
+    }
+    return (PyObject *)reader;
+}
+
+static PyMemberDef reader_members[] = {
+    {"batch", T_PYSSIZET, offsetof(Reader, batch), READONLY, NULL},
+    {"behind", T_LONGLONG, offsetof(Reader, behind), READONLY, NULL},
+    {"bytes_read", T_LONGLONG, offsetof(Reader, bytes_read), READONLY, NULL},
+    {"is_skipping", T_BOOL, offsetof(Reader, is_skipping), READONLY, NULL},
+    {"is_transactional", T_BOOL, offsetof(Reader, is_transactional), READONLY, NULL},
+    {"leader_epoch", T_LONGLONG, offsetof(Reader, epoch), READONLY, NULL},
+    {"next_fetch_offset", T_LONGLONG, offsetof(Reader, next_offset), READONLY, NULL},
+    {"records_read", T_LONGLONG, offsetof(Reader, records_read), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef reader_methods[] = {
+    {"take", reader_take, METH_VARARGS, take_doc},
+    {"close", reader_close, METH_NOARGS, close_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(reader_doc,
+"Reader(data, kind, topic, partition, least, is_summed, is_aborted, uncompress,\n"
+"       keys, values, again, header_bytes)\n--\n\n"
+"Reads the records of an answer, out of as many batches as it has.\n\n"
+"Args:\n"
+"    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
+"    least: the first offset that is wanted. Records before it are not deserialized.\n"
+"    is_summed: whether checksums must be right.\n"
+"    is_aborted: called with a producer's number, the last offset of its batch, whether\n"
+"        that is a transaction's, and whether it is an abort marker; says whether the\n"
+"        batch belongs to an aborted transaction. None if all are wanted.\n"
+"    uncompress: called with the data, where a batch's records begin and end, and their\n"
+"        codec; returns what they are uncompressed, or None if they cannot be.\n"
+"    keys: a deserializer, or None.\n"
+"    values: likewise.\n"
+"    again: called with a deserializer, the topic, the data and a TypeError that was\n"
+"        raised when it was given headers as well.\n"
+"    header_bytes: called with a list of headers that a deserializer may have changed.");
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_doc, (void *)reader_doc},
+    {Py_tp_new, reader_new},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_traverse, reader_traverse},
+    {Py_tp_clear, reader_clear},
+    {Py_tp_members, reader_members},
+    {Py_tp_methods, reader_methods},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "_batches.Reader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = reader_slots,
+};
 
 /* What a step of an iteration looks at, by name. */
 enum {
@@ -1049,22 +1406,29 @@ static PyType_Spec steps_spec = {
 };
 
 static PyMethodDef functions[] = {
-    {"check", check, METH_VARARGS, check_doc},
     {"crc32c", crc32c, METH_VARARGS, crc32c_doc},
-    {"header", header, METH_VARARGS, header_doc},
-    {"read", read_, METH_VARARGS, read_doc},
-    {"pass_over", pass_over, METH_VARARGS, pass_over_doc},
     {NULL, NULL, 0, NULL},
 };
+
+/* Adds a type; 0 with an exception. */
+static int
+add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    int is_added = type != NULL && PyModule_AddObjectRef(module, name, type) == 0;
+    Py_XDECREF(type);
+    return is_added;
+}
 
 static int
 add_source(PyObject *module)
 {
     fill_tables();
-    PyObject *steps = add_names() < 0 ? NULL : PyType_FromSpec(&steps_spec);
-    int is_added = steps == NULL ? -1 : PyModule_AddObjectRef(module, "Steps", steps);
-    Py_XDECREF(steps);
-    return is_added < 0 ? -1 : PyModule_AddStringConstant(module, "SOURCE", SOURCE);
+    if (add_names() < 0 || !add_type(module, "Reader", &reader_spec)
+        || !add_type(module, "Steps", &steps_spec)) {
+        return -1;
+    }
+    return PyModule_AddStringConstant(module, "SOURCE", SOURCE);
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -37,24 +37,42 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
     """
     Return what a deserializer makes of a key or a value; None as one leaves it as it is.
 
-    As kafka-python, a deserializer that takes no headers is called without them. It
-    tells by a ``TypeError``, which may as well be about the data: kafka-python raises
-    that of the second call then, "missing 1 required positional argument".
-
     Raises:
-        Exception: what the deserializer raised. Of two ``TypeError`` it is the one that
-            came from further inside.
+        Exception: what the deserializer raised.
     """
     if reader is None:
         return data
     try:
         return reader.deserialize(topic, headers, data)
     except TypeError as error:
-        first = error
+        trace = error.__traceback__
+        first = error.with_traceback(trace and trace.tb_next)  # without this frame
+    return deserialized_again(reader, topic, data, first)
+
+
+def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> Any:  # noqa: ANN401 - as above
+    """
+    Return what a deserializer makes of data that may want no headers.
+
+    As kafka-python, a deserializer that takes no headers is called without them. It
+    tells by a ``TypeError``, which may as well be about the data: kafka-python raises
+    that of the second call then, "missing 1 required positional argument".
+
+    Args:
+        reader: the deserializer.
+        topic: the record's.
+        data: the key or the value.
+        first: what the deserializer raised when it was given headers as well.
+
+    Raises:
+        Exception: what the deserializer raised. Of two ``TypeError`` it is the one that
+            came from further inside.
+    """
     try:
         value = reader.deserialize(topic, data)
     except TypeError as second:
-        raise max(first, second, key=_depth) from None
+        is_deeper = _depth(second) - 1 > _depth(first)  # this frame is not the first's
+        raise (second if is_deeper else first) from None
     warnings.warn_explicit(
         "deserializer does not implement deserialize(topic, headers, data)",
         category=DeprecationWarning,

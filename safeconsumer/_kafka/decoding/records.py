@@ -1,5 +1,5 @@
 """
-Decodes record batches by compiled code, one at a time, with upstream's results.
+Decodes record batches by compiled code, as many as are wanted, with upstream's results.
 
 Batches of format 2 are read by compiled code (``_batches.c``): each is checked as a
 whole, and records are made as they are taken. If anything is not as a producer or a
@@ -9,12 +9,14 @@ so that records and errors are upstream's (design/decoding.md).
 
 import itertools
 import logging
-from typing import Any, NamedTuple
+import sys
+from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.decoding.deserializing import deserialized_again
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -25,36 +27,17 @@ except ImportError:  # there was no compiler, and choose() offers no CompiledRec
 
 log = logging.getLogger(Fetcher.__module__)
 
-# Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
-HEADER = 61
-
-_new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
-
-
-class Header(NamedTuple):
-    """What is to be known of a batch; upstream's names, where it has one."""
-
-    end: int  # where the next batch begins in the answer
-    base_offset: int
-    next_offset: int
-    leader_epoch: int
-    first_timestamp: int
-    append_time: int | None  # the time of all its records, if the broker has set it
-    producer_id: int  # negative: it has none
-    compression_type: int
-    is_transactional: bool
-    is_control_batch: bool
-    is_abort_marker: bool
-    records_count: int
+# Records. Signal handlers and other threads wait for compiled code: a millisecond or two.
+_AT_ONCE = 10_000
 
 
 class CompiledRecords(PythonRecords):
     """
     Replaces upstream's ``PartitionRecords``: the same arguments and results.
 
-    ``take`` makes records out of one batch, from where it stopped; the next batch is
-    uncompressed when that one is used up.
+    ``take`` makes records out of as many batches as it needs, from where it stopped; a
+    batch is uncompressed when those before it are used up.
     """
 
     def __init__(
@@ -72,12 +55,21 @@ class CompiledRecords(PythonRecords):
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
         )
         self._batches = records
-        self._keys, self._values = key_deserializer, value_deserializer
-        self._header: Header | None = None  # the current batch's, or the last one's
-        self._data: Buffer = b""  # the current batch's records, uncompressed
-        self._at = self._left = 0  # where the next one begins; how many there are
-        self._skipping = True
-        self._rest_is_upstreams = False
+        # None: upstream's generator reads the rest, or there is none.
+        self._reader: _batches.Reader | None = _batches.Reader(
+            records._buffer,
+            ConsumerRecord,
+            tp.topic,
+            tp.partition,
+            fetch_offset,
+            self.check_crcs,
+            self._is_aborted if self._has_aborted() else None,
+            _uncompressed,
+            key_deserializer,
+            value_deserializer,
+            deserialized_again,
+            _header_bytes,
+        )
         self._failed = False
 
     def take(self, n: int | None = None) -> list[ConsumerRecord]:
@@ -98,7 +90,7 @@ class CompiledRecords(PythonRecords):
         self, taken: list[ConsumerRecord], n: int | None
     ) -> Exception | None:
         try:
-            self._fill(taken, n)
+            self._fill(taken, sys.maxsize if n is None else n)
         except StopIteration as stop:
             self._failed = True
             log.exception(_STOPPED)  # upstream's words, too
@@ -113,158 +105,79 @@ class CompiledRecords(PythonRecords):
             raise
         return None
 
-    def drain(self) -> None:
-        """Throw the rest away, and report what was read to upstream's metrics."""
-        self._data, self._left, self._batches = b"", 0, None
-        super().drain()
-
-    def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
+    def _fill(self, taken: list[ConsumerRecord], n: int) -> None:
         # After an error nothing more comes, as from a generator.
-        while not self._failed and (n is None or len(taken) < n):
-            if not self._read_on(taken, None if n is None else n - len(taken)):
-                return
+        while len(taken) < n and self._reader is not None and not self._failed:
+            self._read(self._reader, taken, min(n - len(taken), _AT_ONCE))
+        if len(taken) < n and self.record_iterator is not None and not self._failed:
+            taken.extend(itertools.islice(self.record_iterator, n - len(taken)))
 
-    def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
-        # Read the current batch, else open the next one; False if there is no more.
-        if self._left:
-            self._take_compiled(taken, left)
-        elif self.record_iterator is None:
-            return False
-        elif self._rest_is_upstreams:
-            taken.extend(itertools.islice(self.record_iterator, left))
-        else:
-            self._open_next()
-        return True
+    def _read(
+        self, reader: "_batches.Reader", taken: list[ConsumerRecord], most: int
+    ) -> None:
+        try:
+            is_for_upstream = reader.take(taken, most)
+        finally:
+            self._note_read(reader)
+        if is_for_upstream:
+            self._leave_the_rest(reader)
 
-    # ------------------------------------------------------------ batches
+    def _note_read(self, reader: "_batches.Reader") -> None:
+        self.next_fetch_offset = reader.next_fetch_offset
+        self.leader_epoch = reader.leader_epoch
+        self.records_read = reader.records_read
+        self.bytes_read = reader.bytes_read
+        self.is_transactional = reader.is_transactional
 
-    def _open_next(self) -> None:
-        at = 0 if self._header is None else self._header.end
-        self._data = b""  # at most one batch is open
-        found = _batches.header(self._batches._buffer, at, self.check_crcs)
-        if found is None:
-            self._leave_the_rest(at)
-            return
-        self._header = header = _new(Header, found)
-        self.leader_epoch = header.leader_epoch
-        self.is_transactional |= header.is_transactional
-        if not self._is_delivered(header):
-            self.next_fetch_offset = header.next_offset
-        elif not self._open(at, header):
-            self._leave_the_rest(at)
-
-    def _leave_the_rest(self, at: int) -> None:
+    def _leave_the_rest(self, reader: "_batches.Reader") -> None:
         # Upstream's generator reads on from there, also where nothing is left.
         batches = self._batches
-        batches._pos = at
+        batches._pos = reader.batch
         batches._cache_next()
-        if self._header is not None and not batches.has_next():
+        if reader.behind >= 0 and not batches.has_next():
             # the tail of the last batch may have been compacted away
-            self.next_fetch_offset = self._header.next_offset
-        self._rest_is_upstreams = True
+            self.next_fetch_offset = reader.behind
+        self._is_skipping = reader.is_skipping
+        self._reader = None
 
-    def _is_delivered(self, header: Header) -> bool:
+    def drain(self) -> None:
+        """Throw the rest away, and report what was read to upstream's metrics."""
+        reader, self._reader, self._batches = self._reader, None, None
+        if reader is not None:
+            reader.close()
+            self._note_read(reader)  # a deserializer has us drained, say
+        super().drain()
+
+    def _has_aborted(self) -> bool:
+        is_committed = self.isolation_level == IsolationLevel.READ_COMMITTED
+        return is_committed and bool(self.aborted_transactions)
+
+    def _is_aborted(
+        self,
+        producer: int,
+        last_offset: int,
+        is_transactional: int,
+        is_abort_marker: int,
+    ) -> bool:
         # Upstream's order: an abort marker ends what its producer had aborted.
-        if (
-            self.isolation_level == IsolationLevel.READ_COMMITTED
-            and header.producer_id >= 0
-        ):
-            self._consume_aborted_transactions_up_to(header.next_offset - 1)
-            if header.is_abort_marker:
-                self.aborted_producer_ids.discard(header.producer_id)
-            elif self._is_batch_aborted(header):
-                return False
-        return not header.is_control_batch
-
-    def _open(self, at: int, header: Header) -> bool:
-        section = memoryview(self._batches._buffer)[at + HEADER : header.end]
-        count = header.records_count
-        try:
-            data = uncompressed(section, header.compression_type)
-            _batches.check(data, 0, count)
-        except Exception as error:
-            if is_of_handler(error):
-                raise
-            return False  # upstream's decoder raises the right error
-        self._data, self._at, self._left = data, 0, count
-        return True
-
-    # ------------------------------------------------------------ records
-
-    def _take_compiled(self, taken: list[ConsumerRecord], limit: int | None) -> None:
-        if self._skipping:
-            self._skip()
-        if not self._left:
-            return
-        if self._deserializes():
-            self._take_deserialized(taken, limit)
-            return
-        records, size, end = self._read(self._left if limit is None else limit)
-        taken.extend(records)
-        self._note_read(len(records), size, end, records[-1].offset)
-
-    def _take_deserialized(
-        self, taken: list[ConsumerRecord], limit: int | None
-    ) -> None:
-        # One by one: a deserializer may raise, and those before it have been read.
-        for _ in range(self._left if limit is None else min(self._left, limit)):
-            if not self._left:
-                return  # the deserializer had the rest thrown away: it closed us, say
-            (record,), size, end = self._read(1)
-            taken.append(self._deserialized(record))
-            self._note_read(1, size, end, record.offset)
-
-    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int]:
-        header: Any = self._header
-        topic, partition = self.topic_partition
-        return _batches.read(
-            self._data,
-            self._at,
-            min(count, self._left),
-            ConsumerRecord,
-            topic,
-            partition,
-            self.leader_epoch,
-            header.base_offset,
-            header.first_timestamp,
-            header.append_time,
-        )
-
-    def _skip(self) -> None:
-        # A batch comes whole, also if the fetch began in its middle. The records before
-        # the fetch offset are not deserialized: a seek may have gone past one that
-        # cannot be.
-        first: int = self._header.base_offset  # type: ignore[union-attr]  # a batch is open
-        count, size, end, last = _batches.pass_over(
-            self._data, self._at, self._left, self.fetch_offset - first
-        )
-        self._skipping = count == self._left
-        if count:
-            self._note_read(count, size, end, first + last)
-
-    def _note_read(self, count: int, size: int, end: int, last: int) -> None:
-        self._left = max(0, self._left - count)
-        self._at = end
-        self.records_read += count
-        self.bytes_read += size
-        self.next_fetch_offset = last + 1
-
-    def _deserializes(self) -> bool:
-        return self._keys is not None or self._values is not None
-
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
-        topic = self.topic_partition.topic
-        headers = [*record.headers]  # of the collector, as what refers to it may be
-        key = self._deserialize(self._keys, topic, headers, record.key)
-        value = self._deserialize(self._values, topic, headers, record.value)
-        # Their size is measured after the deserializers, which may have changed them.
-        size = _header_bytes(headers) if headers else -1
-        fields = (*record[:6], key, value, headers, *record[9:-1], size)
-        return _new(ConsumerRecord, fields)
+        self._consume_aborted_transactions_up_to(last_offset)
+        if is_abort_marker:
+            self.aborted_producer_ids.discard(producer)
+        return bool(is_transactional) and producer in self.aborted_producer_ids
 
     def _maybe_skip_record(self, record: Any) -> bool:  # noqa: ANN401 - upstream's class
         # Upstream's generator is asked for the rest, where the first may have come.
-        return self._skipping and bool(super()._maybe_skip_record(record))
+        return self._is_skipping and bool(super()._maybe_skip_record(record))
+
+
+def _uncompressed(data: Buffer, begin: int, end: int, codec: int) -> Buffer | None:
+    # None: upstream's decoder raises the right error.
+    try:
+        return uncompressed(memoryview(data)[begin:end], codec)
+    except Exception as error:
+        if is_of_handler(error):
+            raise
+        return None
 
 
 def _header_bytes(headers: list[tuple[str, bytes | None]]) -> int:
