@@ -141,7 +141,6 @@ class CompiledRecords(PythonRecords):
         self._reader = None
 
     def drain(self) -> None:
-        """Throw the rest away, and report what was read to upstream's metrics."""
         reader, self._reader, self._batches = self._reader, None, None
         if reader is not None:
             reader.close()

@@ -24,7 +24,6 @@ from safeconsumer._kafka.pausing.buffers import (
     ReturnedRecords,
     Stamped,
     StampedOffsets,
-    count_records,
     drop_answer,
     is_of,
     records_left,
@@ -325,8 +324,7 @@ class PauseSafeFetcher(Fetcher):
         with self._subscriptions._lock:
             part = super()._parse_fetched_data(completed_fetch)
         if part is not None:
-            data = completed_fetch.partition_data.records
-            part.size, part.count = len(data or b""), count_records(data)
+            part.data = completed_fetch.partition_data.records or b""
         return part
 
     def _append(

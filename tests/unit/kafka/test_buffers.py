@@ -21,7 +21,7 @@ class Part:
     """A half-read batch, as far as parking looks."""
 
     def __init__(self, tp, size):
-        self.topic_partition, self.size = tp, size
+        self.topic_partition, self.data = tp, b"x" * size
         self.drained = 0
 
     def drain(self):
