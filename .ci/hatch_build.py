@@ -64,12 +64,13 @@ class CompilingHook(BuildHookInterface[Any]):
         # Not at the top: it is only needed here, and may be missing like a compiler.
         from setuptools import Distribution, Extension  # noqa: PLC0415
 
-        source = Path(self.root, f"{_DECODER}.c")
+        sources = sorted(Path(self.root, _DECODER).parent.glob("*.[ch]"))
+        content = b"".join(source.read_bytes() for source in sources)
         extension = Extension(
             _DECODER.replace("/", "."),
-            [str(source)],
+            [str(source) for source in sources if source.suffix == ".c"],
             # what it was made of, so that a stale one is not used
-            define_macros=[("SOURCE", f'"{sha256(source.read_bytes()).hexdigest()}"')],
+            define_macros=[("SOURCE", f'"{sha256(content).hexdigest()}"')],
             py_limited_api=True,
         )
         command = Distribution({"ext_modules": [extension]}).get_command_obj(

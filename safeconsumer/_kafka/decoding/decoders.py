@@ -84,8 +84,9 @@ def _compiled() -> DecoderChoice:
         message = "this installation was built without it"
         raise ImportError(message) from error
     file = Path(str(batches.__file__))
-    source = file.with_name("_batches.c")
-    if sha256(source.read_bytes()).hexdigest() != batches.SOURCE:
-        message = f"{file.name} was built from other sources than {source.name}"
+    sources = sorted(file.parent.glob("*.[ch]"))
+    content = b"".join(source.read_bytes() for source in sources)
+    if sha256(content).hexdigest() != batches.SOURCE:
+        message = f"{file.name} was built from other sources than those beside it"
         raise ImportError(message)
     return DecoderChoice("compiled", file.name, CompiledRecords, batches.Steps)

@@ -1,7 +1,7 @@
 """
 Decodes record batches by compiled code, as many as are wanted, with upstream's results.
 
-Batches of format 2 are read by compiled code (``_batches.c``): each is checked as a
+Batches of format 2 are read by compiled code (``records.c``): each is checked as a
 whole, and records are made as they are taken. If anything is not as a producer or a
 broker writes it, upstream's decoder reads the answer on from the start of that batch,
 so that records and errors are upstream's (design/decoding.md).

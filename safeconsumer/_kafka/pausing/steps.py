@@ -1,4 +1,4 @@
-"""The steps of an iteration over one partition; ``_batches.c`` has the same in C."""
+"""The steps of an iteration over one partition; ``decoding/steps.c`` has the same in C."""
 
 from collections.abc import Mapping
 from typing import Self

@@ -111,8 +111,10 @@ def test_a_stale_one_is_not_used(fresh):
     """As after a pull, in an editable installation that was not made again."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
-    why = "_batches.abi3.so was built from other sources than _batches.c"
-    assert (chosen.name, chosen.detail) == ("python", why)
+    assert chosen.name == "python"
+    assert chosen.detail == (
+        "_batches.abi3.so was built from other sources than those beside it"
+    )
     with pytest.raises(MissingExtraError, match="other sources"):
         decoders.choose("compiled")
 

@@ -1,7 +1,7 @@
 /*
  * Reads Kafka's batches of format 2: headers and checksums, and the records, which are
  * checked as a whole and made, as a named tuple's type, out of as many batches as are
- * wanted. Yields records in an iteration, and looks for holds before each.
+ * wanted.
  *
  * Nothing is read that lies outside of the buffer, whatever its bytes say. A batch that is
  * not as a broker or a producer writes it is left: the caller has another decoder, which
@@ -11,48 +11,12 @@
  * 3.11 on.
  */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
-#include <Python.h>
-#include <structmember.h>
+#include "batches.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-/* Instructions for CRC-32C: on x86-64 asked for when it runs, on ARM when it is built. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define CRC_OF_X86
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
-#define CRC_OF_ARM
-#endif
-
-/* The SHA-256 of this file, in hex, by which a stale library is told from this one. */
+/* The SHA-256 of the sources, in hex, by which a stale library is told from this one. */
 #ifndef SOURCE
 #define SOURCE ""
 #endif
-
-/* The fields of a record as kafka-python's ConsumerRecord has them. */
-enum {
-    TOPIC,
-    PARTITION,
-    LEADER_EPOCH,
-    OFFSET,
-    TIMESTAMP,
-    TIMESTAMP_TYPE,
-    KEY,
-    VALUE,
-    HEADERS,
-    CHECKSUM,
-    KEY_SIZE,
-    VALUE_SIZE,
-    HEADER_SIZE,
-    FIELDS
-};
-
-/* Bytes: other threads may run while more than these are looked at. */
-#define WORTH_LETTING_GO (64 * 1024)
 
 typedef struct {
     int64_t size; /* bytes, without the field that has this number */
@@ -186,13 +150,6 @@ read_record(const uint8_t *at, const uint8_t *end, Record *record)
     return at == end ? at : NULL;
 }
 
-/* Adds as machines do: a sum that leaves 64 bits, which no caller wants, turns over. */
-static PyObject *
-sum(long long one, int64_t other)
-{
-    return PyLong_FromLongLong((long long)((uint64_t)one + (uint64_t)other));
-}
-
 static PyObject *
 bytes_or_none(const uint8_t *bytes, int64_t size)
 {
@@ -268,7 +225,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
 }
 
 /* Gets the part of a buffer behind `at`; 0 with an exception. */
-static int
+int
 open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
 {
     if (PyObject_GetBuffer(data, view, PyBUF_SIMPLE) < 0) {
@@ -283,14 +240,14 @@ open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
 }
 
 /* Takes the reference; 0 with an exception, which a value that is NULL has set. */
-static int
+int
 put(PyObject *fields, int place, PyObject *value)
 {
     return value != NULL && PyTuple_SetItem(fields, place, value) == 0;
 }
 
 /* Takes another reference; 0 with an exception. */
-static int
+int
 put_same(PyObject *fields, int place, PyObject *value)
 {
     Py_INCREF(value);
@@ -302,7 +259,7 @@ put_same(PyObject *fields, int place, PyObject *value)
  * one, or NULL with an exception. The collector does not know of either: to change a
  * tuple, nobody else may have it.
  */
-static PyObject *
+PyObject *
 tuple_in_tuple(Py_ssize_t size)
 {
     PyObject *arguments = PyTuple_New(1), *fields = PyTuple_New(size);
@@ -320,7 +277,7 @@ tuple_in_tuple(Py_ssize_t size)
  * Says whether it is a class that Python code has derived from tuple: those are made by
  * tuple's constructor. Types of C, such as those of struct sequences, have their own.
  */
-static int
+int
 is_plain_tuple(PyTypeObject *kind)
 {
     unsigned long flags = PyType_GetFlags(kind);
@@ -328,8 +285,7 @@ is_plain_tuple(PyTypeObject *kind)
         && (flags & Py_TPFLAGS_BASETYPE);
 }
 
-/* The class of the records that were read last: its fields stand in their places. */
-static PyTypeObject *record_class;
+PyTypeObject *record_class;
 
 static void
 remember_class(PyTypeObject *kind)
@@ -338,135 +294,6 @@ remember_class(PyTypeObject *kind)
     Py_INCREF((PyObject *)kind);
     record_class = kind;
     Py_XDECREF((PyObject *)old);
-}
-
-/* CRC-32C, https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4, its bits reversed. */
-#define POLYNOMIAL 0x82f63b78u
-
-/* tables[n][b]: what the byte b, with n bytes of zeros behind it, makes of a sum of 0. */
-static uint32_t tables[8][256];
-
-static void
-fill_tables(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t sum = byte;
-        for (int bit = 0; bit < 8; bit++) {
-            sum = sum & 1 ? (sum >> 1) ^ POLYNOMIAL : sum >> 1;
-        }
-        tables[0][byte] = sum;
-    }
-    for (int zeros = 1; zeros < 8; zeros++) {
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t sum = tables[zeros - 1][byte];
-            tables[zeros][byte] = (sum >> 8) ^ tables[0][sum & 0xff];
-        }
-    }
-}
-
-static uint32_t
-crc_by_tables(uint32_t sum, const uint8_t *at, const uint8_t *end)
-{
-    for (; end - at >= 8; at += 8) {
-        uint32_t low = sum ^ (at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16
-                              | (uint32_t)at[3] << 24);
-        sum = tables[7][low & 0xff] ^ tables[6][low >> 8 & 0xff]
-            ^ tables[5][low >> 16 & 0xff] ^ tables[4][low >> 24]
-            ^ tables[3][at[4]] ^ tables[2][at[5]] ^ tables[1][at[6]] ^ tables[0][at[7]];
-    }
-    for (; at < end; at++) {
-        sum = (sum >> 8) ^ tables[0][(sum ^ *at) & 0xff];
-    }
-    return sum;
-}
-
-#ifdef CRC_OF_X86
-__attribute__((target("sse4.2"))) static uint32_t
-crc_by_instruction(uint32_t sum, const uint8_t *at, const uint8_t *end)
-{
-    uint64_t wide = sum;
-    for (; end - at >= 8; at += 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        wide = __builtin_ia32_crc32di(wide, word);
-    }
-    sum = (uint32_t)wide;
-    for (; at < end; at++) {
-        sum = __builtin_ia32_crc32qi(sum, *at);
-    }
-    return sum;
-}
-#endif
-
-#ifdef CRC_OF_ARM
-static uint32_t
-crc_by_instruction(uint32_t sum, const uint8_t *at, const uint8_t *end)
-{
-    for (; end - at >= 8; at += 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        sum = __crc32cd(sum, word);
-    }
-    for (; at < end; at++) {
-        sum = __crc32cb(sum, *at);
-    }
-    return sum;
-}
-#endif
-
-static int
-has_instruction(void)
-{
-#if defined(CRC_OF_X86)
-    return __builtin_cpu_supports("sse4.2");
-#elif defined(CRC_OF_ARM)
-    return 1;
-#else
-    return 0;
-#endif
-}
-
-static uint32_t
-crc_of(const uint8_t *at, const uint8_t *end, int by_tables)
-{
-    uint32_t sum = 0xffffffffu;
-    PyThreadState *state = end - at > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
-#if defined(CRC_OF_X86) || defined(CRC_OF_ARM)
-    if (!by_tables && has_instruction()) {
-        sum = crc_by_instruction(sum, at, end);
-    }
-    else
-#endif
-    {
-        (void)by_tables;
-        sum = crc_by_tables(sum, at, end);
-    }
-    if (state != NULL) {
-        PyEval_RestoreThread(state);
-    }
-    return ~sum;
-}
-
-PyDoc_STRVAR(crc32c_doc, "crc32c(data, at, by_tables=False)\n--\n\n"
-"Return the CRC-32C of all bytes from `at` on; by tables as where the processor has no\n"
-"instruction for it.");
-
-static PyObject *
-crc32c(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *data;
-    Py_ssize_t at;
-    Py_buffer view;
-    int by_tables = 0;
-    if (!PyArg_ParseTuple(args, "On|p", &data, &at, &by_tables)
-        || !open_buffer(data, at, &view)) {
-        return NULL;
-    }
-    const uint8_t *begin = (const uint8_t *)view.buf + at;
-    const uint8_t *end = (const uint8_t *)view.buf + view.len;
-    uint32_t sum = crc_of(begin, end, by_tables);
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLong(sum);
 }
 
 /* Where the fields of a batch stand, https://kafka.apache.org/documentation/#recordbatch. */
@@ -1109,300 +936,6 @@ static PyType_Spec reader_spec = {
     .basicsize = sizeof(Reader),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = reader_slots,
-};
-
-/* What a step of an iteration looks at, by name. */
-enum {
-    QUEUE,
-    SETTLED,
-    QUIET,
-    POSITION,
-    PAUSED,
-    REVOKED,
-    VALIDATED,
-    MOVES,
-    SETTLE,
-    ITS_OFFSET,
-    ITS_EPOCH,
-    NAMES
-};
-
-static PyObject *names[NAMES], *no_metadata;
-
-static int
-add_names(void)
-{
-    static const char *const texts[NAMES] = {
-        "queue", "settled", "quiet", "_position", "paused", "_pending_revocation",
-        "_awaiting_validation", "moves", "settle", "offset", "leader_epoch",
-    };
-    for (int i = 0; i < NAMES; i++) {
-        names[i] = PyUnicode_InternFromString(texts[i]);
-        if (names[i] == NULL) {
-            return -1;
-        }
-    }
-    no_metadata = PyUnicode_InternFromString("");
-    return no_metadata == NULL ? -1 : 0;
-}
-
-/* The fields of kafka-python's OffsetAndMetadata. */
-enum { NEXT_OFFSET, METADATA, EPOCH, POSITION_FIELDS };
-
-/*
- * Whose records are yielded. CHECKED is what was quiet when it was looked at last, and
- * ARGUMENTS what positions are made of, as records are.
- */
-enum {
-    LEDGER,
-    ASSIGNMENT,
-    TP,
-    STATE,
-    PLACE,
-    RECORDS,
-    WAITING,
-    MOVED,
-    ARGUMENTS,
-    CHECKED,
-    PARTS
-};
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *parts[PARTS];
-    Py_ssize_t at; /* how many of the records were yielded */
-} Steps;
-
-static int
-steps_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(self));
-    for (int i = 0; i < PARTS; i++) {
-        Py_VISIT(((Steps *)self)->parts[i]);
-    }
-    return 0;
-}
-
-static int
-steps_clear(PyObject *self)
-{
-    for (int i = 0; i < PARTS; i++) {
-        Py_CLEAR(((Steps *)self)->parts[i]);
-    }
-    return 0;
-}
-
-static void
-steps_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    steps_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
-/* Takes the reference to the new one. */
-static void
-set_part(Steps *steps, int part, PyObject *new)
-{
-    PyObject *old = steps->parts[part];
-    steps->parts[part] = new;
-    Py_XDECREF((PyObject *)old);
-}
-
-static PyObject *
-steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
-{
-    PyObject *given[WAITING];
-    if (!PyArg_ParseTuple(args, "OO!OOO!O!", &given[LEDGER], &PyDict_Type,
-                          &given[ASSIGNMENT], &given[TP], &given[STATE], &PyTuple_Type,
-                          &given[PLACE], &PyList_Type, &given[RECORDS])) {
-        return NULL;
-    }
-    if (!is_plain_tuple(Py_TYPE(given[PLACE]))) {
-        PyErr_SetString(PyExc_TypeError, "positions are of a class derived from tuple");
-        return NULL;
-    }
-    Steps *steps = (Steps *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (steps == NULL) {
-        return NULL;
-    }
-    for (int i = 0; i < WAITING; i++) {
-        Py_INCREF(given[i]);
-        steps->parts[i] = given[i];
-    }
-    steps->parts[WAITING] = PyObject_GetAttr(given[LEDGER], names[QUEUE]);
-    steps->parts[MOVED] = PyObject_GetAttr(given[STATE], names[MOVES]);
-    steps->parts[ARGUMENTS] = tuple_in_tuple(POSITION_FIELDS);
-    for (int i = WAITING; i < CHECKED; i++) {
-        if (steps->parts[i] == NULL) {
-            Py_DECREF(steps);
-            return NULL;
-        }
-    }
-    return (PyObject *)steps;
-}
-
-/* Says whether an attribute of the state is this very object; -1 with an exception. */
-static int
-has(Steps *steps, int name, PyObject *wanted)
-{
-    PyObject *found = PyObject_GetAttr(steps->parts[STATE], names[name]);
-    int is_wanted = found == NULL ? -1 : found == wanted;
-    Py_XDECREF(found);
-    return is_wanted;
-}
-
-/*
- * Returns what is quiet at this moment, or NULL with an exception. What was settled is
- * read after the queue, as a change leaves the queue after it has unsettled that.
- */
-static PyObject *
-look(Steps *steps)
-{
-    PyObject *ledger = steps->parts[LEDGER];
-    Py_ssize_t waiting = PyObject_Size(steps->parts[WAITING]);
-    PyObject *settled = waiting ? NULL : PyObject_GetAttr(ledger, names[SETTLED]);
-    if (settled == Py_None || waiting > 0) {
-        Py_XDECREF(settled);
-        settled = PyObject_CallMethodObjArgs(ledger, names[QUIET], NULL);
-    }
-    return settled;
-}
-
-/* Says whether no hold covers the partition at this moment; -1 with an exception. */
-static int
-flows(Steps *steps)
-{
-    PyObject *quiet = look(steps);
-    int is_quiet = quiet == NULL                      ? -1
-                   : quiet == steps->parts[CHECKED] ? 0
-                   : PySequence_Contains(quiet, steps->parts[TP]);
-    if (is_quiet == 0 && quiet != steps->parts[CHECKED]) {
-        set_part(steps, CHECKED, quiet);
-    }
-    else {
-        Py_XDECREF(quiet);
-    }
-    return is_quiet < 0 ? -1 : !is_quiet;
-}
-
-/* Says whether the ownership and the position are still those; -1 with an exception. */
-static int
-is_fetchable(Steps *steps)
-{
-    PyObject *state =
-        PyDict_GetItemWithError(steps->parts[ASSIGNMENT], steps->parts[TP]);
-    if (state != steps->parts[STATE]) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    int is_so = has(steps, POSITION, steps->parts[PLACE]);
-    for (int name = PAUSED; is_so > 0 && name <= VALIDATED; name++) {
-        is_so = has(steps, name, Py_False);
-    }
-    return is_so;
-}
-
-/* Returns a record's field, of any class: an application's own poll() may have made it. */
-static PyObject *
-field(PyObject *record, int place, int name)
-{
-    if (Py_TYPE(record) != record_class) {
-        return PyObject_GetAttr(record, names[name]);
-    }
-    PyObject *found = PyTuple_GetItem(record, place);
-    Py_INCREF(found);
-    return found;
-}
-
-/* Returns the position behind a record; NULL with an exception. */
-static PyObject *
-behind(Steps *steps, PyObject *record)
-{
-    PyObject *found = field(record, OFFSET, ITS_OFFSET);
-    long long offset = found ? PyLong_AsLongLong(found) : -1;
-    Py_XDECREF(found);
-    if (offset == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    PyObject *arguments = steps->parts[ARGUMENTS], *fields = PyTuple_GetItem(arguments, 0);
-    if (put(fields, NEXT_OFFSET, sum(offset, 1))
-        && put_same(fields, METADATA, no_metadata)
-        && put(fields, EPOCH, field(record, LEADER_EPOCH, ITS_EPOCH))) {
-        PyTypeObject *type = Py_TYPE(steps->parts[PLACE]);
-        return ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
-    }
-    return NULL;
-}
-
-/* Moves the position past a record; 0 with an exception, or if it may not be yielded. */
-static int
-step(Steps *steps, PyObject *record)
-{
-    if (flows(steps) <= 0 || is_fetchable(steps) <= 0) {
-        return 0;
-    }
-    PyObject *state = steps->parts[STATE], *position = behind(steps, record);
-    if (position == NULL || PyObject_SetAttr(state, names[POSITION], position) < 0) {
-        Py_XDECREF(position);
-        return 0;
-    }
-    set_part(steps, PLACE, position);
-    int is_still = has(steps, MOVES, steps->parts[MOVED]);
-    if (is_still == 0) { /* a seek came in between */
-        Py_XDECREF(PyObject_CallMethodObjArgs(state, names[SETTLE], NULL));
-    }
-    return is_still > 0;
-}
-
-static PyObject *
-steps_next(PyObject *self)
-{
-    Steps *steps = (Steps *)self;
-    if (steps->at >= PyList_Size(steps->parts[RECORDS])) {
-        return NULL;
-    }
-    PyObject *record = PyList_GetItem(steps->parts[RECORDS], steps->at);
-    Py_INCREF(record);
-    if (!step(steps, record)) {
-        Py_DECREF(record);
-        return NULL;
-    }
-    steps->at++;
-    return record;
-}
-
-static PyMemberDef steps_members[] = {
-    {"tp", T_OBJECT_EX, offsetof(Steps, parts[TP]), READONLY, NULL},
-    {"state", T_OBJECT_EX, offsetof(Steps, parts[STATE]), READONLY, NULL},
-    {"moves", T_OBJECT_EX, offsetof(Steps, parts[MOVED]), READONLY, NULL},
-    {"records", T_OBJECT_EX, offsetof(Steps, parts[RECORDS]), READONLY, NULL},
-    {"at", T_PYSSIZET, offsetof(Steps, at), READONLY, NULL},
-    {"position", T_OBJECT_EX, offsetof(Steps, parts[PLACE]), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-PyDoc_STRVAR(steps_doc, "Steps(ledger, assignment, tp, state, position, records)\n--\n\n"
-"Yields the records of one partition; pausing/steps.py has the same in Python.");
-
-static PyType_Slot steps_slots[] = {
-    {Py_tp_doc, (void *)steps_doc},
-    {Py_tp_new, steps_new},
-    {Py_tp_dealloc, steps_dealloc},
-    {Py_tp_traverse, steps_traverse},
-    {Py_tp_clear, steps_clear},
-    {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, steps_next},
-    {Py_tp_members, steps_members},
-    {0, NULL},
-};
-
-static PyType_Spec steps_spec = {
-    .name = "_batches.Steps",
-    .basicsize = sizeof(Steps),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .slots = steps_slots,
 };
 
 static PyMethodDef functions[] = {
