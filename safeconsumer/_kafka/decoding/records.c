@@ -208,7 +208,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
     *size = record->header_count ? 0 : -1;
     for (int64_t i = 0; headers != NULL && i < record->header_count; i++) {
         const uint8_t *key, *value = NULL;
-        int64_t key_size, value_size = -1;
+        int64_t key_size = 0, value_size = -1;
         at = read_bytes(at, end, &key, &key_size);
         at = at ? read_bytes(at, end, &value, &value_size) : NULL;
         /* read_record has seen both, unless the buffer changes meanwhile */
@@ -665,32 +665,70 @@ deserializes(Reader *reader)
     return reader->parts[KEYS] != Py_None || reader->parts[VALUES] != Py_None;
 }
 
+/*
+ * Returns how many bytes headers have, -1 if there are none; NULL with an exception. A
+ * deserializer may have changed the list: then Python measures what is in it.
+ */
+static PyObject *
+measured(Reader *reader, PyObject *headers, PyObject *before, int64_t size)
+{
+    Py_ssize_t count = PyList_Size(headers);
+    int is_same = count == (before ? PyList_Size(before) : 0);
+    for (Py_ssize_t i = 0; is_same && i < count; i++) {
+        is_same = PyList_GetItem(headers, i) == PyList_GetItem(before, i);
+    }
+    if (is_same || count == 0) {
+        return PyLong_FromLongLong(count ? size : -1);
+    }
+    return PyObject_CallFunctionObjArgs(reader->parts[HEADER_BYTES], headers, NULL);
+}
+
+/* Puts a record's key and value into the tuple; 0 with an exception. */
+static int
+put_content(Reader *reader, PyObject *fields, const Record *record, PyObject *headers)
+{
+    return put(fields, KEY,
+               deserialized(reader, KEYS, headers,
+                            bytes_or_none(record->key, record->key_size)))
+        && put(fields, VALUE,
+               deserialized(reader, VALUES, headers,
+                            bytes_or_none(record->value, record->value_size)));
+}
+
+/* Puts all that deserializers are called for into the tuple; 0 with an exception. */
+static int
+put_deserialized(Reader *reader, PyObject *fields, const Record *record,
+                 PyObject *headers, int64_t size)
+{
+    PyObject *before = NULL; /* it keeps the headers, so that no other is in their place */
+    if (record->header_count) {
+        before = PyList_GetSlice(headers, 0, PyList_Size(headers));
+        if (before == NULL) {
+            return 0;
+        }
+    }
+    int is_put = put_content(reader, fields, record, headers)
+              && put(fields, HEADER_SIZE, measured(reader, headers, before, size));
+    Py_XDECREF(before);
+    return is_put;
+}
+
 /* Puts a record's key, value and headers into the tuple; 0 with an exception. */
 static int
-put_content(Reader *reader, PyObject *fields, const Record *record, const uint8_t *end)
+put_all(Reader *reader, PyObject *fields, const Record *record, const uint8_t *end)
 {
     int64_t size;
-    PyObject *headers = make_headers(record, end, &size), *number = NULL;
+    PyObject *headers = make_headers(record, end, &size);
     if (headers == NULL || !put_same(fields, HEADERS, headers)) {
         Py_XDECREF(headers);
         return 0;
     }
-    if (!deserializes(reader)) { /* else what refers to it may be the collector's */
-        untracked(headers);
-    }
-    if (put(fields, KEY,
-            deserialized(reader, KEYS, headers,
-                         bytes_or_none(record->key, record->key_size)))
-        && put(fields, VALUE,
-               deserialized(reader, VALUES, headers,
-                            bytes_or_none(record->value, record->value_size)))) {
-        /* measured behind the deserializers, which may have changed them */
-        number = deserializes(reader) && PyList_Size(headers) > 0
-                   ? PyObject_CallFunctionObjArgs(reader->parts[HEADER_BYTES], headers, NULL)
-                   : PyLong_FromLongLong(deserializes(reader) ? -1 : size);
-    }
+    int is_put = deserializes(reader)
+                   ? put_deserialized(reader, fields, record, headers, size)
+                   : put_content(reader, fields, record, untracked(headers))
+                         && put(fields, HEADER_SIZE, PyLong_FromLongLong(size));
     Py_DECREF(headers);
-    return put(fields, HEADER_SIZE, number);
+    return is_put;
 }
 
 /* Returns the record whose bytes end there; NULL with an exception. */
@@ -704,7 +742,7 @@ make_record(Reader *reader, PyObject *arguments, const Record *record, const uin
         || (!reader->is_append_time
             && !put(fields, TIMESTAMP,
                     PyLong_FromLongLong(reader->first_time + record->timestamp_delta)))
-        || !put_content(reader, fields, record, end)) {
+        || !put_all(reader, fields, record, end)) {
         return NULL;
     }
     newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);

@@ -100,6 +100,13 @@ class Calling:
         return self.call(topic, headers, data)
 
 
+def without_headers(topic, headers, data):
+    """Deserialize, and take the last header away."""
+    del topic, data
+    headers.pop()
+    return Ellipsis
+
+
 # ---------------------------------------------------------------- records
 
 
@@ -519,6 +526,10 @@ def test_headers_are_measured_behind_their_deserializer():
     with pytest.raises(AttributeError):
         made.take(records, ALL)
     assert (records, made.records_read) == ([], 0)
+    others = Calling(lambda _topic, headers, _data: headers.reverse())
+    assert {
+        one.serialized_header_size for one in taken(BATCH, keys=others)[0]
+    } == before
     emptied = Calling(lambda _topic, headers, _data: headers.clear())
     assert {one.serialized_header_size for one in taken(BATCH, keys=emptied)[0]} == {-1}
 
@@ -580,7 +591,7 @@ def test_what_is_called_may_raise(way, error):
 
     frame = Frame(codec=3, producer=7, transactional=True)
     data = BATCH + written(END, ROWS, frame)[0]
-    keys = {"again": Two(), "header_bytes": Calling(lambda *_: None)}.get(way)
+    keys = {"again": Two(), "header_bytes": Calling(without_headers)}.get(way)
     made, records = reader(data, keys=keys, **{way: fail}), []
     for _ in range(2):
         with pytest.raises(error):
@@ -600,7 +611,7 @@ def test_what_is_called_may_return_anything():
     for wrong in (None, b"", bytearray(9)):
         assert left(data, uncompress=lambda *_, wrong=wrong: wrong)
     (first, *_), _ = taken(
-        BATCH, keys=Calling(lambda *_: Ellipsis), header_bytes=lambda _: "many"
+        BATCH, keys=Calling(without_headers), header_bytes=lambda _: "many"
     )
     assert (first.key, first.serialized_header_size) == (Ellipsis, "many")
 
@@ -744,7 +755,7 @@ def refusing(*_):
         {"uncompress": lambda *_: "text"},
         {"is_aborted": refusing},
         {"is_aborted": lambda *_: True},
-        {"keys": Calling(lambda *_: None), "header_bytes": refusing},
+        {"keys": Calling(without_headers), "header_bytes": refusing},
         {"kind": int},
     ],
     ids=[
