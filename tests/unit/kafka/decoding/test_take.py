@@ -808,6 +808,32 @@ def test_nothing_is_kept(other):
     assert min(grown) < 600, "an object of 16 bytes each time would be 1440"
 
 
+@pytest.mark.parametrize(
+    "other", [{}, {"values": Calling(lambda *given: given)}], ids=["none", "values"]
+)
+def test_a_want_of_memory_ends_it_before_its_record(other):
+    """At each place where memory is asked for; a next call goes on with that record."""
+    memory = pytest.importorskip("_testcapi", reason="it makes allocations fail")
+    whole, _ = taken(BATCH, **other)
+    failed = 0
+    for place in range(1, 10_000):
+        made, records = reader(BATCH, **other), []
+        try:
+            memory.set_nomemory(place, place + 1)
+            try:
+                made.take(records, ALL)
+            finally:
+                memory.remove_mem_hooks()
+        except MemoryError:
+            failed += 1
+            assert made.records_read == len(records)
+            made.take(records, ALL)
+        else:
+            break
+        assert records == whole
+    assert failed > COUNT
+
+
 def test_a_circle_through_a_reader_is_collected():
     """A method of the object that has it, say."""
 
