@@ -43,7 +43,7 @@ def test_an_extended_hold_was_placed_when_it_was_placed():
     assert hold.record == (301.0, 1)
 
 
-@pytest.mark.contract("G3", "G3")
+@pytest.mark.contract("G3")
 def test_the_topic_tells_whose_hold_it_is():
     """A member cannot forge an operator's hold by what it writes."""
     lab = ControlLab()
@@ -75,7 +75,7 @@ def test_any_order_of_hearing_gives_the_same():
         assert lab.held() == {("orders", "operator:alice")}
 
 
-@pytest.mark.contract("P2", "P2")
+@pytest.mark.contract("P2")
 def test_owners_do_not_touch_each_other():
     lab = ControlLab()
     lab.hear(written("orders", 0), written("orders", 1, owner="bob"))
@@ -192,7 +192,7 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
     assert "pip install 'safeconsumer[group]'" in told.why
 
 
-@pytest.mark.contract("G5", "G5")
+@pytest.mark.contract("G5")
 def test_a_topic_made_again_does_not_lift_anything():
     """Its offsets start over; only what it says counts, not what it lacks."""
     lab = ControlLab()
