@@ -36,7 +36,7 @@ class Play:
         self._stage = stage
         self._assignor = ASSIGNORS[assignor]()
         self._reader = stage.consumer(
-            group_id=f"{stage.group}-{stage.client}-{program}",
+            group_id=f"{stage.group}-{stage.client}-{program}-{assignor}",
             partition_assignment_strategy=[self._assignor],
         )
         self.game = Game(PROGRAMS[program](self._reader.consumer, stage.name("")))
@@ -110,7 +110,8 @@ def played(broker, name, wanted):
             for program, assignor in wanted:
                 is_here = stage.client == "ours" or not PROGRAMS[program].is_ours_only
                 if is_here:
-                    plays[stage.client, program] = Play(stage, program, assignor)
+                    game = stage.client, program, assignor
+                    plays[game] = Play(stage, program, assignor)
         for number in range(END):
             for stage in stages:
                 stage.append(1, *stage.partitions())
@@ -121,8 +122,7 @@ def played(broker, name, wanted):
             list(pool.map(turn, plays.values()))
         letters = {key: one.game.end() for key, one in plays.items()}
     return [
-        f"{letters.get(('stock', program), '-')}/{letters['ours', program]}"
-        for program, _ in wanted
+        f"{letters.get(('stock', *one), '-')}/{letters['ours', *one]}" for one in wanted
     ]
 
 
