@@ -242,6 +242,7 @@ HERE = Path(options.__file__).parent
         (str(HERE.parent), False),
         ("tests/cases", False),
     ],
+    ids=lambda value: str(value).replace(str(HERE.parents[2]), "."),
 )
 def test_the_cases_are_asked_for_by_name_or_path(argument, expected, tmp_path):
     assert options.are_asked_for(["other", argument], tmp_path) == expected

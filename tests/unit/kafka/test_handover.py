@@ -97,6 +97,7 @@ def sealed(payload):
         zlib.compress(b'{"version":1,"by":"member","marks":[["t",1,true,[true]]]}'),
         zlib.compress(b'{"version":1,"by":"member","marks":[[7,1,true,[0]]]}'),
     ],
+    ids=["plain", "large", "deep", "newer", "by", "partition", "generation", "topic"],
 )
 def test_what_is_no_list_of_marks_says_nothing(payload):
     """Fifty megabytes in fifty kilobytes, a hundred thousand lists, a later version."""
