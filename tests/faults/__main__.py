@@ -139,15 +139,28 @@ def _results(copy, fault, options):
 
 
 def _options():
-    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description="Plants faults of these rooms, and says which test kills each.",
+    )
     rooms = ", ".join(table.ROOMS)
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"{rooms}; else all")
-    parser.add_argument("--only", nargs="+", default=[], metavar="ID")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="play these, as in a row's id",
+    )
     parser.add_argument(
         "--all", action="store_true", help="name every test of the room that kills it"
     )
     parser.add_argument(
-        "--limit", type=float, default=180, metavar="SECONDS", help="of a run of tests"
+        "--limit",
+        type=float,
+        default=180,
+        metavar="SECONDS",
+        help="of a run of a fault's tests (default: 180)",
     )
     options = parser.parse_args()
     if unknown := set(options.rooms) - set(table.ROOMS):
