@@ -1,6 +1,5 @@
 """Ours passes every case; kafka-python's known results are the ones that are known."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import product
 
@@ -27,8 +26,6 @@ WAITING = {
 PAIRS = {
     pair for pair in product(CLIENTS, CASES) if pair not in RACES and pair[1] != LOG_CUT
 }
-
-LabOf = Callable[[str], Lab]
 
 
 @pytest.fixture(scope="session")

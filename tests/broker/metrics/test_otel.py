@@ -1,7 +1,5 @@
 """The table's metrics as OpenTelemetry's instruments, read by its real SDK."""
 
-from typing import Any
-
 import pytest
 from kafka import TopicPartition
 from opentelemetry.sdk.metrics import MeterProvider
@@ -19,8 +17,6 @@ from tests.harness.metrics.scraping import values
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 ASSIGNED = "safeconsumer.consumer_assigned_partitions"
-
-Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
 
 
 class Reader:

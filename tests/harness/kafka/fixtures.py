@@ -1,6 +1,5 @@
 """Consumers that reach no broker, and what their hooks were told."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from safeconsumer import SafeConsumer
 from tests.harness.holds.lab import Told
 from tests.harness.kafka.offline import offline
-
-Maker = Callable[..., SafeConsumer]
 
 
 @pytest.fixture

@@ -44,7 +44,6 @@ from tests.sim.worker.working import (
 ORDERS = pytest.mark.parametrize("order", ["unordered", "partition"])
 EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 OFTEN = Commit(every=0.1)
-DOWN = ConnectionError("down")
 FOUR = {"max_poll_records": 4}
 
 
@@ -287,7 +286,6 @@ def test_what_was_handed_out_last_is_given_back_after_an_exception(lab):
 @pytest.mark.contract("W6")
 @simulated(seeds=1)
 def test_an_exception_waits_for_what_others_work_on(lab):
-
     def loop():
         with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
             for batch in pump:

@@ -22,7 +22,7 @@ AHEAD = (1.0, 0.0, -1.0)
 SKEW = 2.0
 CLOCKS = [*permutations(AHEAD)]
 
-OURS, THEIRS = Address("g", "orders", 0), Address("other", "orders", 0)
+OURS = Address("g", "orders", 0)
 
 
 def shifted(told, ahead):

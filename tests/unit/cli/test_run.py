@@ -2,10 +2,9 @@
 
 import socket
 import sys
-from collections.abc import Callable
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.errors import GroupAuthorizationFailedError
 
 from safeconsumer import Worker
@@ -53,7 +52,6 @@ class Settings:
 table = {{"t": handle}}
 """
 
-Typed = Callable[..., Result]
 COUNTS = {
     "done": 9,
     "dropped": 4,

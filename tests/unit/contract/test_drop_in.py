@@ -53,12 +53,6 @@ def test_the_defaults_are_upstreams():
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
-@pytest.fixture
-def safe():
-    with offline(SafeConsumer) as consumer:
-        yield consumer
-
-
 @pytest.mark.contract("P13")
 def test_every_key_is_accepted_with_its_default():
     configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}

@@ -1,23 +1,17 @@
 """The loop of KAFKA-13463: what is gained during a poll that began all paused."""
 
-from collections.abc import Callable
-
 import pytest
 
 from safeconsumer.events.consumer import GatesChanged
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import Hold, Lifetime
-from safeconsumer.holds.scope import TopicPartition
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 pytestmark = pytest.mark.contract("P7")
 
 HOLD_A, HOLD_B = scopes.partition(*A), scopes.partition(*B)
 OPERATORS = Hold(scope=ORDERS, owner="operator:jo")
-
-Act = Callable[[LedgerLab], object]
-Quiet = set[TopicPartition]
 
 
 def begin(lab):

@@ -1,7 +1,6 @@
 """The ledger against what the contract says, over random histories."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -166,9 +165,6 @@ class Both:
                     del self.told[hold.key]
         assert self.told == self.naive.holds
         assert quiet & kept == self.naive.quiet() & kept
-
-
-Step = Callable[[Both], None]
 
 
 def _wishes(several):

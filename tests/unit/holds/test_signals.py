@@ -6,7 +6,6 @@ import gc
 import inspect
 import sys
 import threading
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -33,8 +32,6 @@ from tests.harness.signals import handled_by, send
 pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]  # for deadlocks
 
 D = ("orders.eu", 0)
-
-Act = Callable[[LedgerLab], object]
 
 HANDLERS = {
     "pause": (lambda lab: lab.hold(ORDERS, owner="signal"), {A, B, C}),

@@ -11,7 +11,7 @@ from safeconsumer.errors import NotConsumedError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.signals import handled_by, send
 
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+A = TopicPartition("orders", 0)
 
 # A handler that waits for a lock would wait this long, and then be found out.
 LONG = 60.0

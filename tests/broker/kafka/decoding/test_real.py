@@ -4,9 +4,6 @@ What a broker has stored is read alike by stock and by ours (P15).
 Records are compared field by field, positions at the end as well.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
@@ -17,8 +14,6 @@ pytestmark = pytest.mark.any_broker
 
 LIMIT = 30.0
 HEADERS = [("trace", b"\x00\xff"), ("nöthing", b""), ("", b"x" * 200)]
-
-Make = Callable[..., Any]
 
 
 def _read(make, kind, topic, **config):
