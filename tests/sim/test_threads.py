@@ -110,10 +110,7 @@ def test_a_pause_during_the_wait_is_obeyed(lab):
 
 # ------------------------------------------------------------ one thread polls
 
-POLLS = {
-    "poll": lambda consumer: consumer.poll(0),
-    "iterate": next,
-}
+POLLS = {"poll": lambda consumer: consumer.poll(0), "iterate": next}
 
 
 @pytest.mark.contract("P12")

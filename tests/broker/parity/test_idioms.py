@@ -133,11 +133,7 @@ def played(broker, name, wanted):
 @pytest.mark.parametrize(
     "by_day", [True, pytest.param(False, marks=pytest.mark.nightly)]
 )
-def test_programs_fare_on_kafka_as_in_the_simulation(
-    kafka_broker,
-    name,
-    by_day,
-):
+def test_programs_fare_on_kafka_as_in_the_simulation(kafka_broker, name, by_day):
     """All that are different at once, each with what the table says."""
     wanted = [*games(name, by_day=by_day)]
     different = {

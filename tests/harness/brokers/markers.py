@@ -13,10 +13,7 @@ MARKERS = {
 }
 # How what a test needs is got, where it is not the embedded broker.
 _JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
-_HOW = {
-    "real_broker": f"; {_JAVA}",
-    "java_brokers": f"; {_JAVA}",
-}
+_HOW = {"real_broker": f"; {_JAVA}", "java_brokers": f"; {_JAVA}"}
 _FITTING = {
     "any_broker": frozenset(Kind),
     "embedded_suffices": frozenset(Kind),

@@ -123,13 +123,7 @@ def batch(*values, **how):
     return bytes(builder.build())
 
 
-def fetch(
-    *asked,
-    topic="t",
-    wait=0,
-    session=(0, -1),
-    **more,
-):
+def fetch(*asked, topic="t", wait=0, session=(0, -1), **more):
     """Ask for records of partitions from offsets on."""
     kind = FetchRequest.FetchTopic
     partitions = [

@@ -58,12 +58,7 @@ class Churn:
     are_workers: bool = False
     is_controlled: bool | None = None
     poll_ms: int = 10_000
-    wanted: Mapping[str, int] = MappingProxyType(
-        {
-            "delivered": 20,
-            "gained": 3,
-        }
-    )
+    wanted: Mapping[str, int] = MappingProxyType({"delivered": 20, "gained": 3})
 
 
 class Nemesis:

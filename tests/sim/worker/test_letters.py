@@ -303,7 +303,6 @@ def test_letters_on_their_way_are_part_of_the_drain(lab, *, answers):
 @pytest.mark.contract("W8")
 @simulated(seeds=1)
 def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(lab):
-
     def sink(*_):
         raise ConnectionError
 
