@@ -140,7 +140,7 @@ def test_what_is_impossible_is_refused(config, settings, said):
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
         with pytest.raises(WorkerSettingError, match=said):
-            Worker(consumer, settings.pop("handle", handle), **settings)
+            Worker(consumer, **{"handle": handle, **settings})
         assert set(threading.enumerate()) <= before
 
 
@@ -160,7 +160,7 @@ def test_what_is_impossible_is_refused(config, settings, said):
 def test_what_may_work_is_taken(settings):
     """What a decorator's result takes nobody knows; some functions do not say it."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
-        Worker(consumer, settings.pop("handle", handle), **settings)
+        Worker(consumer, **{"handle": handle, **settings})
 
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
