@@ -64,6 +64,27 @@ def test_damage_is_of_every_kind():
 
 
 @pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("producer", [0, 7])
+def test_aborted_transactions(committed, producer):
+    """Left out under ``read_committed`` until their marker, and only there."""
+    mine = Frame(producer=producer, transactional=True, codec=4)
+    data, at = b"", 0
+    for batch in (mine, ABORT, mine, COMMIT, Frame(producer=producer), mine, ABORT):
+        more, at = (
+            written(at, [Row(value=b"v")] * 4, batch)
+            if isinstance(batch, Frame)
+            else marker(at, batch, producer)
+        )
+        data += more
+    aborted = [Aborted(producer, 0), Aborted(producer, 14)]
+    steps = compared(Case(data=data, committed=committed, aborted=aborted))
+    read = [*range(5, 9), *range(10, 14)]
+    if not committed:
+        read = [*range(4), *read, *range(14, 18)]
+    assert [record[3] for record in records_of(steps)] == read
+
+
+@pytest.mark.parametrize("committed", [True, False])
 def test_a_control_batch_without_a_record(committed):
     """Compaction leaves such; upstream stumbles over it under ``read_committed``."""
     frame = Frame(producer=7, transactional=True, control=True)
