@@ -8,6 +8,7 @@ the names of today. Everything else about them is in ``tests/sim``.
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
+from kafka.future import Future
 
 from safeconsumer._kafka.pausing.buffers import Stamped
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
@@ -40,6 +41,27 @@ def after_drain(consumer, call):
         return found
 
     fetcher.fetch_records = fetch_records
+
+
+@pytest.mark.timeout(30)  # it would wait for an hour
+def test_a_resume_just_before_the_wait_is_not_missed(safe):
+    """Between the first drain and the wait: the second drain must see it at once."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer.pause(A, B)
+    answer(consumer, A, 0, TEN)
+    assert consumer.poll(0) == {}
+    fetcher = consumer._fetcher
+    fetcher._fetch_futures.append(Future())
+    send = fetcher.send_fetches
+
+    def resume_and_send():
+        fetcher.send_fetches = send
+        consumer.resume(A)
+        return send()
+
+    fetcher.send_fetches = resume_and_send
+    assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
 
 
 def test_what_an_interrupted_iteration_held_back_is_fetched_again(consumer):
