@@ -2,7 +2,7 @@
 
 import time
 
-LIMIT = 30.0
+LIMIT = 60.0
 """Seconds after which something awaited is taken for something that never comes."""
 
 PAUSE = 0.01
