@@ -81,7 +81,8 @@ class Team:
     [RoundRobinPartitionAssignor, CooperativeStickyAssignor],
     ids=["eager", "cooperative"],
 )
-@simulated(seeds=0, nightly=1)
+@pytest.mark.nightly
+@simulated(seeds=1)
 def test_pauses_hold_while_two_hundred_members_come_and_go(lab, assignor):
     """A topic that all have paused, and whatever ten of them own."""
     for name in TOPICS:
