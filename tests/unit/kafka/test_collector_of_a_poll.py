@@ -72,7 +72,7 @@ def test_the_collector_looks_at_no_record(safe, read):
     with _looked_at() as counts:
         while len(kept) < 9_000:
             kept += read(consumer)
-    assert len(counts) > 9_000 // gc.get_threshold()[0]
+    assert counts  # since Python 3.12 at most once a call of C
     assert max(counts) < 1_000
 
 
