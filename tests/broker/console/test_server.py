@@ -223,7 +223,7 @@ def test_what_is_old_is_unknown(team, quiet, monkeypatch):
     assert "pill good" not in page
     late.release()
     until_level(quiet, team.group, "quiet")
-    assert asked(quiet, "/api/v1/ready").status_code == 200
+    wait_for(lambda: asked(quiet, "/api/v1/ready").status_code == 200, "its readiness")
 
 
 @pytest.mark.embedded_broker
