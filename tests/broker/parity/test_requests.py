@@ -31,6 +31,9 @@ class Connection(Client):
         kind = ResponseClassRegistry.get_response_class(request.header)
         return kind.decode(data, header=True)
 
+    def close(self):
+        self._socket.close()
+
 
 def _read(incoming, size):
     found = b""
@@ -46,8 +49,9 @@ def _read(incoming, size):
 def test_apache_kafka_answers_the_same(kafka_broker):
     """All differences at once; tests/unit/testing/test_cluster.py asks the kit's."""
     admin = KafkaAdminClient(**kafka_broker.client_config)
+    connection = Connection(kafka_broker.bootstrap)
     place = Place(
-        Connection(kafka_broker.bootstrap),
+        connection,
         create=lambda name, count: admin.create_topics([NewTopic(name, count, 1)]),
         settle=lambda: time.sleep(0.1),
         delete_before=lambda topic, offset: admin.delete_records(
@@ -56,4 +60,5 @@ def test_apache_kafka_answers_the_same(kafka_broker):
     )
     told = {one.__name__: one(place) for one in QUESTIONS}
     admin.close()
+    connection.close()
     assert told == {one.__name__: answer for one, answer in QUESTIONS.items()}
