@@ -275,7 +275,7 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab):
     a.owns(1)
     since = len(lab.cluster.requests)
     lab.sleep(40)
-    assert lab.kinds(since).count("Metadata") < 260  # 390 without a rest
+    assert lab.kinds(since).count("Metadata") < 220  # 390 without a rest
     lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))
@@ -403,7 +403,7 @@ def gains_nothing(lab, mine, other):
 )
 @simulated(seeds=1, nightly=3)
 def test_an_operators_hold_opens_no_leak_in_the_programs_pause(lab, pause, held):
-    """25 records came of each partition that was gained."""
+    """Nothing flows while it is paused, nor once the hold is lifted."""
     operator = Operator(lab)
     lab.topic("t", 4, records=5)
     a, b = member(lab, "a"), member(lab, "b")

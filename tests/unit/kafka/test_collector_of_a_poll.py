@@ -1,6 +1,7 @@
 """Python's garbage collector has no work with records of the compiled decoder."""
 
 import gc
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -68,11 +69,15 @@ READS = {
 def test_the_collector_looks_at_no_record(safe, read):
     """It starts, and finds what else was made, however many records are kept."""
     consumer = _filled(safe, 9_000)
-    kept = []
+    kept, calls = [], 0
     with _looked_at() as counts:
         while len(kept) < 9_000:
             kept += read(consumer)
-    assert counts  # since Python 3.12 at most once a call of C
+            calls += 1
+    most = 9_000 // gc.get_threshold()[0]
+    if sys.version_info >= (3, 12):  # it starts between two instructions only
+        most = min(most, calls - 1)
+    assert len(counts) > most
     assert max(counts) < 1_000
 
 
