@@ -32,7 +32,8 @@ pytest.register_assert_rewrite("tests.sim.reading")
 if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None
 
-os.environ["PYTHONHASHSEED"] = "0"  # of xdist's workers: sets of texts have one order
+# Of xdist's workers: sets of texts have one order in all of them.
+os.environ.setdefault("PYTHONHASHSEED", "0")
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
