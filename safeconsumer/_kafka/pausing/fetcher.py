@@ -115,9 +115,8 @@ class PauseSafeFetcher(Fetcher):
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when it has ended
-        self._validated: int | None = (
-            None  # the cluster's version at the last comparison
-        )
+        # of the cluster, when positions were last compared with its leaders' epochs
+        self._validated: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
 
