@@ -129,7 +129,7 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(*, is_batch)
     "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
 )
 def test_a_batch_that_fails_counts_once_for_each_of_its_records(error):
-    """With their mean, also where only the first of them has failed."""
+    """With their mean, also where only one of them has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, error, 2.0)])
