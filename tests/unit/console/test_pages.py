@@ -463,7 +463,9 @@ def test_the_age_is_in_the_tag_of_a_page():
 # ---------------------------------------------------------------- text
 
 
-HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}} \u202e"
+HOSTILE = (
+    "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7919*7907}} \u202e"
+)
 
 
 def test_names_full_of_markup_are_text():
@@ -482,7 +484,7 @@ def test_names_full_of_markup_are_text():
     for path in ("/", "/history", "/group", "/place", "/lift"):
         text = page(served, path, **query, hold=named)
         assert "&lt;script&gt;alert(1)" in text, path
-        for bad in ("<script>alert", "<img src=x", "49 ", "\u202e"):
+        for bad in ("<script>alert", "<img src=x", "62615533", "\u202e"):
             assert bad not in text, path
 
 

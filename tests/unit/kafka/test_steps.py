@@ -220,14 +220,18 @@ def test_steps_keep_no_object_alive():
         ledger.asked = frozenset({TP})
         assert [*steps_of(_batches.Steps, ledger, Moved(), 50)] == []
 
-    work()
-    tracemalloc.start()
-    try:
-        work()
-        before, _ = tracemalloc.get_traced_memory()
-        for _ in range(200):
+    def growth():
+        tracemalloc.start()
+        try:
             work()
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after - before < 2_000
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(200):
+                work()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        return after - before
+
+    work()
+    # A thread of an earlier test may allocate meanwhile; a leak shows each time.
+    assert min(growth() for _ in range(3)) < 2_000
