@@ -175,10 +175,88 @@ def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
     assert (lab.generation(), lab.members()) == (generation, 1)
 
 
-@pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
-def test_a_close_waits_for_a_join_that_waits(lab, kind):
-    """For half a minute, or the time that it is given."""
-    reader, _ = joined(lab, kind)
+# A consumer that is closed while its join waits for others
+
+
+def join_behind(lab, assignor):
+    """Let a member's join wait for another member, which does not poll."""
+    lab.topic("t", 4, records=10)
+    other = Reader(lab, SafeConsumer, "t", assignor=assignor)
+    other.until(lambda: len(other.consumer.assignment()) == 4)
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
+    for _ in range(20):
+        reader.poll()
+    assert "JoinGroup" in lab.kinds()[-5:]
+    assert not reader.consumer.assignment()
+    return other, reader
+
+
+LEAVE = {
+    "close": lambda consumer: consumer.close(),
+    "close in half a second": lambda consumer: consumer.close(timeout_ms=500),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.contract("P22")
+@pytest.mark.parametrize("leave", LEAVE)
+@both_protocols
+def test_who_leaves_while_a_join_waits_for_others_leaves_soon(lab, assignor, leave):
+    """The group goes on without it: the other member has everything when it polls."""
+    other, reader = join_behind(lab, assignor)
+    began = lab.now
+    LEAVE[leave](reader.consumer)
+    assert lab.now - began < 0.5
+    other.until(lambda: len(other.log) == 40, seconds=5)
+    assert len(other.consumer.assignment()) == 4
+
+
+@pytest.mark.contract("P22")
+@both_protocols
+def test_a_member_that_closes_in_a_later_join_leaves_soon(lab, assignor):
+    """It has read, and commits by itself; what it could not commit comes again."""
+    automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+    lab.topic("t", 4, records=10)
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **automatic)
+    reader.until(lambda: len(reader.log) == 40)
+    other = Reader(lab, SafeConsumer, "t", assignor=assignor)
+    while not other.consumer.assignment():
+        other.poll()
+        reader.poll()
+    for tp in lab.partitions("t"):
+        lab.append(tp, 5, first=10)
+    reader.until(lambda: len(reader.log) > 40)
+    ask_to_join(lab)
+    for _ in range(50):
+        reader.poll()
+    began = lab.now
+    reader.consumer.close()
+    assert lab.now - began < 3
+    other.until(lambda: len(other.consumer.assignment()) == 4, seconds=5)
+    each = {(record.partition, record.offset) for record in reader.log + other.log}
+    other.until(
+        lambda: len(each | {(one.partition, one.offset) for one in other.log}) == 60
+    )
+
+
+@pytest.mark.parametrize("is_away", [True, False], ids=["away", "silent"])
+def test_a_close_in_a_join_does_not_wait_for_a_broker_that_is(lab, is_away):
+    """Three seconds at most, where nobody answers its LeaveGroup."""
+    reader, _ = joined(lab)
+    held_join(lab, reader)
+    if is_away:
+        lab.network.hosts.clear()
+        lab.network.reset()
+    else:
+        lab.cluster.fail("LeaveGroup", is_held=True, origin="test")
+    began = lab.now
+    reader.consumer.close()
+    assert lab.now - began < 3.1
+
+
+def test_stocks_close_waits_for_a_join_that_waits(lab):
+    """For half a minute: what the mend of it is held against."""
+    reader, _ = joined(lab, KafkaConsumer)
     held_join(lab, reader)
     began = lab.now
     reader.consumer.close()

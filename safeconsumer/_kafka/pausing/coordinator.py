@@ -28,6 +28,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.util import Timer
 
@@ -43,6 +44,11 @@ from safeconsumer.holds.ownership import Cause, Ownership
 
 log = logging.getLogger(ConsumerCoordinator.__module__)
 _OUT_OF_DATE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
+
+LONGEST_LEAVING_MS = 3000
+"""
+How long leaving a group may take that waits for other members.
+"""
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
@@ -79,6 +85,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
+
+    coordinator_id: int | str | None  # upstream's
 
     def __init__(self, client: object, subscription: object, **configs: object) -> None:
         super().__init__(client, subscription, **configs)
@@ -411,6 +419,39 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             yield
         finally:
             subscription.cause = Cause.JOINED
+
+    async def maybe_leave_group_async(
+        self, reason: str | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """
+        Leave the group; while a join waits for others, on a connection of its own.
+
+        A broker answers a connection in order, and answers JoinGroup when the slowest
+        member has joined: upstream's LeaveGroup waits behind it for
+        ``request_timeout_ms``, and the group for this member.
+        """
+        joining = self._cluster.broker_metadata(self.coordinator_id)
+        if self.state is not MemberState.REBALANCING or joining is None:
+            await super().maybe_leave_group_async(reason, timeout_ms)
+            return
+        brokers = self._cluster._coordinator_brokers
+        known, own = self.coordinator_id, f"{self.coordinator_id}-leaving"
+        brokers[own] = MetadataResponse.MetadataResponseBroker(
+            own, joining.host, joining.port, None
+        )
+        limit = LONGEST_LEAVING_MS if timeout_ms is None else timeout_ms
+        self.coordinator_id = own
+        try:
+            await super().maybe_leave_group_async(
+                reason, min(limit, LONGEST_LEAVING_MS)
+            )
+        finally:
+            del brokers[own]
+            if self.coordinator_id == own:
+                self.coordinator_id = known
+            connection = self._manager._conns.get(own)
+            if connection is not None:
+                connection.close()
 
     async def _on_close_prepare_async(self) -> None:
         try:

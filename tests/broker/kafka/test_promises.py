@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -324,3 +325,27 @@ def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
 def test_polls_are_interrupted_at_random_moments(seed, decoder):
     """No poll hangs, no other exception comes out, and each record comes once."""
     _interrupted("--seconds", "8", "--seed", str(seed), "--decoder", decoder)
+
+
+@pytest.mark.contract("P22")
+def test_a_consumer_closes_while_its_join_waits_for_another_member(
+    kafka_topic, make_consumer
+):
+    """The other one has everything at its next join, without waiting for who left."""
+    topic = kafka_topic(partitions=2)
+    how = {
+        "group": f"g-{topic}",
+        "request_timeout_ms": 60_000,
+        "heartbeat_interval_ms": 100,
+    }
+    slow = make_consumer(SafeConsumer, topic, **how)
+    poll_until(slow, lambda: len(slow.assignment()) == 2)
+    leaving = make_consumer(SafeConsumer, topic, **how)
+    for _ in looks(lambda: slow._coordinator.rejoin_needed, "a rebalance begins"):
+        leaving.poll(10)
+    assert leaving.assignment() == set()
+    began = time.monotonic()
+    leaving.close()
+    assert time.monotonic() - began < 10  # beside other load; 60 s without a mend
+    poll_until(slow, lambda: slow._coordinator._generation.generation_id > 1)
+    assert len(slow.assignment()) == 2
