@@ -48,7 +48,7 @@ from safeconsumer._kafka.consumed import (
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
 from safeconsumer._kafka.decoding.deserializing import wrapped
-from safeconsumer._kafka.errors import ConcurrentPollError, NotConsumedError
+from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
@@ -94,8 +94,8 @@ from safeconsumer.holds.hold import (
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Everything, Scope, Target
-from safeconsumer.holds.view import View, affected_by
+from safeconsumer.holds.scope import ALL, Scope, Target
+from safeconsumer.holds.view import View
 
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl
@@ -134,8 +134,6 @@ class SafeConsumer(UpstreamConsumer):
             ``Lifetime.UNTIL_RESUMED`` makes every pause last until it is resumed;
             with ``Lifetime.WHILE_ASSIGNED`` it ends when its partition is really
             revoked or lost, as in kafka-python.
-        strict_pause: refuse to pause partitions, topics and patterns that cover nothing
-            that is assigned at that moment.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as it came from the broker; beyond it the oldest is
             dropped and fetched again.
@@ -201,7 +199,6 @@ class SafeConsumer(UpstreamConsumer):
         *topics: str,
         start_paused: bool = False,
         default_lifetime: Lifetime | None = None,
-        strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
         control: "Control | None" = None,
@@ -213,7 +210,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> None:
         installed.require_supported()
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
-        check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
+        check_flags(start_paused=start_paused, log=log)
         check_parked_max_bytes(parked_max_bytes)
         check_handover(pause_handover, settings["group_id"])
         check_reset(settings["auto_offset_reset"])
@@ -226,7 +223,7 @@ class SafeConsumer(UpstreamConsumer):
         if log:
             prepare()
         self._safe_lifetime = default_lifetime
-        self._safe_strict, self._safe_is_logged = strict_pause, log
+        self._safe_is_logged = log
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
         # Of blocks of held() that are over, while their holds are not lifted yet.
@@ -1107,8 +1104,6 @@ class SafeConsumer(UpstreamConsumer):
             if isinstance(target, AssignedPartition) and target.edition is not None
         }
         self._safe_consumed.check(one for one in found if one not in named)
-        if self._safe_strict:
-            self._safe_check_assigned(found)
         with self._safe_written(lambda it: it.pausing(found, owner, lifetime, seconds)):
             self._safe_ledger.place(
                 found,
@@ -1145,14 +1140,6 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.remove_owner(owner)
                 return ()
             return self._safe_ledger.remove(keys, by_application=by_application)
-
-    def _safe_check_assigned(self, found: Iterable[Scope]) -> None:
-        view = self._safe_ledger.view()
-        for scope in found:
-            is_empty = not any(True for _ in affected_by(view.assigned, scope))
-            if is_empty and not isinstance(scope, Everything):
-                message = f"{scope} covers nothing assigned now, and strict_pause is on"
-                raise NotConsumedError(message)
 
     def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:

@@ -155,7 +155,6 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
         ({"parked_max_bytes": -1}, ValueError, None),
         ({"parked_max_bytes": "64"}, (ValueError, TypeError), None),
         ({"start_paused": "false"}, HoldSettingError, None),
-        ({"strict_pause": "no"}, HoldSettingError, None),
         ({"log": "off"}, HoldSettingError, None),
         ({"control": True}, ControlSettingError, r"Control\(\)"),
         ({"hooks": print}, HookTypeError, r"hooks=\[function\]"),

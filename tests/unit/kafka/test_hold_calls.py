@@ -204,24 +204,6 @@ def test_a_block_with_an_owner_is_that_owners(consumer):
         assert consumer.quiet() == set()
 
 
-@pytest.mark.contract("P4")
-def test_a_strict_consumer_refuses_what_is_not_assigned(safe):
-    """Also what is subscribed, and patterns that cover nothing; it may start paused."""
-    consumer = safe(strict_pause=True, start_paused=True)
-    for target in (A, "orders", re.compile("ord.*")):
-        with pytest.raises(NotConsumedError):
-            consumer.pause(target)
-    assigned(consumer, A)
-    for target in (B, "audit", re.compile("aud.*")):
-        with pytest.raises(NotConsumedError):
-            consumer.pause(A, target)
-    (start,) = consumer.holds()
-    assert consumer.quiet() == {A}
-    consumer.pause(A, "orders", re.compile("ord.*"))
-    assert len(consumer.holds()) == 4
-    assert start in consumer.holds()
-
-
 def test_the_default_lifetime(safe):
     """Of holds placed without one; what is said wins."""
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)

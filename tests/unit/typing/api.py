@@ -89,7 +89,6 @@ def construct() -> None:
         group_id="g",
         start_paused=True,
         default_lifetime=Lifetime.WHILE_ASSIGNED,
-        strict_pause=True,
         parked_max_bytes=1024,
         hooks=[hook],
     )
