@@ -10,7 +10,7 @@ import click
 from attrs import frozen
 from click.core import ParameterSource
 
-from safeconsumer._kafka import login
+from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from attrs import evolve
 
-from safeconsumer._kafka.fixes import producers
+from safeconsumer._kafka.of_group import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained, give_up

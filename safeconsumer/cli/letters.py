@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 from safeconsumer.cli import records
 from safeconsumer.cli.cluster import existing
 from safeconsumer.group.clients import BOOTSTRAP_MS

@@ -10,7 +10,7 @@ from attrs import frozen
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
+from safeconsumer._kafka.of_group.producers import PatientClient, UntracedProducer
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.letters import Found, Letters, Wanted

@@ -6,10 +6,10 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
-from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
+from safeconsumer._kafka.of_group.producers import PatientClient, UntracedProducer
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group.client_settings import WRITING
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._kafka.control_reader import EndOffsets
+from safeconsumer._kafka.of_group.control_reader import EndOffsets
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients

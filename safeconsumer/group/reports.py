@@ -16,7 +16,7 @@ from attrs import frozen
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from safeconsumer._kafka.fixes import producers
+from safeconsumer._kafka.of_group import producers
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.coordinators import coordinators, forget
+from safeconsumer._kafka.of_group.coordinators import coordinators, forget
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 
 AWAY = (

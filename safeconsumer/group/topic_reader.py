@@ -8,7 +8,7 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._kafka.control_reader import ControlReader, topic_ids
+from safeconsumer._kafka.of_group.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
 from safeconsumer.group.fold import NO_TIME_MS, Written

@@ -59,8 +59,8 @@ class Clients:
             group: the group's id; None means no group.
             config: wins over every default made here.
         """
-        from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
         from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.of_group.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
 
         timeouts = {} if group is None else self._broker.group_config
         defaults = {
@@ -93,7 +93,7 @@ class Clients:
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
-        from safeconsumer._kafka.fixes import producers  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.of_group import producers  # noqa: PLC0415  0.2 s
 
         client = producers.PatientClient
         defaults = {**self._broker.client_config, "kafka_client": client}

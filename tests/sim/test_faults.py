@@ -8,7 +8,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.fixes.producers import PatientClient
+from safeconsumer._kafka.of_group.producers import PatientClient
 from safeconsumer.group import clients
 from safeconsumer.testing import Clients, PollTimeoutError, poll_until
 from tests.sim.playing import simulated

@@ -13,7 +13,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.net.selector import NetworkSelector
 
-from safeconsumer._kafka import login
+from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import launched
 from tests.harness.waiting import wait_for

@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 
 # Runs on the thread of a producer whose unanswered records were given up.
 _JOIN_SECONDS = 0.5
