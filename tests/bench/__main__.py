@@ -1,10 +1,10 @@
 """
 ``python -m tests.bench NAME``: measures, and prints figures as JSON; ``--help`` has names.
 
-``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read, ``trickle`` how soon, and at which cost, records are returned that come one
-by one, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon a whole
-group obeys, ``spark`` how the Spark source stands beside the official one, and
+``overhead`` tells what safety costs over the stock client; ``speed`` how fast all clients
+read, how soon and at which cost they return what comes one by one or after a pause, which
+takes some 20 minutes; ``worker`` what a worker costs over a plain poll loop, ``group`` how
+soon a whole group obeys, ``spark`` how the Spark source stands beside the official one, and
 ``auditing`` how fast journals are judged. ``regressions`` compares this state of the
 package with the last landed one: its exit status is 1 if something got slower or larger.
 The others judge nothing.

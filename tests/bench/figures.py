@@ -38,6 +38,8 @@ class Figure:
     at_least: float | None = field(default=None, kw_only=True)
     rounds: Values = field(factory=dict, kw_only=True)
     note: str = field(default="", kw_only=True)
+    # Where the middle half of what it is the median of lies.
+    spread: Sequence[float] = field(factory=tuple, kw_only=True)
 
     @property
     def target(self):
@@ -64,10 +66,11 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     are multiplied with for the report.
     """
     pairs = zip(taken[over], taken[under], strict=True)
+    ratios = [one / other for one, other in pairs]
     return Figure(
         row,
         name,
-        statistics.median(one / other for one, other in pairs),
+        statistics.median(ratios),
         "x",
         at_most=at_most,
         at_least=at_least,
@@ -76,16 +79,30 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
             for arm in (over, under)
         },
         note=note,
+        spread=_middle(ratios),
     )
 
 
 def median(  # noqa: PLR0913 - as a figure has fields
     row, name, values, unit, *, at_most=None, note=""
 ):
-    middle = statistics.median(values)
     return Figure(
-        row, name, middle, unit, at_most=at_most, rounds={"": values}, note=note
+        row,
+        name,
+        statistics.median(values),
+        unit,
+        at_most=at_most,
+        rounds={"": values},
+        note=note,
+        spread=_middle(values),
     )
+
+
+def _middle(values):
+    if len(values) == 1:
+        return (values[0], values[0])
+    first, _, last = statistics.quantiles(values, n=4, method="inclusive")
+    return (first, last)
 
 
 def percentiles(row, name, values, targets, note=""):
@@ -189,10 +206,12 @@ def _installed():
 
 def _table(figures):
     judged = {True: "ok", False: "MISSED", None: ""}
-    rows = [("row", "figure", "target", "measured", "")]
+    rows = [("row", "figure", "target", "measured", "half of the laps", "")]
     for one in figures:
         result = f"{one.measured:.4g} {one.unit}"
-        rows.append((one.row, one.name, one.target or "-", result, judged[one.passed]))
+        spread = " to ".join(f"{end:.4g}" for end in one.spread)
+        verdict = judged[one.passed]
+        rows.append((one.row, one.name, one.target or "-", result, spread, verdict))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

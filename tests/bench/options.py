@@ -3,18 +3,16 @@
 import argparse
 from pathlib import Path
 
+from tests.bench import speed
 from tests.harness.brokers import choice
 
-# The rows of each, as its module has them; said here, as some need an extra.
+# The rows of each, as its module has them; said here where those need an extra.
 ROWS = {
-    "overhead": (
-        *("poll", "iteration", "compiled", "many-holds", "ten-thousand", "import"),
-    ),
-    "throughput": (),
-    "trickle": (),
+    "overhead": (*("poll", "iteration", "many-holds", "ten-thousand", "import"),),
+    "speed": tuple(speed.ROWS),
     "worker": ("no-op", "waiting", "memory"),
     "regressions": (
-        *("5000", "500", "iteration", "lz4"),
+        *("5000", "500", "iteration", "alone", "deserializer", "1KB-lz4"),
         *("holds", "import", "no-op", "resident"),
     ),
     "group": ("obeying", "starting", "reporting"),
@@ -31,10 +29,10 @@ def parsed(arguments):
     options = parser.parse_args(arguments)
     if options.against and options.benchmark != "regressions":
         parser.error("--against: only regressions compares two states")
-    whole = ("throughput", "java", None, False)
-    how = (options.benchmark, options.kafka, options.bootstrap, options.brief)
-    if options.write and how != whole:
-        parser.error("--write: the table is of a whole run of throughput --kafka=java")
+    whole = ("speed", "java", None, False, ())
+    how = options.benchmark, options.kafka, options.bootstrap, options.brief
+    if options.write and (*how, tuple(options.only)) != whole:
+        parser.error("--write: the tables are of a whole run of speed --kafka=java")
     unknown = set(options.only) - set(ROWS[options.benchmark])
     if unknown:
         parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
@@ -80,6 +78,6 @@ def _parser():
     parser.add_argument(
         "--write",
         action="store_true",
-        help="throughput --kafka=java: write the table of speed into the pages",
+        help="speed --kafka=java: write the tables of speed into the pages",
     )
     return parser

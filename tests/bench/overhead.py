@@ -15,12 +15,6 @@ _LIMIT = 1.02
 # Ways to read: the most records of one call, None for one by one.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
 _BY_ITERATION = {"iteration": None}
-# By the compiled decoder: the target of each of them.
-_COMPILED = {
-    "poll(max_records=5000)": 0.20,
-    "poll(), default 500": 0.25,
-    "iteration": 0.35,
-}
 # The same client twice: how far from 1 a ratio gets by chance.
 _CONTROL = "stock again, 0 paused"
 _ALIKE = (
@@ -69,21 +63,6 @@ def compared(stage, row, modes):
         taken = read(stage, kinds, most)
         for what, two in pairs.items():
             yield _per_record(stage, row, f"{mode}, {what}", taken, *two, _ALIKE)
-    stage.drop(topic)
-
-
-def compiled(stage):
-    """With the compiled decoder against the stock client, which decodes in Python."""
-    topic = stage.topic(FULL, records=stage.sizes.records)
-    every = {"partitions": FULL, "is_member": True}
-    kinds = {
-        "stock": stage.reader("kafka-python", topic, **every),
-        "safe": stage.reader("safe-compiled", topic, **every),
-    }
-    for mode, most in (_BY_POLL | _BY_ITERATION).items():
-        taken = read(stage, kinds, most)
-        two = "safe", "stock", _COMPILED[mode]
-        yield _per_record(stage, "compiled", f"{mode}, compiled decoder", taken, *two)
     stage.drop(topic)
 
 
@@ -187,7 +166,6 @@ def imports(stage):
 ROWS = {
     "poll": lambda stage: compared(stage, "poll", _BY_POLL),
     "iteration": lambda stage: compared(stage, "iteration", _BY_ITERATION),
-    "compiled": compiled,
     "many-holds": many_holds,
     "ten-thousand": ten_thousand,
     "import": imports,

@@ -6,12 +6,15 @@ Both are processes that take turns on the same records, three rounds of fresh on
 
 from tests.bench import overhead, throughput, worker
 from tests.bench.figures import judged
-from tests.bench.throughput import LZ4, SMALL
+from tests.bench.throughput import OURS, READING
 from tests.bench.workers import lapped
 
 ROUNDS = 3
-_LAPS = 5
-_DECODER = "safe-compiled"
+_LAPS = 3
+_RUNS = 5
+
+
+_READING = ("5000", "500", "iteration", "alone", "deserializer", "1KB-lz4")
 
 
 def _figures(stage, row, taken, names):
@@ -19,12 +22,12 @@ def _figures(stage, row, taken, names):
         yield judged(row, name, taken[what], stage.sizes.rounds)
 
 
-def _reading(row, case, mode):
+def _reading(row):
     def figures(stage):
         arms = {
-            name: {"client": _DECODER, "env": env} for name, env in stage.states.items()
+            name: {"client": OURS, "env": env} for name, env in stage.states.items()
         }
-        taken = throughput.read(stage, case, mode, arms, _LAPS)
+        taken = throughput.read(stage, READING[row], arms, _LAPS)
         names = {
             "cpu": "CPU per record",
             "wall": "time per record",
@@ -64,7 +67,7 @@ def no_op(stage):
     for mode in ("partition", "unordered", "key"):
         how = {"topic": topic, "records": count, "mode": mode}
         arms = {name: {"env": env, **how} for name, env in stage.states.items()}
-        taken = worker.run(stage, arms, laps=_LAPS)
+        taken = worker.run(stage, arms, laps=_RUNS)
         yield from _figures(
             stage, "no-op", taken, {"cpu_us": f"CPU per record, {mode}"}
         )
@@ -76,7 +79,7 @@ def resident(stage):
     topic = stage.topic(overhead.FULL)
     how = {"partitions": overhead.FULL, "is_member": True}
     kinds = {
-        name: stage.reader(_DECODER, topic, env=env, **how)
+        name: stage.reader(OURS, topic, env=env, **how)
         for name, env in stage.states.items()
     }
     rounds = stage.sizes.rounds
@@ -86,10 +89,7 @@ def resident(stage):
 
 
 ROWS = {
-    "5000": _reading("5000", SMALL, throughput.MODES[0]),
-    "500": _reading("500", SMALL, throughput.MODES[1]),
-    "iteration": _reading("iteration", SMALL, throughput.MODES[2]),
-    "lz4": _reading("lz4", LZ4, throughput.MODES[0]),
+    **{row: _reading(row) for row in _READING},
     "holds": holds,
     "import": imports,
     "no-op": no_op,

@@ -1,39 +1,55 @@
-"""Writes the table of speed, out of one run of ``throughput``, where people read it."""
+"""How fast all clients are, side by side; and the tables of it that people read."""
 
 import json
 from pathlib import Path
 
+from tests.bench import pausing, throughput, trickle
+from tests.bench.throughput import CLIENTS, CPU, OURS, READING, SPEED
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.processes import ROOT
 
-DATA = Path(__file__).with_name("speed.json")
-PAGES = (ROOT / "README.md", ROOT / "docs" / "explanation" / "speed.md")
+ROUNDS = 2
+ROWS = throughput.ROWS | trickle.ROWS | pausing.ROWS
 
-# By what the table calls it: the row of the report.
-_ROWS = {
-    "`poll(max_records=5000)`": "8 x 100 B, none, poll(max_records=5000)",
-    "`poll()`": "8 x 100 B, none, poll(max_records=500)",
-    "iteration": "8 x 100 B, none, iteration",
-    "1 KB, lz4, `poll(max_records=5000)`": "8 x 1000 B, lz4, poll(max_records=5000)",
+DATA = Path(__file__).with_name("speed.json")
+# By page: which rows of reading it has.
+PAGES = {
+    ROOT / "README.md": (
+        *("500", "5000", "iteration", "deserializer", "alone"),
+        *("1KB", "1KB-lz4", "10KB"),
+    ),
+    ROOT / "docs" / "explanation" / "speed.md": tuple(READING),
 }
-# One that is tuned has two ways to read; a row has one of them.
-_CLIENTS = {
-    "kafka-python": ("kafka-python",),
-    "aiokafka": ("aiokafka",),
-    "confluent-kafka, tuned": ("confluent consume tuned", "confluent poll tuned"),
+
+_OTHERS = [one for one in CLIENTS if one != OURS]
+# By what a table calls it: its row and its name in the report; each has its unit.
+_VALUES = {
+    f"ms until {pausing.RESUMED}": ("resumed", pausing.RESUMED),
+    f"us of {pausing.TOGGLED}": ("resumed", pausing.TOGGLED),
+    **{
+        f"{flow.rate:.0f} records/s one by one, {flow.partitions:,} partitions: {said}": (
+            row,
+            name,
+        )
+        for row, flow in trickle.FLOWS.items()
+        for said, name in (
+            ("ms from produced to returned, p50", "produced to returned, p50"),
+            ("p99", "produced to returned, p99"),
+            ("us of CPU per record", CPU),
+        )
+    },
 }
-_WHAT = ("records/s", "CPU per record")
 
 
 def write(result):
-    """Keep what the table needs of a report of ``throughput``; write it into the pages."""
+    """Keep what the tables need of a report of ``speed``; write them into the pages."""
     DATA.write_text(json.dumps(kept(result), indent=1) + "\n", "utf-8")
     for page in PAGES:
-        page.write_text(written(page.read_text("utf-8")), "utf-8")
+        page.write_text(written(page, page.read_text("utf-8")), "utf-8")
 
 
 def kept(result):
-    """Return, of a report, what the table is made of."""
+    """Return, of a report, what the tables are made of."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")
@@ -45,40 +61,62 @@ def kept(result):
         f"Python {result['versions']['python']}, Apache Kafka {KAFKA_VERSION}; "
         f"{', '.join(versions)}.",
         "ratios": {
-            title: {
-                name: {
-                    what: round(found[row, f"{what} / {client}"], 3)
-                    for what in _WHAT
-                    for client in clients
-                    if (row, f"{what} / {client}") in found
-                }
-                for name, clients in _CLIENTS.items()
+            row: {
+                client: _rounded(
+                    found, {what: (row, f"{what} / {client}") for what in (SPEED, CPU)}
+                )
+                for client in _OTHERS
             }
-            for title, row in _ROWS.items()
+            for row in READING
+        },
+        "values": {
+            title: _rounded(found, {one: (row, f"{name}, {one}") for one in CLIENTS})
+            for title, (row, name) in _VALUES.items()
         },
     }
 
 
-def written(page):
-    """Return a page with the table of the data; what was not measured is a dash."""
+def _rounded(found, names):
+    return {name: round(found[key], 3) for name, key in names.items() if key in found}
+
+
+def written(page, text):
+    """Return a page's text with the tables of the data; a dash is not measured."""
     data = json.loads(DATA.read_text("utf-8"))
-    lines = [
-        [f"ours / theirs: {'; '.join(_WHAT)}", *_CLIENTS],
-        ["---"] * (1 + len(_CLIENTS)),
+    reading = [
+        [READING[row].title, *(_cell(data["ratios"][row], one) for one in _OTHERS)]
+        for row in PAGES[page]
     ]
-    for title, ratios in data["ratios"].items():
-        lines.append([title, *(_cell(ratios[name]) for name in _CLIENTS)])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    values = [
+        [title, *(_value(data["values"][title].get(one)) for one in CLIENTS)]
+        for title in _VALUES
+    ]
+    tables = (
+        _table([f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], reading),
+        _table(["", "safeconsumer", *_OTHERS], values),
+    )
     return put(
-        page,
+        text,
         "speed",
-        f"{table}\n\n{data['stamp']}",
-        by="tests.bench throughput --kafka=java",
+        "\n\n".join((*tables, data["stamp"])),
+        by="tests.bench speed --kafka=java",
     )
 
 
-def _cell(ratios):
-    return "; ".join(f"{ratios[what]:.2f}" if what in ratios else "-" for what in _WHAT)
+def _cell(ratios, client):
+    said = ratios[client]
+    return "; ".join(
+        f"{said[what]:.2f}" if what in said else "-" for what in (SPEED, CPU)
+    )
+
+
+def _value(measured):
+    return "-" if measured is None else f"{measured:,.3g}"
+
+
+def _table(head, lines):
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def put(page, name, text, by):

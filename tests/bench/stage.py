@@ -1,14 +1,24 @@
 """What every row measures on: a broker with topics, and how much of everything."""
 
+import contextlib
 import itertools
 import os
 import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
+_TRANSACTIONS, _ABORTED = 20, 4  # of a topic; each fourth one is aborted
+# The cleaner takes what is no longer written to: a segment ends after so many ms.
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "200",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+_CLEANED_WITHIN = 60.0
 _VALUES = 500
 _WORDS = 2_000
 _numbers = itertools.count(1)
@@ -21,6 +31,7 @@ class Sizes:
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
+    seconds: float = 1.0  # of a lap that lasts as long for each arm
     assigned: int = 10_000  # partitions that a consumer with many has
     strangers: int = 100_000  # holds of one with many
     tries: int = 200  # how often something is tried whose percentiles are told
@@ -32,6 +43,7 @@ BRIEF = Sizes(
     rounds=1,
     laps=1,
     records=2_000,
+    seconds=0.2,
     assigned=100,
     strangers=1_000,
     tries=4,
@@ -44,13 +56,21 @@ BRIEF = Sizes(
 class Case:
     """One kind of records in one topic."""
 
-    partitions: int = 8  # how many the topic has, all of them with records
+    partitions: int = 8  # how many have records
+    empty: int = 0  # how many more the topic has
     size: int = 100  # bytes of a value
     codec: str = "none"  # the producer's `compression.type`
+    is_alone: bool = False  # each record in a batch of its own, as with linger 0
+    headers: int = 0  # of each record, which then has a key, too
+    is_transactional: bool = False  # and a quarter is aborted
+    is_compacted: bool = False  # and each second record is gone
 
-    @property
-    def name(self):
-        return f"{self.partitions} x {self.size} B, {self.codec}"
+    def readable(self, records):
+        """Return how many of so many records a consumer gets."""
+        if self.is_transactional:
+            return records - records // _ABORTED
+        # One more to each partition ends the segment with the others.
+        return records // 2 + self.partitions if self.is_compacted else records
 
 
 def send(producer, topic, **record):
@@ -81,9 +101,9 @@ class Stage:
 
     def topic(self, full, empty=0, records=0, size=100):
         """Make a topic with records in its first ``full`` partitions; return its name."""
-        name = f"bench-{os.getpid()}-{next(_numbers)}"
-        self.broker.create_topic(name, full + empty)
-        self._write(name, full, records, [os.urandom(size)])
+        name = self._empty(full + empty)
+        with self._producer() as producer:
+            _write(producer, name, full, range(records), [os.urandom(size)])
         return name
 
     def filled(self, case, records, keys=None):
@@ -93,14 +113,36 @@ class Stage:
         Values are words, which a codec shrinks to a half or a third; keys have eight
         bytes.
         """
-        name = self.topic(case.partitions)
-        many = records if keys is None else keys
-        self._write(name, case.partitions, records, _words(case.size), many, case.codec)
+        settings = _COMPACTED if case.is_compacted else None
+        name = self._empty(case.partitions + case.empty, settings)
+        many, turn = keys or records, 2 * case.partitions
+        how = {
+            "values": _words(case.size),
+            "key": lambda number: b"%08d" % (number % many),
+            "headers": [
+                (f"header-{one}", b"%08d" % one) for one in range(case.headers)
+            ],
+        }
+        if case.is_compacted:  # two records in a row of a partition have the same key
+            how["key"] = lambda number: (
+                b"%d-%d" % (number // turn, number % case.partitions)
+            )
+        if case.is_transactional:
+            self._write_transactions(name, case, records, how)
+        else:
+            with self._producer(case) as producer:
+                _write(producer, name, case.partitions, range(records), **how)
+        if case.is_compacted:
+            self._compact(name, case, records, how)
         return name
 
-    def _write(  # noqa: PLR0913, PLR0917 - as many as records have properties
-        self, topic, partitions, records, values, keys=None, codec="none"
-    ):
+    def _empty(self, partitions, settings=None):
+        name = f"bench-{os.getpid()}-{next(_numbers)}"
+        self.broker.create_topic(name, partitions, settings)
+        return name
+
+    @contextlib.contextmanager
+    def _producer(self, case=Case(), **settings):
         import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
         producer = confluent_kafka.Producer(
@@ -108,27 +150,83 @@ class Stage:
                 "bootstrap.servers": self.broker.bootstrap,
                 "batch.size": 16_384,  # Kafka's and kafka-python's default
                 "linger.ms": 20,
-                "compression.type": codec,
+                "compression.type": case.codec,
                 "queue.buffering.max.messages": 1_000_000,
                 "acks": "all",
+                **({"batch.num.messages": 1} if case.is_alone else {}),
+                **settings,
             }
         )
-        for number in range(records):
-            send(
-                producer,
-                topic,
-                value=values[number % len(values)],
-                key=None if keys is None else b"%08d" % (number % keys),
-                partition=number % partitions,
-            )
+        yield producer
         if producer.flush(_PRODUCE_TIMEOUT):
-            message = f"{topic}: not all of {records} records were produced in time"
+            message = "not all records were produced in time"
             raise TimeoutError(message)
+
+    def _write_transactions(self, name, case, records, how):
+        each = records // _TRANSACTIONS
+        with self._producer(case, **{"transactional.id": name}) as producer:
+            producer.init_transactions()
+            for number in range(_TRANSACTIONS):
+                producer.begin_transaction()
+                some = range(number * each, (number + 1) * each)
+                _write(producer, name, case.partitions, some, **how)
+                producer.flush()  # an abort takes back what is not sent yet
+                if number % _ABORTED:
+                    producer.commit_transaction()
+                else:
+                    producer.abort_transaction()
+
+    def _compact(self, name, case, records, how):
+        """Wait until the older record of each key is gone."""
+        time.sleep(2 * int(_COMPACTED["segment.ms"]) / 1000)
+        last = range(records, records + case.partitions)
+        with self._producer() as producer:
+            _write(producer, name, case.partitions, last, **how)
+        deadline = time.monotonic() + _CLEANED_WITHIN
+        while (left := self._counted(name, case.partitions)) != case.readable(records):
+            if time.monotonic() > deadline:
+                message = f"{name}: {left} records are left, not each second one"
+                raise TimeoutError(message)
+
+    def _counted(self, name, partitions):
+        import confluent_kafka  # noqa: PLC0415 - as above
+
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": name,  # must be there
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign(
+            [confluent_kafka.TopicPartition(name, one, 0) for one in range(partitions)]
+        )
+        found = ended = 0
+        while ended < partitions:
+            came = consumer.consume(10_000, 0.1)
+            ends = sum(one.error() is not None for one in came)
+            found, ended = found + len(came) - ends, ended + ends
+        consumer.close()
+        return found
 
     def drop(self, topic):
         """Delete a topic of a real broker; an embedded one ends with the measurement."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)
+
+
+def _write(  # noqa: PLR0913, PLR0917 - as many as records have properties
+    producer, topic, partitions, numbers, values, key=None, headers=()
+):
+    for number in numbers:
+        send(
+            producer,
+            topic,
+            value=values[number % len(values)],
+            key=None if key is None else key(number),
+            headers=list(headers),
+            partition=number % partitions,
+        )
 
 
 def _words(size):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import importlib
+import os
 import re
 import resource
 import time
@@ -12,8 +13,13 @@ from tests.bench.arms.consumers import make, poll_until, wait_until
 from tests.bench.memory import peak_mb, resident_mb
 
 _BOUND = 120.0
+_CHUNK = 2_000  # so many records of an iteration between two looks at the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
+_PARKED = 500
+_PAUSED_FOR = 0.5
+_GIVEN_UP = 10.0
+_PAIRS = 200
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
 # Partitions of each topic that is not there.
@@ -31,12 +37,29 @@ class Setup(NamedTuple):
     topic: str  # what is read
     partitions: int  # how many it has
     is_member: bool = False  # in a group of its own, instead of by hand
-    # Of kafka-python's kind: so many of them, the last ones, which have no records,
-    # are paused all the time.
+    # So many of them, the last ones, which have no records, are paused all the time.
     quiet: int = 0
     strangers: int = 0  # of ours: it holds so many partitions that are not there
-    # Of kafka-python's kind: how long a broker keeps a fetch.
-    wait_ms: int = _LAST_WAIT_MS
+    wait_ms: int = _LAST_WAIT_MS  # of no member: how long a broker keeps a fetch
+    deserializes: bool = False  # values into texts
+    has_headers: bool = False  # which are looked at, too
+    is_committed: bool = False  # it reads committed records only
+    is_on_one_core: bool = False
+
+    @property
+    def settings(self):
+        """What of this clients in Python have settings for, by their names."""
+        more = {"value_deserializer": bytes.decode} if self.deserializes else {}
+        if self.is_committed:
+            more["isolation_level"] = "read_committed"
+        if self.is_member:
+            return more | {"group_id": self.group, "session_timeout_ms": _SESSION_MS}
+        return more | {"fetch_max_wait_ms": self.wait_ms}
+
+    @property
+    def look(self):
+        """How the records of a batch are looked at."""
+        return _look_at_headers if self.has_headers else _look
 
     @property
     def group(self):
@@ -52,8 +75,9 @@ def client_of(setup):
     Return the client.
 
     Each has ``owned``, how many partitions it has; ``poll``, which returns values;
-    ``read``, which reads so many records from the start and looks at key, value and
-    offset of each; and ``close``.
+    ``read``, which reads from the start, so many records or until that time, and looks
+    at key, value and offset of each; ``take``, which does one call of it; ``pause`` and
+    ``resume`` of partitions of ``every``; and ``close``.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -62,19 +86,27 @@ def client_of(setup):
     return _KafkaPython(setup)
 
 
+def _read(client, records, max_records, until):
+    client.rewind()
+    got = 0
+    while got < records and time.monotonic() < until:
+        got += client.take(min(_CHUNK, records - got), max_records)
+    return got
+
+
 class _KafkaPython:
+    read = _read
+
     def __init__(self, setup):
         base, _, decoder = setup.client.partition("-")
         more = {"decoder": decoder} if base == "safe" else {}
-        if setup.is_member:
-            more |= {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
-        else:
-            more["fetch_max_wait_ms"] = setup.wait_ms
+        if not setup.is_member:
             more["consumer_timeout_ms"] = _BOUND * 1000
-        self._consumer = make(base, setup.config, **more)
+        self._consumer = make(base, setup.config, **setup.settings, **more)
+        self._look = setup.look
         every = setup.everything(importlib.import_module("kafka").TopicPartition)
         full = setup.partitions - setup.quiet
-        self._every, self._full, self._quiet = every, every[:full], every[full:]
+        self.every, self._full, self._quiet = every, every[:full], every[full:]
         if not setup.is_member:
             self._consumer.assign(every)
         elif setup.strangers:  # it may have topics that are not there yet
@@ -85,14 +117,20 @@ class _KafkaPython:
     def owned(self):
         return len(self._consumer.assignment())
 
-    def pause(self, strangers):
+    def pause(self, partitions):
+        self._consumer.pause(*partitions)
+
+    def resume(self, partitions):
+        self._consumer.resume(*partitions)
+
+    def hold(self, strangers):
         """Place the holds; return what those of strangers took."""
         is_ours = hasattr(self._consumer, "holds")
         for number, tp in enumerate(self._quiet):
             self._consumer.pause(tp, **_owner(number) if is_ours else {})
         if not strangers:
             return {}
-        kind, each = type(self._every[0]), _STRANGERS
+        kind, each = type(self.every[0]), _STRANGERS
         targets = [kind(f"stranger-{n // each}", n % each) for n in range(strangers)]
         gc.collect()
         before, start = resident_mb(), time.perf_counter()
@@ -109,9 +147,9 @@ class _KafkaPython:
 
     def toggle(self, at):
         """Pause a partition, poll, resume it, poll; return what each took."""
-        consumer, tp = self._consumer, self._every[at % len(self._every)]
+        consumer, tp = self._consumer, self.every[at % len(self.every)]
         fetchable = consumer._subscription.fetchable_partitions
-        poll_until(consumer, lambda: len(fetchable()) == len(self._every), 100)
+        poll_until(consumer, lambda: len(fetchable()) == len(self.every), 100)
         self._wait_for_no_fetch()
         taken = {
             "drain": _cpu(consumer._fetcher.fetched_records),
@@ -123,7 +161,7 @@ class _KafkaPython:
         self._wait_for_no_fetch()
         both = [
             (_wall(consumer.pause, one), _wall(consumer.resume, one))
-            for one in self._every[:20]
+            for one in self.every[:20]
         ]
         paused, resumed = map(list, zip(*both, strict=True))
         return {**taken, "pause_in_a_row": paused, "resume_in_a_row": resumed}
@@ -132,21 +170,27 @@ class _KafkaPython:
         pending = self._consumer._fetcher._nodes_with_pending_fetch_requests
         wait_until(lambda: not pending, lambda: time.sleep(0.01))
 
-    def read(self, records, max_records):
+    def rewind(self):
         for tp in self._full:
             self._consumer.seek(tp, 0)
-        got, deadline = 0, time.monotonic() + _BOUND
+
+    def take(self, most, max_records):
         if max_records is None:
+            got = 0
             for one in self._consumer:
                 _ = one.key, one.value, one.offset
                 got += 1
-                if got == records:
+                if got == most:
                     break
             return got
-        while got < records and time.monotonic() < deadline:
-            for batch in self._consumer.poll(1000, max_records=max_records).values():
-                got += _look(batch)
-        return got
+        came = self._consumer.poll(1000, max_records=max_records)
+        return sum(map(self._look, came.values()))
+
+    def updates(self):
+        """Return a list that grows with each answer about metadata."""
+        seen = []
+        self._consumer._client.cluster.add_listener(seen.append)
+        return seen
 
     def close(self):
         self._consumer.close()
@@ -159,50 +203,64 @@ class _Aiokafka:
 
     async def _start(self, setup):
         aiokafka = importlib.import_module("aiokafka")
-        self._assigned = setup.everything(aiokafka.TopicPartition)
-        more = {"fetch_max_wait_ms": _LAST_WAIT_MS}
-        if setup.is_member:
-            more = {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
+        self.every = setup.everything(aiokafka.TopicPartition)
+        self._full = self.every[: setup.partitions - setup.quiet]
+        self._look = setup.look
         self._consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=setup.bootstrap,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            **more,
+            **setup.settings,
         )
         await self._consumer.start()
         if setup.is_member:
             self._consumer.subscribe([setup.topic])
         else:
-            self._consumer.assign(self._assigned)
+            self._consumer.assign(self.every)
+            self.pause(self.every[len(self._full) :])
 
     def owned(self):
         return len(self._consumer.assignment())
+
+    def pause(self, partitions):
+        self._consumer.pause(*partitions)
+
+    def resume(self, partitions):
+        self._consumer.resume(*partitions)
 
     def poll(self, seconds):
         got = self._consumer.getmany(timeout_ms=int(seconds * 1000))
         batches = self._loop.run_until_complete(got).values()
         return [one.value for batch in batches for one in batch]
 
-    def read(self, records, max_records):
-        return self._loop.run_until_complete(self._read(records, max_records))
-
-    async def _read(self, records, max_records):
-        for tp in self._assigned:
+    def rewind(self):
+        for tp in self._full:
             self._consumer.seek(tp, 0)
-        got, deadline = 0, time.monotonic() + _BOUND
+
+    def read(self, records, max_records, until):
+        return self._loop.run_until_complete(self._read(records, max_records, until))
+
+    async def _read(self, records, max_records, until):
+        self.rewind()
+        got = 0
+        while got < records and time.monotonic() < until:
+            got += await self._take(min(_CHUNK, records - got), max_records)
+        return got
+
+    def take(self, most, max_records):
+        return self._loop.run_until_complete(self._take(most, max_records))
+
+    async def _take(self, most, max_records):
         if max_records is None:
+            got = 0
             async for one in self._consumer:
                 _ = one.key, one.value, one.offset
                 got += 1
-                if got == records:
+                if got == most:
                     break
-        while got < records and time.monotonic() < deadline:
-            batches = await self._consumer.getmany(
-                timeout_ms=1000, max_records=max_records
-            )
-            for batch in batches.values():
-                got += _look(batch)
-        return got
+            return got
+        came = await self._consumer.getmany(timeout_ms=1000, max_records=max_records)
+        return sum(map(self._look, came.values()))
 
     def close(self):
         self._loop.run_until_complete(self._consumer.stop())
@@ -210,9 +268,16 @@ class _Aiokafka:
 
 
 class _Confluent:
+    read = _read
+
     def __init__(self, setup):
         confluent = importlib.import_module("confluent_kafka")
-        self._assigned = setup.everything(confluent.TopicPartition, 0)
+        self.every = setup.everything(confluent.TopicPartition, 0)
+        self._quiet = self.every[setup.partitions - setup.quiet :]
+        self._look = _look_at_texts if setup.deserializes else _look_at_messages
+        if setup.has_headers:
+            self._look = _look_at_messages_headers
+        # It reads committed records only, unless told otherwise.
         settings = {
             "bootstrap.servers": setup.bootstrap,
             "group.id": setup.group,  # must be there
@@ -223,7 +288,7 @@ class _Confluent:
         if setup.is_member:
             settings["session.timeout.ms"] = _SESSION_MS
         else:
-            settings["fetch.wait.max.ms"] = _LAST_WAIT_MS
+            settings["fetch.wait.max.ms"] = setup.wait_ms
         self._consumer = confluent.Consumer(settings)
         if setup.is_member:
             self._consumer.subscribe([setup.topic])
@@ -238,27 +303,29 @@ class _Confluent:
         _check(one)
         return [one.value()]
 
-    def read(self, records, max_records):
-        self._consumer.assign(self._assigned)
-        poll, consume = self._consumer.poll, self._consumer.consume
-        got, deadline = 0, time.monotonic() + _BOUND
-        while max_records is None and got < records:
-            one = poll(1.0)
-            if one is not None:
+    def pause(self, partitions):
+        self._consumer.pause(partitions)
+
+    def resume(self, partitions):
+        self._consumer.resume(partitions)
+
+    def rewind(self):
+        self._consumer.assign(self.every)
+        self._consumer.pause(self._quiet)
+
+    def take(self, most, max_records):
+        if max_records is None:
+            got, poll = 0, self._consumer.poll
+            while got < most and (one := poll(1.0)) is not None:
                 _ = one.key(), one.value(), one.offset()
                 got += 1
-            elif time.monotonic() > deadline:
-                break
-        while max_records and got < records and time.monotonic() < deadline:
-            # With a timeout it waits for the full number.
-            batch = consume(max_records, 0.0) or consume(1, 1.0)
-            for one in batch:
-                _ = one.key(), one.value(), one.offset()
-            # Not each: the other clients' loops have no such call.
-            if batch:
-                _check(batch[-1])
-            got += len(batch)
-        return got
+            return got
+        # With a timeout it waits for the full number.
+        consume = self._consumer.consume
+        batch = consume(max_records, 0.0) or consume(1, 1.0)
+        if batch:  # not each is checked: the other clients' loops have no such call
+            _check(batch[-1])
+        return self._look(batch)
 
     def rest(self):
         """Stop fetching, which goes on in the background otherwise."""
@@ -303,6 +370,30 @@ def _look(batch):
     return len(batch)
 
 
+def _look_at_headers(batch):
+    for one in batch:
+        _ = one.key, one.value, one.offset, one.headers
+    return len(batch)
+
+
+def _look_at_messages(batch):
+    for one in batch:
+        _ = one.key(), one.value(), one.offset()
+    return len(batch)
+
+
+def _look_at_messages_headers(batch):
+    for one in batch:
+        _ = one.key(), one.value(), one.offset(), one.headers()
+    return len(batch)
+
+
+def _look_at_texts(batch):
+    for one in batch:
+        _ = one.key(), one.value().decode(), one.offset()
+    return len(batch)
+
+
 # ---------------------------------------------------------------- the arm
 
 
@@ -311,6 +402,8 @@ class Reader:
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)
+        if made.is_on_one_core:  # a thread has the cores of the one that started it
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         self._client = client_of(made)
         self._max_records = max_records
         self._polls = self._toggled = 0
@@ -322,18 +415,67 @@ class Reader:
                     message = "nothing was assigned"
                     raise TimeoutError(message)
                 self._client.poll(0.5)
-        if made.quiet or made.strangers:
-            self._placed = self._client.pause(made.strangers)
+        if isinstance(self._client, _KafkaPython):
+            self._placed = self._client.hold(made.strangers)
 
-    def read(self, records):
-        """Read so many records; return seconds of CPU and of wall, and the peak memory."""
-        cpu, wall = time.process_time(), time.monotonic()
-        got = self._client.read(records, self._max_records)
+    def read(self, records, seconds=None):
+        """
+        Read from the start, so many records; or again and again, for so many seconds.
+
+        Returns:
+            How many, seconds of CPU and of wall, and the peak memory.
+        """
+        got, cpu, wall = 0, time.process_time(), time.monotonic()
+        until = wall + (seconds or _BOUND)
+        while True:
+            came = self._client.read(records, self._max_records, until)
+            got += came
+            if seconds is None or time.monotonic() > until:
+                break
+            _expect(came, records)
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-        _expect(got, records)
+        if seconds is None or not 0 < came <= records:
+            _expect(came, records)
         if isinstance(self._client, _Confluent):
             self._client.rest()
-        return {"cpu": cpu, "wall": wall, "peak": peak_mb(), **self._placed}
+        said = {"records": got, "cpu": cpu, "wall": wall, "peak": peak_mb()}
+        return {**said, **self._placed}
+
+    def stop(self):
+        """
+        Pause everything while there are records, for half a second, and resume it.
+
+        Returns:
+            Seconds of wall: ``resumed``, from there until 500 records have come; and
+            ``toggled``, many times, of ``pause`` and ``resume`` of one partition.
+        """
+        client = self._client
+        client.rewind()
+        client.take(_PARKED, _PARKED)
+        client.pause(client.every)
+        until, came = time.monotonic() + _PAUSED_FOR, 0
+        while time.monotonic() < until:
+            came += len(client.poll(0.1))
+        _expect(came, 0)
+        got, start = 0, time.perf_counter()
+        client.resume(client.every)
+        while got < _PARKED and time.perf_counter() < start + _GIVEN_UP:
+            got += client.take(_PARKED, _PARKED)
+        resumed, one = time.perf_counter() - start, client.every[:1]
+        pairs = [
+            (_wall(client.pause, one), _wall(client.resume, one)) for _ in range(_PAIRS)
+        ]
+        return {"resumed": resumed, "toggled": [sum(both) for both in pairs]}
+
+    def churn(self, polls):
+        """Pause and resume a partition before each poll; count answers about metadata."""
+        client = self._client
+        seen, one = client.updates(), client.every[:1]
+        for _ in range(polls):
+            client.pause(one)
+            client.resume(one)
+            client.poll(0)
+        return {"updates": len(seen)}
 
     def toggle(self):
         """
