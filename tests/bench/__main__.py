@@ -41,6 +41,7 @@ def main():
         broker = stack.enter_context(_broker(options.bootstrap, options.kafka))
         stage = Stage(broker=broker, sizes=sizes, states=arms)
         result = measured(stage, module.ROWS, options.only)
+        stage.drop_shared()
     text = json.dumps(result, indent=1) + "\n"
     if options.json is None:
         sys.stdout.write(text)

@@ -32,7 +32,7 @@ def parsed(arguments):
     whole = ("speed", "java", None, False, ())
     how = options.benchmark, options.kafka, options.bootstrap, options.brief
     if options.write and (*how, tuple(options.only)) != whole:
-        parser.error("--write: the tables are of a whole run of speed --kafka=java")
+        parser.error("--write: the table is of a whole run of speed --kafka=java")
     unknown = set(options.only) - set(ROWS[options.benchmark])
     if unknown:
         parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
@@ -78,6 +78,6 @@ def _parser():
     parser.add_argument(
         "--write",
         action="store_true",
-        help="speed --kafka=java: write the tables of speed into the pages",
+        help="speed --kafka=java: write the table of speed into the pages",
     )
     return parser

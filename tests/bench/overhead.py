@@ -103,7 +103,7 @@ def ten_thousand(stage):
         clients = {"stock": "kafka-python", "safe": "safe-python"}
         kinds = {one: own.reader(name, **many) for one, name in clients.items()}
         taken = lapped(
-            kinds, "toggle", rounds=sizes.rounds, laps=sizes.laps, warms_up=False
+            kinds, "toggle", rounds=sizes.rounds, laps=sizes.laps, warm_up=None
         )
     end = f", {sizes.assigned} assigned"
     for what in ("pause", "resume"):

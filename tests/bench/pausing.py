@@ -34,7 +34,7 @@ def asked(stage):
     topic, polls = stage.topic(SMALL.partitions), _POLLS // stage.sizes.scale
     every = {"partitions": SMALL.partitions}
     kinds = {one: stage.reader(one, topic, **every) for one in (STOCK, OURS)}
-    answers = lapped(kinds, "churn", rounds=1, laps=1, warms_up=False, polls=polls)
+    answers = lapped(kinds, "churn", rounds=1, laps=1, warm_up=None, polls=polls)
     stage.drop(topic)
     more = statistics.median(answers["updates"][OURS]) - answers["updates"][STOCK][0]
     name = f"metadata requests of {polls} polls, ours - {STOCK}"

@@ -83,7 +83,7 @@ def resident(stage):
         for name, env in stage.states.items()
     }
     rounds = stage.sizes.rounds
-    taken = lapped(kinds, "settle", rounds=rounds, laps=1, warms_up=False)
+    taken = lapped(kinds, "settle", rounds=rounds, laps=1, warm_up=None)
     stage.drop(topic)
     yield from _figures(stage, "resident", taken, {"resident": "idle memory"})
 

@@ -1,10 +1,11 @@
-"""How fast all clients are, side by side; and the tables of it that people read."""
+"""How fast all clients are, side by side; and the table of it that people read."""
 
 import json
 from pathlib import Path
 
 from tests.bench import pausing, throughput, trickle
 from tests.bench.throughput import CLIENTS, CPU, OURS, READING, SPEED
+from tests.bench.trickle import P50, P99
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.processes import ROOT
 
@@ -12,44 +13,39 @@ ROUNDS = 2
 ROWS = throughput.ROWS | trickle.ROWS | pausing.ROWS
 
 DATA = Path(__file__).with_name("speed.json")
-# By page: which rows of reading it has.
+# What is told in its unit, of each client: its title, its row and its name in the report.
+_VALUES = {
+    "resumed": ("500 records after `resume`: ms", "resumed", pausing.RESUMED),
+    "toggled": ("`pause`, `resume` of a partition: us", "resumed", pausing.TOGGLED),
+    "p50": ("500 records/s one by one: p50 of latency, ms", "one-by-one", P50),
+    "p99": ("500 records/s one by one: p99 of latency, ms", "one-by-one", P99),
+    "cpu": (f"500 records/s one by one: {CPU}, us", "one-by-one", CPU),
+    "thousand": (
+        f"50 records/s one by one, of 1,000 partitions: {CPU}, us",
+        "thousand",
+        CPU,
+    ),
+}
+# By page: which of these, and of the rows of reading, it has.
 PAGES = {
     ROOT / "README.md": (
-        *("500", "5000", "iteration", "deserializer", "alone"),
-        *("1KB", "1KB-lz4", "10KB"),
+        *("500", "iteration", "deserializer", "alone", "1KB", "1KB-lz4", "10KB"),
+        *("p50", "resumed"),
     ),
-    ROOT / "docs" / "explanation" / "speed.md": tuple(READING),
+    ROOT / "docs" / "explanation" / "speed.md": (*READING, *_VALUES),
 }
-
 _OTHERS = [one for one in CLIENTS if one != OURS]
-# By what a table calls it: its row and its name in the report; each has its unit.
-_VALUES = {
-    f"ms until {pausing.RESUMED}": ("resumed", pausing.RESUMED),
-    f"us of {pausing.TOGGLED}": ("resumed", pausing.TOGGLED),
-    **{
-        f"{flow.rate:.0f} records/s one by one, {flow.partitions:,} partitions: {said}": (
-            row,
-            name,
-        )
-        for row, flow in trickle.FLOWS.items()
-        for said, name in (
-            ("ms from produced to returned, p50", "produced to returned, p50"),
-            ("p99", "produced to returned, p99"),
-            ("us of CPU per record", CPU),
-        )
-    },
-}
 
 
 def write(result):
-    """Keep what the tables need of a report of ``speed``; write them into the pages."""
+    """Keep what the table needs of a report of ``speed``; write it into the pages."""
     DATA.write_text(json.dumps(kept(result), indent=1) + "\n", "utf-8")
     for page in PAGES:
         page.write_text(written(page, page.read_text("utf-8")), "utf-8")
 
 
 def kept(result):
-    """Return, of a report, what the tables are made of."""
+    """Return, of a report, what the table is made of."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")
@@ -70,8 +66,8 @@ def kept(result):
             for row in READING
         },
         "values": {
-            title: _rounded(found, {one: (row, f"{name}, {one}") for one in CLIENTS})
-            for title, (row, name) in _VALUES.items()
+            key: _rounded(found, {one: (row, f"{name}, {one}") for one in CLIENTS})
+            for key, (_, row, name) in _VALUES.items()
         },
     }
 
@@ -81,42 +77,38 @@ def _rounded(found, names):
 
 
 def written(page, text):
-    """Return a page's text with the tables of the data; a dash is not measured."""
+    """Return a page's text with the table of the data; a dash is not measured."""
     data = json.loads(DATA.read_text("utf-8"))
-    reading = [
-        [READING[row].title, *(_cell(data["ratios"][row], one) for one in _OTHERS)]
-        for row in PAGES[page]
-    ]
-    values = [
-        [title, *(_value(data["values"][title].get(one)) for one in CLIENTS)]
-        for title in _VALUES
-    ]
-    tables = (
-        _table([f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], reading),
-        _table(["", "safeconsumer", *_OTHERS], values),
-    )
+    lines = [[f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], ["---"] * (1 + len(_OTHERS))]
+    for row in PAGES[page]:
+        if row in READING:
+            cells = [_ratios(data["ratios"][row][one]) for one in _OTHERS]
+            lines.append([READING[row].title, *cells])
+        else:
+            said = data["values"][row]
+            cells = [f"{_short(said, OURS)} / {_short(said, one)}" for one in _OTHERS]
+            lines.append([_VALUES[row][0], *cells])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return put(
         text,
         "speed",
-        "\n\n".join((*tables, data["stamp"])),
+        f"{table}\n\n{data['stamp']}",
         by="tests.bench speed --kafka=java",
     )
 
 
-def _cell(ratios, client):
-    said = ratios[client]
+def _ratios(said):
     return "; ".join(
         f"{said[what]:.2f}" if what in said else "-" for what in (SPEED, CPU)
     )
 
 
-def _value(measured):
-    return "-" if measured is None else f"{measured:,.3g}"
-
-
-def _table(head, lines):
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def _short(said, client):
+    """Return a value with two digits, or all before the point."""
+    if client not in said:
+        return "-"
+    value = said[client]
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def put(page, name, text, by):

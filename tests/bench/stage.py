@@ -16,7 +16,7 @@ _TRANSACTIONS, _ABORTED = 20, 4  # of a topic; each fourth one is aborted
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
-    "min.cleanable.dirty.ratio": "0.01",
+    "min.cleanable.dirty.ratio": "0",
 }
 _CLEANED_WITHIN = 60.0
 _VALUES = 500
@@ -88,6 +88,8 @@ class Stage:
     sizes: Sizes = field(factory=Sizes)  # how much is measured
     # By arm: the environment of its process, where states of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
+    # The last topic that rows share: its name by what is in it.
+    _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
     def arm(self, kind, client, **settings):
         """Return the settings of an arm on this broker."""
@@ -208,6 +210,17 @@ class Stage:
             found, ended = found + len(came) - ends, ended + ends
         consumer.close()
         return found
+
+    def shared(self, case, records):
+        """Return a topic as :meth:`filled` makes it: the last one, if it is the same."""
+        if (case, records) not in self._shared:
+            self.drop_shared()
+            self._shared[case, records] = self.filled(case, records)
+        return self._shared[case, records]
+
+    def drop_shared(self):
+        while self._shared:
+            self.drop(self._shared.popitem()[1])
 
     def drop(self, topic):
         """Delete a topic of a real broker; an embedded one ends with the measurement."""

@@ -16,11 +16,12 @@ from tests.bench.stage import send
 from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
 from tests.bench.workers import arms, in_turns
 
+P50, P99 = "produced to returned, p50", "produced to returned, p99"
 _BACKLOG = 200_000
 # By what is measured: its name, its unit, and how many of these a second is.
 _MEASURED = {
-    "p50": ("produced to returned, p50", "ms", 1e3),
-    "p99": ("produced to returned, p99", "ms", 1e3),
+    "p50": (P50, "ms", 1e3),
+    "p99": (P99, "ms", 1e3),
     "cpu": (CPU, "us", 1e6),
     "idle": ("CPU of poll(1000)", "ms", 1e3),
 }
@@ -40,7 +41,7 @@ FLOWS = {
     "one-by-one": Flow(
         partitions=8,
         rate=500.0,
-        records=2_500,
+        records=1_500,
         limits={
             "p50": {STOCK: 0.8, "aiokafka": 1.0, "confluent-kafka, tuned": 2.0},
             "p99": {STOCK: 0.8},
@@ -89,7 +90,7 @@ def _round(stage, flow, number, taken):
                     taken[what][client].append(value)
         for lap in range(2):
             for client in in_turns(list(started), number + lap):
-                polls = max(2, stage.sizes.polls // 10)
+                polls = max(2, stage.sizes.polls // 15)
                 said = started[client].call("idle", polls=polls)
                 taken["idle"][client].append(said["cpu"] / said["wall"])
     for topic in topics.values():

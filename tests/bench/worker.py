@@ -22,7 +22,7 @@ def run(stage, arms, rounds=None, laps=1):
     """Let workers, and loops, handle the same records."""
     kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
     rounds = rounds or stage.sizes.rounds
-    return lapped(kinds, "run", rounds=rounds, laps=laps, warms_up=False)
+    return lapped(kinds, "run", rounds=rounds, laps=laps, warm_up=None)
 
 
 def no_op(stage):

@@ -80,18 +80,19 @@ def in_turns(names, lap):
     return [*names[at:], *names[:at]]
 
 
-def lapped(kinds, step, *, rounds, laps, warms_up=True, **args):
+def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - it is read
     """
     Let arms do a step in turns, lap by lap, in fresh processes each round.
 
-    ``warms_up`` is whether each does it once more before, and that is not counted.
+    Each does it once more before, which is not counted; ``warm_up`` has arguments that
+    are others then, or is None: without.
     """
     taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):
         with arms(kinds) as started:
             names = list(started)
-            for name in names if warms_up else ():
-                started[name].call(step, **args)
+            for name in names if warm_up is not None else ():
+                started[name].call(step, **args | warm_up)
             for lap in range(laps):
                 for name in in_turns(names, number * laps + lap):
                     for what, value in started[name].call(step, **args).items():
