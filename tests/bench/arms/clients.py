@@ -16,10 +16,10 @@ _BOUND = 120.0
 _CHUNK = 2_000  # so many records of an iteration between two looks at the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
-_PARKED = 500
-_PAUSED_FOR = 0.5
-_GIVEN_UP = 10.0
-_PAIRS = 200
+_PARKED = 500  # records that are waited for after a pause
+_PAUSED_FOR = 0.5  # seconds, which a broker keeps a fetch by default
+_GIVEN_UP = 10.0  # seconds: some partitions may deliver nothing any more
+_PAIRS = 200  # how often a partition is paused and resumed in a row
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
 # Partitions of each topic that is not there.
@@ -48,7 +48,7 @@ class Setup(NamedTuple):
 
     @property
     def settings(self):
-        """What of this clients in Python have settings for, by their names."""
+        """Return the settings that the clients in Python have for it."""
         more = {"value_deserializer": bytes.decode} if self.deserializes else {}
         if self.is_committed:
             more["isolation_level"] = "read_committed"
@@ -58,7 +58,7 @@ class Setup(NamedTuple):
 
     @property
     def look(self):
-        """How the records of a batch are looked at."""
+        """Return what looks at the records of a batch."""
         return _look_at_headers if self.has_headers else _look
 
     @property
@@ -76,8 +76,9 @@ def client_of(setup):
 
     Each has ``owned``, how many partitions it has; ``poll``, which returns values;
     ``read``, which reads from the start, so many records or until that time, and looks
-    at key, value and offset of each; ``take``, which does one call of it; ``pause`` and
-    ``resume`` of partitions of ``every``; and ``close``.
+    at key, value and offset of each; ``take``, which does one call of it; ``rest``, after
+    which nothing is fetched; ``pause`` and ``resume`` of partitions of ``every``;
+    ``within``, which calls these as its application does; and ``close``.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -90,8 +91,10 @@ class _Blocking:
     """A client whose calls block."""
 
     def within(self, call, *args):
-        """Return the result of a call as this client's application makes it."""
         return call(*args)
+
+    def rest(self):
+        """Do nothing: what does not poll does not fetch."""
 
     def read(self, records, max_records, until):
         self.rewind()
@@ -242,6 +245,9 @@ class _Aiokafka:
         for tp in self._full:
             self._consumer.seek(tp, 0)
 
+    def rest(self):
+        """Do nothing: its loop does not run between the steps."""
+
     def within(self, call, *args):
         async def called():
             return call(*args)
@@ -337,7 +343,7 @@ class _Confluent(_Blocking):
         return self._look(batch)
 
     def rest(self):
-        """Stop fetching, which goes on in the background otherwise."""
+        # It fetches in the background otherwise.
         self._consumer.unassign()
 
     def close(self):
@@ -452,8 +458,7 @@ class Reader:
             whole.append(last)
         for one in whole:
             _expect(one, records)
-        if isinstance(self._client, _Confluent):
-            self._client.rest()
+        self._client.rest()
         said = {"records": sum(passes), "cpu": cpu, "wall": wall, "peak": peak_mb()}
         return {**said, **self._placed}
 
@@ -466,6 +471,8 @@ class Reader:
             ``toggled``, many times, of ``pause`` and ``resume`` of one partition.
         """
         client = self._client
+        # First, as nothing is under way that would have the interpreter meanwhile.
+        toggled = client.within(_toggled, client, client.every[:1])
         client.rewind()
         client.take(_PARKED, _PARKED)
         client.within(client.pause, client.every)
@@ -478,7 +485,7 @@ class Reader:
         while got < _PARKED and time.perf_counter() < start + _GIVEN_UP:
             got += client.take(_PARKED, _PARKED)
         resumed = time.perf_counter() - start
-        toggled = client.within(_toggled, client, client.every[:1])
+        client.rest()
         return {"resumed": resumed, "toggled": toggled}
 
     def churn(self, polls):
