@@ -88,11 +88,10 @@ def _round(stage, flow, number, taken):
                     taken[f"p{percent}"][client].append(percentile(delays, percent))
                 for what, value in said.items():
                     taken[what][client].append(value)
-        for lap in range(2):
-            for client in in_turns(list(started), number + lap):
-                polls = max(2, stage.sizes.polls // 15)
-                said = started[client].call("idle", polls=polls)
-                taken["idle"][client].append(said["cpu"] / said["wall"])
+        for client in in_turns(list(started), number):
+            polls = max(2, stage.sizes.polls // 10)
+            said = started[client].call("idle", polls=polls)
+            taken["idle"][client].append(said["cpu"] / said["wall"])
     for topic in topics.values():
         stage.drop(topic)
 
