@@ -1,6 +1,9 @@
-"""Positions are compared with the epochs of their leaders when one of either is new."""
+"""What a poll asks of all positions is asked when one of them, or a leader, is new."""
+
+import pytest
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
@@ -35,3 +38,43 @@ def test_a_poll_compares_positions_only_when_one_or_a_leader_is_new(lab, monkeyp
     reader.consumer._cluster.request_update()
     reader.is_silent()
     assert set(compared) == {first, second}
+
+
+UNSETTLING = {
+    "to the beginning": lambda consumer, tp: consumer.seek_to_beginning(tp),
+    "another assignment": lambda consumer, tp: consumer.assign([tp]),
+    "another epoch": lambda consumer, tp: (
+        consumer._subscription.request_position_validation(tp)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNSETTLING)
+def test_a_poll_looks_at_all_positions_only_when_one_is_unsettled(
+    lab, monkeypatch, how
+):
+    """Upstream asks them all three questions in each poll."""
+    first, second = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, tps=[first, second])
+    reader.take(20)
+    reader.is_silent()
+    looked = []
+    look = OwnedPartitionState.is_settled.fget
+
+    def counted(state):
+        looked.append(state)
+        return look(state)
+
+    monkeypatch.setattr(OwnedPartitionState, "is_settled", property(counted))
+    lab.append(first, 5, first=10)
+    reader.take(5)
+    reader.is_silent()
+    assert looked == []
+    UNSETTLING[how](reader.consumer, first)
+    lab.append(first, 1, first=15)
+    reader.until(lambda: reader.log[-1].value == b"15")
+    assert looked
+    reader.is_silent()
+    looked.clear()
+    reader.is_silent()
+    assert looked == []

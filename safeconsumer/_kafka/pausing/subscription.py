@@ -107,6 +107,7 @@ class LedgerSubscription(SubscriptionState):
         self._pinned: frozenset[TopicPartition] | None = None
         self._first_counts: dict[str, int] | None = None
         self._is_whole = True
+        self._is_settled = False
 
     # ------------------------------------------------------------ questions
 
@@ -216,6 +217,37 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
 
+    # ------------------------------------------------------------ settled positions
+
+    # Upstream asks all partitions three questions in each poll: with a thousand of them
+    # most of its time. Nearly always all their positions are settled, and have been.
+
+    def unsettle(self) -> None:
+        """Have the next question look at every position again."""
+        self._is_settled = False
+
+    def has_all_fetch_positions(self) -> bool:
+        return self._are_settled() or super().has_all_fetch_positions()
+
+    def partitions_needing_reset(self) -> set[TopicPartition]:
+        return set() if self._are_settled() else super().partitions_needing_reset()
+
+    def partitions_needing_validation(self) -> set[TopicPartition]:
+        return set() if self._are_settled() else super().partitions_needing_validation()
+
+    def _are_settled(self) -> bool:
+        with self._lock:
+            if self._is_settled:
+                return True
+            try:
+                self._is_settled = True  # first: a handler may unsettle one behind us
+                if not all(state.is_settled for state in self.assignment.values()):
+                    self._is_settled = False
+            except BaseException:
+                self._is_settled = False
+                raise
+            return self._is_settled
+
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:
@@ -248,11 +280,15 @@ class LedgerSubscription(SubscriptionState):
     ) -> None:
         # It runs under upstream's lock, before any fetch and before the user's
         # listener.
+        self.unsettle()
         super()._apply_assignment(partitions, randomize)
         for state in self.assignment.values():
             if not isinstance(state, OwnedPartitionState):
-                OwnedPartitionState.prepare(state, self._lock, self.unvalidated)
+                OwnedPartitionState.prepare(
+                    state, self._lock, self.unvalidated, self.unsettle
+                )
                 state.__class__ = OwnedPartitionState
+        self.unsettle()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
 

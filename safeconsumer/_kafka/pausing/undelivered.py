@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from kafka.consumer.subscription_state import TopicPartitionState
@@ -21,6 +22,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     lock: AbstractContextManager[object]
     unvalidated: set[OwnedPartitionState]
+    unsettle: Callable[[], None]
     before: OffsetAndMetadata | None = None
     """
     The position before a poll took records that it has not returned. None: it has taken
@@ -62,6 +64,7 @@ class OwnedPartitionState(TopicPartitionState):
         self,
         lock: AbstractContextManager[object],
         unvalidated: set[OwnedPartitionState],
+        unsettle: Callable[[], None],
     ) -> None:
         """
         Make the attributes that this class needs beyond upstream's.
@@ -70,9 +73,36 @@ class OwnedPartitionState(TopicPartitionState):
             lock: upstream's subscription lock.
             unvalidated: the states whose position was set otherwise than by reading on,
                 since positions were last compared with their leaders' epochs.
+            unsettle: is called before and after something is done by which the position
+                may need a broker's answer: before, should a signal handler raise
+                behind it; after, should one look in between.
         """
         self.lock = lock
         self.unvalidated = unvalidated
+        self.unsettle = unsettle
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no broker has to be asked for its position, nor whether it is valid."""
+        return (
+            self._position is not None
+            and self.reset_strategy is None
+            and not self._awaiting_validation
+        )
+
+    def maybe_validate_position(self, current_leader_epoch: int | None) -> bool:
+        """Have the position compared with a leader's log if it has another epoch."""
+        self.unsettle()
+        is_needed: bool = super().maybe_validate_position(current_leader_epoch)
+        self.unsettle()
+        return is_needed
+
+    def request_position_validation(self) -> bool:
+        """Have the position compared with its leader's log."""
+        self.unsettle()
+        is_needed: bool = super().request_position_validation()
+        self.unsettle()
+        return is_needed
 
     def _set_position(self, offset: OffsetAndMetadata) -> None:
         before = self._position
@@ -99,8 +129,10 @@ class OwnedPartitionState(TopicPartitionState):
             if self.reset_strategy != strategy:
                 self.reset_number += 1
             self.moves += 1
+            self.unsettle()
             super().reset(strategy)
             self.moved_to = self.before = self.out_of_range = None
+            self.unsettle()
 
     def settle(self) -> None:
         """
@@ -111,8 +143,10 @@ class OwnedPartitionState(TopicPartitionState):
         then check whether it was moved in between.
         """
         with self.lock:
+            self.unsettle()
             self._position = self.moved_to
             self.unvalidated.add(self)
+            self.unsettle()
 
     def move_back(self) -> OffsetAndMetadata | None:
         """
