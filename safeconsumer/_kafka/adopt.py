@@ -38,6 +38,10 @@ def adopt(
     adopt_network(consumer._net)
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.prepare(ledger)
+    if isinstance(consumer._cluster, PauseSafeCluster):
+        consumer._subscription.topic_id = consumer._cluster.known_id
+        consumer._cluster.on_ids = consumer._subscription.compare_ids
+        ledger.recreated = consumer._subscription.recreated
     consumer._fetcher.__class__ = PauseSafeFetcher
     consumer._fetcher.prepare(parked_max_bytes, reports_delivery=True)
     consumer._fetcher.PartitionRecords = records

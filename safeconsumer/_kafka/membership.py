@@ -1,18 +1,16 @@
 """Shows what a worker, and a journal, need of a consumer's membership in its group."""
 
-import base64
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.consumed import Consumed
-from safeconsumer._kafka.pausing.subscription import Journal
+from safeconsumer._kafka.pausing.subscription import Journal, id_text
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import covers
 
@@ -242,7 +240,7 @@ class Membership:
         """Return the ids of topics, as Kafka writes them, where they are known."""
         cluster = self._coordinator._cluster
         found = {name: cluster.topic_id(name) for name in sorted(set(topics))}
-        return {name: _id_text(one) for name, one in found.items() if one is not None}
+        return {name: id_text(one) for name, one in found.items() if one is not None}
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
@@ -253,8 +251,3 @@ class Membership:
         state = self._subscription.assignment.get(tp)
         position = None if state is None else state.position
         return None if position is None else int(position.offset)
-
-
-def _id_text(topic_id: UUID) -> str:
-    # As org.apache.kafka.common.Uuid.toString does.
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -47,6 +47,7 @@ from safeconsumer.events.consumer import (
     PositionOutOfRange,
     RebalanceCompleted,
     StillHeld,
+    TopicRecreated,
     UnreadRecordsDeleted,
     sorted_partitions,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "RecordExhausted",
     "RecordRetried",
     "StillHeld",
+    "TopicRecreated",
     "UnreadRecordsDeleted",
     "WorkDrained",
     "WorkDropped",

@@ -487,8 +487,9 @@ class LogTruncated(Event):
 
     A leader took over that lacked records (an unclean election): those from ``offset``
     on, which may have been read before, are gone, and others may have their offsets
-    now. Or the topic was deleted and made again, with fewer records than the position;
-    then those before ``offset`` were not read.
+    now. On brokers without topic ids (before Kafka 2.8) it may also be that the topic was
+    deleted and made again, with fewer records than the position; then those before
+    ``offset`` were not read.
 
     Attributes:
         partition: the partition.
@@ -513,6 +514,46 @@ class LogTruncated(Event):
             "and min.insync.replicas=2 keep them), or the topic was made again: then "
             "seek to where its unread records begin"
         )
+
+
+class TopicRecreated(Event):
+    """
+    A topic was deleted and made again, and a partition of it is read from the new one.
+
+    Positions, commits and fetched records of the old topic do not count any more. Holds
+    stay.
+
+    Attributes:
+        partition: the partition.
+        position: where it would have gone on in the old topic; None: that was not known.
+        old_id: the id of the topic that was deleted, as Kafka writes it.
+        new_id: the id of the one that has its name now.
+        begins: where reading begins: "earliest" if the partition was held, or a worker
+            has it; else ``auto_offset_reset``. With "none" the next ``poll`` raises, as
+            it does where there is no position.
+    """
+
+    __match_args__ = ("partition", "position", "old_id", "new_id")
+    name: ClassVar[str] = "topic_recreated"
+    level: ClassVar[str] = "warning"
+
+    partition: TopicPartition
+    position: int | None
+    old_id: str
+    new_id: str
+    begins: str
+
+    @property
+    def advice(self) -> str:
+        """What to do about records of the old topic, and of the new one."""
+        if self.begins == "none":
+            return "seek to where reading shall begin, as seek_to_beginning() does"
+        if self.begins == "latest":
+            return (
+                "auto_offset_reset='latest' passes over what the new topic has already: "
+                "seek_to_beginning() reads it, and a held partition is read from there"
+            )
+        return "what was not read of the old topic is gone with it"
 
 
 class PauseNotHandedOver(Event):

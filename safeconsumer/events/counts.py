@@ -32,6 +32,7 @@ ALARMS = (
     "pattern_covers_nothing",
     "pause_not_handed_over",
     "position_out_of_range",
+    "topic_recreated",
 )
 """
 Names of a consumer's events of level warning and error that no other counter has.

@@ -1,6 +1,6 @@
 """Judges by the control topics what members report: which obey, and what is quiet."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -146,12 +146,22 @@ class Member:
         if report.kept:
             kept = kept_text(report.kept)
             yield f"obeys what its topic has lost, until resume lifts it: {kept}"
+        if report.recreated:
+            yield _recreated_text(report.recreated)
         if report.gated:
             verb = "waits" if report.gated == 1 else "wait"
             said = counted(report.gated, "partition")
             yield f"{said} {verb} for the control topics"
         if report.skipped:
             yield f"skipped {counted(report.skipped, 'unreadable control record')}"
+
+
+def _recreated_text(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
+    return (
+        f"{', '.join(topics[:_FEW])}{more}: deleted and made again, and nothing of the "
+        "new topic is committed yet"
+    )
 
 
 _NO_REPORT = Report(group="", member="", applied={}, assigned={}, quiet={})
@@ -425,6 +435,9 @@ class Judge:
             covers=len(wanted),
             loud=loud,
             gone=tuple(map(verdicts.gone_text, self.picture.gone)),
+            recreated=tuple(
+                sorted({one for said in self.picture.reports for one in said.recreated})
+            ),
         )
 
     def _frozen(self, loud: Collection[TopicPartition]) -> Iterator[Member]:
@@ -483,6 +496,7 @@ class Quietness:
         covers: how many partitions the scopes cover.
         loud: the partitions that are not quiet, or about which nothing is known.
         gone: streams that report no more, in words.
+        recreated: topics that members report to have been made again.
     """
 
     members: int
@@ -491,6 +505,7 @@ class Quietness:
     covers: int
     loud: Mapping[TopicPartition, Delivery]
     gone: tuple[str, ...] = ()
+    recreated: tuple[str, ...] = ()
 
     @property
     def quiet(self) -> int:
@@ -543,6 +558,7 @@ class Quietness:
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
+        said += f"; {_recreated_text(self.recreated)}" if self.recreated else ""
         return said
 
     def _reasons(self) -> Iterator[str]:

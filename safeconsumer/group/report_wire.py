@@ -19,7 +19,7 @@ _NUL = "\0"
 _MOST_SKEW = 366 * 86_400.0
 
 # The most holds of a worker that a report names, the most that it has and its topic
-# lost, and the most characters of each.
+# lost (and topics that were made again), and the most characters of each.
 _FEW, _MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
@@ -75,6 +75,8 @@ class Report:
         is_partial: whether the partitions did not fit, and are left out.
         outages: holds that its worker placed for an outage, in words.
         kept: holds that it obeys and their control topic does not have any more.
+        recreated: topics that were deleted and made again, and of which it has committed
+            nothing since; at most a hundred.
         member_id: Kafka's id for the member; empty if it is not one, because it
             assigned its partitions itself or has not joined; None in an earlier
             version.
@@ -104,6 +106,7 @@ class Report:
     is_partial: bool = False
     outages: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
+    recreated: tuple[str, ...] = ()
     member_id: str | None = None
     generation: int | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
@@ -139,6 +142,7 @@ def encode_report(report: Report) -> bytes:
             {"owner": one.owner, "scope": one.scope, "line": cut(one.line)}
             for one in report.kept[:_MOST_KEPT]
         ],
+        "recreated": list(report.recreated[:_MOST_KEPT]),
         "member_id": report.member_id,
         "generation": report.generation,
         "busy": dict(report.busy),
@@ -192,6 +196,7 @@ def decode_report(data: object) -> Report | None:
         is_partial=document.get("is_partial") is True,
         outages=_lines(document.get("outages")),
         kept=_kept(document.get("kept")),
+        recreated=_lines(document.get("recreated"), _MOST_KEPT),
         member_id=_member_id(document.get("member_id")),
         generation=_generation(document.get("generation")),
         busy=_ranges(document.get("busy")) or {},
@@ -219,10 +224,10 @@ def _skew(value: object) -> float | None:
     return float(value) if 0 <= value <= _MOST_SKEW else None
 
 
-def _lines(value: object) -> tuple[str, ...]:
+def _lines(value: object, most: int = _FEW) -> tuple[str, ...]:
     if not isinstance(value, list):  # of an earlier version
         return ()
-    return tuple(line for line in value[:_FEW] if is_short_text(line, _MOST_TEXT))
+    return tuple(line for line in value[:most] if is_short_text(line, _MOST_TEXT))
 
 
 def _kept(value: object) -> tuple[Kept, ...]:

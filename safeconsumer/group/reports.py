@@ -236,6 +236,7 @@ class MemberReports:
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - busy) if state is None else {},
             kept=tuple(map(kept_of, seen.kept)),
+            recreated=tuple(self._ledger.recreated()),
             member_id=member_id,
             generation=generation,
             busy=ranges(busy),

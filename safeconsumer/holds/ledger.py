@@ -10,6 +10,7 @@ expressions. design/pausing.md has the rules.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -45,6 +46,11 @@ from safeconsumer.holds.view import View
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 It is called with the gained partitions, already behind a gate, and their epochs.
+"""
+
+REST = 0.1
+"""
+Seconds for which a partition is quiet to count as resting: more than a poll takes.
 """
 
 # A change that raises so often is given up: every look would raise. Signal handlers that
@@ -92,6 +98,8 @@ class PauseLedger:
         # records in hand; and those of which threads of its own have, as it says.
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
         self.busy_elsewhere: Callable[[], Iterable[TopicPartition]] = frozenset
+        # Returns the topics that were made again, of which nothing is committed since.
+        self.recreated: Callable[[], Iterable[str]] = tuple
         # Returns Kafka's member id and the generation; empty and -1 outside a group.
         self.membership: Callable[[], tuple[str, int]] = _no_member
         # Called after each completed join; it must be quick, upstream's locks are held.
@@ -129,6 +137,9 @@ class PauseLedger:
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
         self._unconfirmed: dict[TopicPartition, int] = {}
+        # Since when what a hold made quiet is so, and when what flows last rested.
+        self._quiet_at: dict[TopicPartition, float] = {}
+        self._rests: dict[TopicPartition, tuple[float, float]] = {}
 
     # ------------------------------------------------------------ reading
 
@@ -195,6 +206,29 @@ class PauseLedger:
         """
         if partitions:
             self._change(lambda it: self._confirm(it, partitions, moves))
+
+    @property
+    def rests(self) -> Mapping[TopicPartition, tuple[float, float]]:
+        """When what flows was last quiet for :data:`REST` or longer: begin and end."""
+        return self._rests
+
+    def forget_rests(self, rests: Mapping[TopicPartition, tuple[float, float]]) -> None:
+        """Forget these, but not what has rested again since."""
+        self._change(lambda it: self._forget_rests(it, rests))
+
+    def has_rested(self, tp: TopicPartition, since: float) -> bool:
+        """
+        Tell whether a partition was quiet for :data:`REST` or longer since some time.
+
+        ``since`` is on the monotonic clock.
+        """
+        begin, end = self._rests.get(tp, (0.0, -math.inf))
+        if end - max(begin, since) >= REST:
+            return True
+        if tp not in self.quiet():
+            return False
+        begin = self._quiet_at.get(tp, -math.inf)
+        return self._clock() - max(begin, since) >= REST
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -322,7 +356,9 @@ class PauseLedger:
         interrupted another change it is applied after that change.
         """
         assigned = tuple(assignment)
-        change = _Change(lambda it: self._reassign(it, assigned, cause))
+        self._announced(_Change(lambda it: self._reassign(it, assigned, cause)))
+
+    def _announced(self, change: _Change) -> None:
         key = id(change)
         try:
             self._enter(change)
@@ -330,6 +366,15 @@ class PauseLedger:
         finally:
             if not change.is_announced:  # who goes on, or who looks next, does it
                 self._left[key], self._view, self.settled = change, None, None
+
+    def renew(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Begin new ownerships of partitions whose topics were made again; holds stay.
+
+        It may be called under upstream's subscription lock, as :meth:`assign`.
+        """
+        again = tuple(partitions)
+        self._announced(_Change(lambda it: self._renew(it, again)))
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators and of the group."""
@@ -526,10 +571,12 @@ class PauseLedger:
 
     def _put_in_place(self, change: _Change, step: Step) -> None:
         told = [self._event(kind, **fields) for kind, fields in step.told]
+        now = self._clock()
         for event in told:
-            self._was_quiet(getattr(event, "flowing", ()))
+            self._was_quiet(getattr(event, "flowing", ()), now)
+            self._quiet_at.update(dict.fromkeys(getattr(event, "quiet", ()), now))
         if step.left:
-            self._was_quiet(step.left)
+            self._was_quiet(step.left, now)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
@@ -541,9 +588,13 @@ class PauseLedger:
         change.is_applied = True
         put(told)
 
-    def _was_quiet(self, partitions: Iterable[TopicPartition]) -> None:
+    def _was_quiet(self, partitions: Collection[TopicPartition], now: float) -> None:
         # They are, until the change under way is in place; to note it twice is harmless.
         self._unconfirmed.update(dict.fromkeys(partitions, self._moves + 1))
+        for tp in partitions:
+            begin = self._quiet_at.pop(tp, -math.inf)  # -inf: since it was assigned
+            if now - begin >= REST:
+                self._rests[tp] = begin, now
 
     def _confirm(
         self, change: _Change, valid: Collection[TopicPartition], moves: int
@@ -551,6 +602,14 @@ class PauseLedger:
         for tp in valid:
             if self._unconfirmed.get(tp, NEVER) <= moves:  # else quiet meanwhile
                 del self._unconfirmed[tp]
+        change.is_applied = True
+
+    def _forget_rests(
+        self, change: _Change, rests: Mapping[TopicPartition, tuple[float, float]]
+    ) -> None:
+        for tp, rest in rests.items():
+            if self._rests.get(tp) == rest:
+                del self._rests[tp]
         change.is_applied = True
 
     def _show(self) -> View:
@@ -635,6 +694,15 @@ class PauseLedger:
             self._clock(),
             is_carried=self.is_carried,
             is_watched=self._watcher is not None,
+        )
+        change.epochs = step.state.ownership.epochs
+        self._put_in_place(change, step)
+        for tp in change.what.departed:
+            self._rests.pop(tp, None)
+
+    def _renew(self, change: _Change, again: tuple[TopicPartition, ...]) -> None:
+        change.what, step = self._state.renewed(
+            again, is_watched=self._watcher is not None
         )
         change.epochs = step.state.ownership.epochs
         self._put_in_place(change, step)

@@ -97,3 +97,18 @@ def reassign(
     )
     epochs = {tp: before.get(tp, epoch) for tp in after}
     return Ownership(epochs, epoch + bool(gained)), change
+
+
+def renew(
+    ownership: Ownership, partitions: Iterable[TopicPartition]
+) -> tuple[Ownership, Reassignment]:
+    """Begin a new ownership of partitions, as if they had left and come back."""
+    epochs, epoch = ownership.epochs, ownership.next_epoch
+    again = frozenset(tp for tp in partitions if tp in epochs)
+    if not again:
+        return ownership, Reassignment(kept=frozenset(epochs))
+    change = Reassignment(
+        kept=frozenset(epochs).difference(again), gained=again, departed=again
+    )
+    now = {tp: epoch if tp in again else one for tp, one in epochs.items()}
+    return Ownership(now, epoch + 1), change

@@ -13,7 +13,13 @@ from safeconsumer.events.consumer import sorted_partitions
 from safeconsumer.holds.bites import Bites
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, is_routine
-from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
+from safeconsumer.holds.ownership import (
+    Cause,
+    Ownership,
+    Reassignment,
+    reassign,
+    renew,
+)
 from safeconsumer.holds.plain import (
     bared,
     end_of,
@@ -325,6 +331,21 @@ class State(NamedTuple):
             *([(events.HoldsBit, bite)] if bite else []),
         ]
         return what, Step(state, tuple(told), left, is_moved=True)
+
+    def renewed(
+        self, partitions: Iterable[TopicPartition], *, is_watched: bool
+    ) -> tuple[Reassignment, Step]:
+        """
+        Begin new ownerships of partitions whose topics were made again.
+
+        Every hold stays: nothing was revoked.
+        """
+        ownership, what = renew(self.ownership, partitions)
+        if not what.gained:
+            return what, Step(self, is_seen=False)
+        gates = self.gates.reassigned(what.gained, what.departed, is_watched=is_watched)
+        state = self._replace(ownership=ownership, gates=gates)
+        return what, Step(state, is_moved=True)
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> Assigned:

@@ -7,7 +7,6 @@ from safeconsumer.testing.cases.catalogue import CASES
 from tests.broker.conformance.expected import (
     ENDS_WITH_THE_OWNERSHIP,
     NOT_ABOUT_PAUSING,
-    NOT_YET,
     is_known,
 )
 from tests.harness.trying import OURS, Verdict, tried
@@ -37,16 +36,10 @@ PLAYED = [
     )
     for row, (name, case) in enumerate(CASES.items())
     for assignor in ASSIGNORS[: 1 if case.part == WITHOUT_GROUP else 2]
-    if name not in NOT_YET
-]
-WAITING = [
-    pytest.param(CASES[name], id=name, marks=pytest.mark.xfail(strict=True, reason=why))
-    for name, why in NOT_YET.items()
 ]
 STRICT = [
     pytest.param(case, id=name, marks=by_day(name in ENDS_WITH_THE_OWNERSHIP))
     for name, case in CASES.items()
-    if name not in NOT_YET
 ]
 ABOUT_PAUSING = [
     pytest.param(case, id=name)
@@ -69,15 +62,6 @@ STOCK_PLAYED = [
 def test_ours_passes(lab, case, assignor):
     outcome = tried(case, CasesLab(lab, assignor), OURS)
     assert is_known(outcome), outcome
-
-
-@pytest.mark.parametrize("case", WAITING)
-@pytest.mark.parametrize("assignor", ASSIGNORS)
-@simulated(seeds=1, nightly=20)
-def test_ours_does_not_pass_yet(lab, case, assignor):
-    cases = CasesLab(lab, assignor)
-    case.run(cases)
-    cases.end_case()
 
 
 @pytest.mark.contract("P3", "P5", "P6")

@@ -1,7 +1,8 @@
 """Has upstream's cluster metadata ask again where an answer left something out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from kafka.cluster import ClusterMetadata
 from kafka.errors import (
@@ -28,8 +29,8 @@ class PauseSafeCluster(ClusterMetadata):
 
     Upstream also forgets a topic of which one answer has an error, or nothing, as from a
     broker that starts: it leaves the assignment and returns, and its pauses end. Here
-    it is gone once two answers in a row do not know it, or when another topic has its
-    name. Any other error says nothing about it.
+    it is gone once two answers in a row do not know it. Any other error says nothing
+    about it.
 
     Thread rules: on the IO thread, but for ``leader_for_partition``.
     """
@@ -43,6 +44,16 @@ class PauseSafeCluster(ClusterMetadata):
     How often leaders may have changed; the same number, the same leaders.
     """
 
+    on_ids: Callable[[Mapping[str, UUID]], None] | None = None
+    """
+    Called after each answer with the ids of the topics that it knows.
+    """
+
+    def known_id(self, topic: str) -> UUID | None:
+        """Return the id of a topic; None: it has none (before Kafka 2.8), or is not known."""
+        found: UUID | None = self._topic_ids.get(topic)
+        return found if found is not None and found.int else None
+
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """Make the next request, and remember which topics it asks for."""
         self._asked = self._wanted()
@@ -50,8 +61,13 @@ class PauseSafeCluster(ClusterMetadata):
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
         """Take an answer; ask again if it lacks a topic, or more are wanted by now."""
+        ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
-        super().update_metadata(metadata)
+        try:
+            super().update_metadata(metadata)
+        finally:  # it raises if a topic may not be read
+            if self.on_ids is not None:
+                self.on_ids(ids)
         self.version += 1
         self._answered = self._asked
         wanted = self._wanted()
@@ -70,9 +86,8 @@ class PauseSafeCluster(ClusterMetadata):
             topic = told.get(name)
             error = _UNKNOWN if topic is None else topic.error_code
             if topic is not None and not error:
-                if name in doubted and topic.topic_id != self.topic_id(name):
-                    topic.error_code = _UNKNOWN  # the one before it leaves first
-            elif error != _UNKNOWN:
+                continue  # under another id it was made again: its partitions stay
+            if error != _UNKNOWN:
                 kept += [] if error in _FINAL else [name]
             elif name not in doubted:
                 self._doubted |= {name}
@@ -101,7 +116,7 @@ class PauseSafeCluster(ClusterMetadata):
         is_new: bool = super().update_partition_leader(
             partition, leader_id, leader_epoch
         )
-        self.version += 1
+        self.version += is_new
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
@@ -134,3 +149,13 @@ class PauseSafeCluster(ClusterMetadata):
     def _wanted(self) -> frozenset[str] | None:
         # None means every topic.
         return None if self.need_all_topic_metadata else frozenset(self._topics)
+
+
+def _ids(answer: Any) -> dict[str, UUID]:  # noqa: ANN401 - upstream's
+    # A broker of an older version, or of a cluster that has no ids yet, answers none, or
+    # one of zeros.
+    return {
+        topic.name: topic.topic_id
+        for topic in answer.topics
+        if not topic.error_code and topic.topic_id is not None and topic.topic_id.int
+    }

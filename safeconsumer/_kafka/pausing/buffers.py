@@ -1,7 +1,8 @@
 """Keeps fetched data that is not delivered yet, with its ownership and its size."""
 
+import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
@@ -59,17 +60,32 @@ class StampedOffsets(dict[TopicPartition, int]):
 
     Attributes:
         moves: how often partitions had become quiet, or begun to flow, before it.
+        answered_at: when it was answered, in monotonic seconds: until then it watched
+            over the topics that are not among ``doubtful``.
     """
+
+    answered_at = -math.inf
 
     def __init__(
         self,
         offsets: Mapping[TopicPartition, int],
         states: Mapping[TopicPartition, OwnedPartitionState],
         moves: int,
+        doubtful: Collection[TopicPartition] = (),
     ) -> None:
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
         self.moves = moves
+        for tp, state in self._states.items():
+            state.waited_since = None
+            if tp not in doubtful:
+                state.watch = self
+
+    def unwatched(self, tp: TopicPartition) -> OwnedPartitionState:
+        """Return the state of a partition over whose topic it has not watched after all."""
+        state = self._states[tp]
+        state.watch = None
+        return state
 
     def __getitem__(self, tp: TopicPartition) -> Stamped:
         return Stamped.of(super().__getitem__(tp), self._states[tp])

@@ -1,6 +1,6 @@
 """Keeps of each commit in which ownerships it was asked for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -21,6 +21,11 @@ _LOST = (
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
     "by now; the next poll() joins again, and what was not committed comes again"
 )
+_MADE_AGAIN = (
+    "the topic was deleted and made again, and the offset is of the one that was "
+    "deleted, or was not read yet; commit what poll() has returned since, or seek there "
+    "first"
+)
 
 
 def _told_to_nobody(*, is_done: bool) -> None:
@@ -39,6 +44,8 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         states: upstream's state object of each ownership.
         is_given_up: whether who asked for it was interrupted, so that it is sent no more.
         is_of_worker: whether the worker or pump that has the consumer asked for it.
+        is_collected: whether the consumer has collected it, for a commit without offsets;
+            then it leaves out what it may not commit any more of topics made again.
         is_journaled: whether a journal has it.
         answered: tells the journal, if there is one, the result.
 
@@ -65,11 +72,35 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self._revoked = frozenset(revoked)
         self._generation = generation
         self.is_given_up = self.is_journaled = self.is_of_worker = False
+        self.is_collected = False
         self.answered: Callable[..., None] = _told_to_nobody
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""
         return dict, (dict(self),)
+
+    def of_another_topic(self, assigned: States) -> NotOwnedError | None:
+        """
+        Return the error if an offset in it is of a topic that was deleted since.
+
+        That is so if the topic was made again after the commit was asked for. And it is
+        if nobody has read the new topic up to there: a program commits by itself, from
+        its own records of the old one.
+        """
+        foreign: list[TopicPartition] = []
+        for tp, state in self.states.items():
+            now = assigned.get(tp)
+            if now is None or not now.is_anew:
+                continue
+            position = now.position
+            is_read = position is not None and self[tp].offset <= position.offset
+            if now is not state or not is_read:
+                foreign.append(tp)
+        if self.is_collected:
+            for tp in foreign:
+                del self[tp]
+            return None
+        return NotOwnedError(_refused(foreign, _MADE_AGAIN)) if foreign else None
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
@@ -85,8 +116,12 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         foreign = self.keys() - revoked - (frozenset() if is_lost else owned)
         if not foreign:
             return None
-        names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(foreign))
         why = _NOT_OWNED
         if is_lost:
             why = _LOST if assigned else _NOT_JOINED
-        return NotOwnedError(f"commit of {names} refused, and nothing sent: {why}")
+        return NotOwnedError(_refused(foreign, why))
+
+
+def _refused(partitions: Iterable[TopicPartition], why: str) -> str:
+    names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
+    return f"commit of {names} refused, and nothing sent: {why}"

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
@@ -17,6 +17,7 @@ from kafka.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
+    KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     RetriableError,
@@ -35,8 +36,9 @@ from kafka.util import Timer
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
+from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
-from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.subscription import ConsumedOffsets, LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
@@ -118,6 +120,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._refused_at = -math.inf  # when it last refused a join, or a question
         self._joining: Future | None = None  # the call of a poll that joins
         self._losing: Future | None = None  # the listener's, in a join
+        self._asking = Future().success(None)  # of a commit that waits for ids
 
     # ------------------------------------------------------------ polling
 
@@ -702,7 +705,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise TypeError(message)
         revoked = {**self._revoking, **self._drained}
         assigned = self._subscription.assignment
-        return OwnedOffsets(offsets, assigned, self._generation, revoked)
+        commit = OwnedOffsets(offsets, assigned, self._generation, revoked)
+        commit.is_collected = isinstance(offsets, ConsumedOffsets)
+        return commit
 
     def of_worker(self, offsets: Offsets) -> Offsets:
         """Return offsets that the worker or pump may commit which has the consumer."""
@@ -728,16 +733,19 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
         subscription: LedgerSubscription = self._subscription
+        with subscription._lock:
+            refusal = commit.of_another_topic(subscription.assignment)
         if (
             not subscription.partitions_auto_assigned()
             or self._auto_assign_all_partitions()
         ):
-            return None  # nobody owns anything
-        return commit.refusal(subscription.assignment, self._generation)
+            return refusal  # nobody owns anything
+        return refusal or commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
         offsets = self._of_this_ownership(offsets)
+        await self._ask_for_ids(offsets)
         self._refuse_other(offsets)
         refusal = self._refusal(offsets)
         if refusal is not None:
@@ -757,6 +765,22 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 raise CommitFailedError from error
             raise
 
+    async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
+        # Of what rested since its topic was seen, and has moved: else it is not in here.
+        ids = self._subscription.ids
+        states = commit.states.items()
+        if not ids.asks([one for tp, one in states if ids.is_doubtful(tp, one)]):
+            return
+        self._asking = update = self._cluster.request_update()
+        with suppress(KafkaError):
+            await self._manager.wait_for(update, PATIENCE * 1000)
+
+    async def _asked_for_ids(self) -> None:
+        # Commits that wait for ids began to wait before this does.
+        if not self._asking.is_done:
+            with suppress(KafkaError):
+                await self._manager.wait_for(self._asking, PATIENCE * 1000)
+
     def maybe_auto_commit_offsets_now(self) -> None:
         """
         Commit as upstream does, and return once all commits asked for so far are sent.
@@ -767,7 +791,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
-            self._net.run(_nothing)
+            self._net.run(self._asked_for_ids)
 
     def _journal(self, commit: OwnedOffsets) -> None:
         journal = self._subscription.journal
@@ -796,6 +820,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 state = states.get(TopicPartition(topic, number))
                 if state is not None and not error:
                     state.lacks_commit = False
+                    state.committed = offsets[TopicPartition(topic, number)].offset
         super()._handle_offset_commit_response(offsets, send_time, response)
 
     async def fetch_committed_offsets_async(
@@ -839,7 +864,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
-            missing = self._states(subscription.missing_fetch_positions())
+            missing = self._uncommitted_states()
             before = self._positions()
         try:
             offsets = await self.fetch_committed_offsets_async(
@@ -848,7 +873,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except KafkaTimeoutError:
             return False
         with subscription._lock:  # one step against a seek on another thread
-            now = self._states(subscription.missing_fetch_positions())
+            now = self._uncommitted_states()
             positions = self._positions()
             for tp, committed in offsets.items():
                 if tp in positions and positions[tp] == before.get(tp):
@@ -856,9 +881,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                         tp,
                         OffsetAndMetadata(committed.offset, "", committed.leader_epoch),
                     )
+                    subscription.assignment[tp].committed = committed.offset
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
+
+    def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
+        # Where a topic was made again what is committed is of the one before it.
+        missing = self._states(self._subscription.missing_fetch_positions())
+        return {tp: one for tp, one in missing.items() if one and not one.is_anew}
 
     def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
         # It differs in another ownership, and once a position is set or given up.
@@ -911,7 +942,3 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 events.HeldPartitionUncommitted,
                 partitions=events.sorted_partitions(skipped),
             )
-
-
-async def _nothing() -> None:
-    pass

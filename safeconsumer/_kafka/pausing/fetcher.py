@@ -30,12 +30,17 @@ from safeconsumer._kafka.pausing.buffers import (
     size_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Watch
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
+
+_UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
+# For what is fetched while other partitions wait for the ids of their topics: upstream
+# has one fetch per broker.
+_SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
 
@@ -101,6 +106,9 @@ class PauseSafeFetcher(Fetcher):
         """
         self._purged_for: Ownership | None = None
         self._is_closed = False
+        self._asked: dict[Any, StampedOffsets] = {}  # the last fetch of each broker
+        self._subscriptions.ids.is_out = self._is_out
+        self._is_waiting = False  # whether a partition is left out of fetches, for ids
         self._next_partition_records: Any  # upstream's, and its class or ours
         self._next_in_line_exception_metadata: Any  # upstream's
         self.parked = ParkedData(
@@ -165,6 +173,8 @@ class PauseSafeFetcher(Fetcher):
 
     def _until_expiry(self, timeout_ms: float | None) -> float | None:
         left = self._subscriptions.ledger.seconds_to_next_expiry()
+        if self._is_waiting:
+            left = min(left, self._subscriptions.ids.seconds_to_wait())
         if left == math.inf:
             return timeout_ms
         left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
@@ -514,7 +524,15 @@ class PauseSafeFetcher(Fetcher):
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
         held = self._held_back
-        return [tp for tp in fetchable if tp not in held] if held else fetchable
+        if held:
+            fetchable = [tp for tp in fetchable if tp not in held]
+        states = self._subscriptions.assignment
+        waiting = self._subscriptions.ids.left_out(fetchable, states)
+        self._is_waiting = bool(waiting)
+        if not waiting:
+            return fetchable
+        self._manager.cluster.request_update()
+        return [tp for tp in fetchable if tp not in waiting]
 
     def drop_decoded(self) -> None:
         """Throw away deserialized records; they are fetched again. No poll may be running."""
@@ -712,14 +730,25 @@ class PauseSafeFetcher(Fetcher):
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
         # The number of moves first: what is paused meanwhile counts as held after it.
         moves = self._subscriptions.ledger.moves
-        requests: dict[int, tuple[object, dict[Any, int]]]
+        requests: dict[int, tuple[Any, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
             states = self._subscriptions.assignment
-            return {
-                node: (request, StampedOffsets(offsets, states, moves))
-                for node, (request, offsets) in requests.items()
+            doubtful = self._subscriptions.ids.doubtful
+            if self._is_waiting:  # for ids: the next fetch, with them, comes soon
+                for request, _ in requests.values():
+                    request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
+            asked = {
+                node: StampedOffsets(offsets, states, moves, doubtful(offsets, states))
+                for node, (_, offsets) in requests.items()
             }
+            self._asked.update(asked)
+            return {node: (requests[node][0], one) for node, one in asked.items()}
+
+    def _is_out(self, asked: Watch) -> bool:
+        # The marks are upstream's, which are taken away behind the use of the answer.
+        marked = tuple(self._nodes_with_pending_fetch_requests)
+        return any(self._asked.get(node) is asked for node in marked)
 
     def _handle_fetch_response(
         self,
@@ -730,7 +759,18 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
+            self._watch(fetch_offsets, response)
             self._confirm(fetch_offsets, response)
+
+    def _watch(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+        if response.error_code:
+            return
+        asked.answered_at = self._subscriptions.ledger.now()[0]
+        for topic in response.responses:
+            for one in topic.partitions:
+                if one.error_code == _UNKNOWN_TOPIC:
+                    tp = TopicPartition(topic.topic, one.partition_index)
+                    self._subscriptions.ids.unknown.add(asked.unwatched(tp))
 
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
+from uuid import UUID
 
 from kafka.consumer.subscription_state import (
     OffsetResetStrategy,
     SubscriptionState,
     SubscriptionType,
+    TopicPartitionState,
 )
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._kafka.errors import ConcurrentPollError
+from safeconsumer._kafka.pausing.ids import TopicIds
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -52,6 +56,18 @@ class Journal(Protocol):
         """Note that a producer may commit for this member from now on."""
 
 
+_NAMES = {
+    OffsetResetStrategy.EARLIEST: "earliest",
+    OffsetResetStrategy.LATEST: "latest",
+    OffsetResetStrategy.NONE: "none",
+}
+
+
+def id_text(topic_id: UUID) -> str:
+    """Return an id as Kafka writes it (``org.apache.kafka.common.Uuid.toString``)."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
     # Calls upstream's method only for those partitions that are still assigned.
     @functools.wraps(upstream)
@@ -62,6 +78,10 @@ def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
             upstream(self, [tp for tp in partitions if tp in self.assignment], at)
 
     return call
+
+
+class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
+    """What is to be committed by a commit without offsets."""
 
 
 class LedgerSubscription(SubscriptionState):
@@ -77,6 +97,8 @@ class LedgerSubscription(SubscriptionState):
 
     Attributes:
         ledger: the holds.
+        ids: tells when the ids of topics must be asked for.
+        topic_id: returns the id that the newest metadata have for a topic, or None.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
         cause: why the assignment of a group changes now, if it does.
@@ -97,6 +119,8 @@ class LedgerSubscription(SubscriptionState):
 
     def prepare(self, ledger: PauseLedger) -> None:
         self.ledger = ledger
+        self.topic_id: Callable[[str], UUID | None] = lambda _: None
+        self.ids = TopicIds(ledger)
         self.undelivered = Undelivered()
         self.unvalidated: set[OwnedPartitionState] = set()
         self.cause = Cause.JOINED
@@ -177,13 +201,19 @@ class LedgerSubscription(SubscriptionState):
         Upstream's positions move when a poll drains its records. A commit meanwhile, by
         another thread or by a rebalance, must not include records that the poll may yet
         give back, or never return.
+
+        Under a hold a position that is committed already is left out: nothing was read
+        since, and its topic may have been made again meanwhile. Not so where topics have
+        no ids: such brokers may let an offset expire that is not committed again.
         """
+        quiet = self.ledger.quiet()
         with self._lock:
-            return {
-                tp: position
+            return ConsumedOffsets(
+                (tp, position)
                 for tp, state in self.assignment.items()
                 if (position := self.undelivered.position(state)) is not None
-            }
+                and not (tp in quiet and state.is_committed_at(position.offset))
+            )
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
         """
@@ -282,15 +312,19 @@ class LedgerSubscription(SubscriptionState):
         # listener.
         self.unsettle()
         super()._apply_assignment(partitions, randomize)
-        for state in self.assignment.values():
+        for tp, state in self.assignment.items():
             if not isinstance(state, OwnedPartitionState):
-                OwnedPartitionState.prepare(
-                    state, self._lock, self.unvalidated, self.unsettle
-                )
-                state.__class__ = OwnedPartitionState
+                self._adopt(state, self.topic_id(tp.topic))
         self.unsettle()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else self.cause)
+
+    def _adopt(self, state: Any, topic_id: UUID | None) -> None:  # noqa: ANN401 - upstream's, ours from then on
+        OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
+        state.topic_id, state.named_at = topic_id, self.ledger.now()[0]
+        state.__class__ = (
+            OwnedPartitionState  # last: it may be interrupted, and repeated
+        )
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         super().seek(partition, offset)
@@ -353,6 +387,75 @@ class LedgerSubscription(SubscriptionState):
                         state.reset(OffsetResetStrategy.EARLIEST)
         super().reset_missing_positions()
 
+    # ------------------------------------------------------------ topics made again
+
+    def compare_ids(self, ids: Mapping[str, UUID]) -> None:
+        """
+        Begin again in partitions whose topics have other ids than their positions.
+
+        Each gets another state object, as if it had been lost and given back: what was
+        fetched, committed, handed on or counted for the old topic has another one.
+
+        Args:
+            ids: of the topics that an answer about metadata knows.
+
+        Thread rules: the IO thread.
+        """
+        now = self.ledger.now()[0]
+        with self._lock:
+            again = []
+            for tp, state in self.assignment.items():
+                topic_id = ids.get(tp.topic)
+                if topic_id is None or topic_id in state.earlier_ids:
+                    continue  # a broker that is behind the others knows an earlier one
+                if state.topic_id not in {None, topic_id}:
+                    again.append(tp)
+                    continue
+                state.topic_id, state.named_at = topic_id, now
+            for tp in again:
+                self._begin_anew(tp, ids[tp.topic])
+            if again:
+                self.ledger.renew(again)
+            owned = self.assignment.values()
+            unnamed = [one for one in owned if one.named_at < now]
+        self.ids.answered(unnamed)
+
+    def recreated(self) -> list[str]:
+        """Return the topics that were made again, and nothing is committed since; sorted."""
+        with self._lock:
+            owned = tuple(self.assignment.items())
+        return sorted(
+            {tp.topic for tp, one in owned if one.is_anew and one.committed is None}
+        )
+
+    def _begin_anew(self, tp: TopicPartition, topic_id: UUID) -> None:
+        old = self.assignment[tp]
+        begins = self._default_offset_reset_strategy
+        if self._goes_on(tp):
+            begins = OffsetResetStrategy.EARLIEST
+        position = old.position
+        self.ledger.emit(
+            events.TopicRecreated,
+            partition=tp,
+            position=None if position is None else position.offset,
+            old_id=id_text(old.topic_id),
+            new_id=id_text(topic_id),
+            begins=_NAMES[begins],
+        )
+        state: Any = TopicPartitionState()
+        self._adopt(state, topic_id)
+        state.earlier_ids = old.earlier_ids | {old.topic_id}
+        state.mark_pending_revocation(old._pending_revocation)
+        if begins != OffsetResetStrategy.NONE:
+            state.reset(begins)
+        self.unsettle()
+        self.assignment[tp] = state
+        self.unsettle()
+
+    def _goes_on(self, tp: TopicPartition) -> bool:
+        # Whether nothing may be passed over: it was held, or a worker has it.
+        return self._first_counts is not None or self.ledger.was_held(tp)
+
     # ------------------------------------------------------------ out of range
 
     def request_offset_reset(
@@ -378,8 +481,7 @@ class LedgerSubscription(SubscriptionState):
             if offset_reset_strategy is not None or position is None:
                 super().request_offset_reset(partition, offset_reset_strategy)
                 return
-            goes_on = self._first_counts is not None or self.ledger.was_held(partition)
-            asked = OffsetResetStrategy.EARLIEST if goes_on else None
+            asked = OffsetResetStrategy.EARLIEST if self._goes_on(partition) else None
             super().request_offset_reset(partition, asked)
             state.out_of_range = position.offset
 

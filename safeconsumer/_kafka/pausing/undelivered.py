@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
+from uuid import UUID
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
+
+
+class Watch(Protocol):
+    """A fetch; ``answered_at`` says when it was answered, in monotonic seconds, or -inf."""
+
+    answered_at: float
 
 
 class OwnedPartitionState(TopicPartitionState):
@@ -59,6 +68,46 @@ class OwnedPartitionState(TopicPartitionState):
     How many commits of it were sent: an answer to a question from before the last one
     does not say that there is none.
     """
+
+    topic_id: UUID | None = None
+    """
+    The id of the topic that the position is of; None: it is not known yet.
+    """
+
+    earlier_ids: frozenset[UUID] = frozenset()
+    """
+    The ids of topics that had this name before, in this time of being assigned.
+    """
+
+    named_at: float = -math.inf
+    """
+    When an answer about metadata last named that topic, in monotonic seconds.
+    """
+
+    watch: Watch | None = None
+    """
+    The last fetch that watched over the topic.
+    """
+
+    waited_since: float | None = None
+    """
+    Since when, or for which answer, it was left out of fetches last; None: it was not
+    since it was fetched.
+    """
+
+    committed: int | None = None
+    """
+    The offset that the group has committed, as far as this ownership knows.
+    """
+
+    def is_committed_at(self, offset: int) -> bool:
+        """Tell whether the group certainly has this offset, for as long as it lives."""
+        return self.topic_id is not None and self.committed == offset
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether what was committed before is of a topic that was deleted since."""
+        return bool(self.earlier_ids)
 
     def prepare(
         self,

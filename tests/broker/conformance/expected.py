@@ -54,14 +54,6 @@ NOT_ABOUT_PAUSING = (
 )
 """Where nothing is paused."""
 
-_IDS_ARE_NOT_COMPARED = "nobody compares the topic's id with that of the position"
-NOT_YET = {
-    "recreated-longer-while-paused": _IDS_ARE_NOT_COMPARED,
-    "recreated-shorter-while-paused": _IDS_ARE_NOT_COMPARED,
-    "commit-after-recreation": _IDS_ARE_NOT_COMPARED,
-}
-"""The cases that ours does not pass yet, with the reasons: strict xfails."""
-
 STOCK = {
     case: verdict
     for cases, verdict in (

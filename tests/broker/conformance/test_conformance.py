@@ -8,7 +8,7 @@ import pytest
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
-from tests.broker.conformance.expected import NOT_YET, is_known
+from tests.broker.conformance.expected import is_known
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.trying import OURS, tried
 
@@ -19,10 +19,6 @@ RACES = [("stock", "a-join-outlasts-its-poll")]
 """What can be forced, ``sim/test_joins`` forces."""
 
 LOG_CUT = "log-cut-while-away"
-WAITING = {
-    (OURS, case): pytest.mark.xfail(strict=True, reason=why)
-    for case, why in NOT_YET.items()
-}
 PAIRS = {
     pair for pair in product(CLIENTS, CASES) if pair not in RACES and pair[1] != LOG_CUT
 }
@@ -46,25 +42,9 @@ def lab_of(kafka_broker, tmp_path_factory):
 
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
-@pytest.mark.parametrize(
-    ("client", "case"),
-    sorted(PAIRS - WAITING.keys()),
-)
+@pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
 def test_a_client_does_what_is_known_of_it(client, case, lab_of):
     """A change of either is noticed: ours gets worse, or kafka-python another."""
-    outcome = tried(CASES[case], lab_of(client), client)
-    assert is_known(outcome), outcome
-
-
-@pytest.mark.parametrize(
-    ("client", "case"),
-    [
-        pytest.param(*pair, marks=WAITING[pair])
-        for pair in sorted(PAIRS & WAITING.keys())
-    ],
-)
-def test_ours_does_not_pass_yet(client, case, lab_of):
-    """Known, and to be mended."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
 

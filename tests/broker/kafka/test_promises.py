@@ -138,35 +138,70 @@ def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
     assert came[one.first] == [5]
 
 
-@pytest.mark.contract("P16", "P20")
-def test_a_position_of_a_record_beyond_the_end_goes_to_where_the_logs_part(
-    kafka_topic, kafka_broker, make_consumer, make_producer
+@pytest.mark.contract("P21")
+@pytest.mark.parametrize("count", [8, 2], ids=["longer", "shorter"])
+@pytest.mark.parametrize("by_hand", [True, False], ids=["assigned", "subscribed"])
+def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
+    kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
-    """
-    Its topic was made again, with fewer records and the same leader epoch.
-
-    The partitions are assigned by hand: a group would take them away if its consumer
-    asked for metadata while there is no topic.
-    """
+    """No metadata are asked for meanwhile, and nothing of the old one is committed."""
     told = Told()
-    topic, consumer = (
-        kafka_topic(partitions=2),
-        make_consumer(SafeConsumer, hooks=(told,)),
-    )
+    topic = kafka_topic(partitions=2)
+    settings = {"group": f"g-{topic}", "hooks": (told,), "auto_offset_reset": "latest"}
+    consumer = make_consumer(SafeConsumer, metadata_max_age_ms=300_000, **settings)
     one = Reading(topic, make_producer(), consumer)
-    consumer.assign([one.first, one.second])
-    one.until_read(one.first, 5)
-    one.until_read(one.second, 5)
+    tps = [one.first, one.second]
+    consumer.assign(tps) if by_hand else consumer.subscribe([topic])
+    one.until(lambda: consumer.assignment() == {*tps})
+    consumer.seek_to_beginning(*tps)
+    for tp in tps:
+        one.until_read(tp, 5)
     one.consumer.pause_all()
+    for _ in range(20):
+        assert consumer.poll(100) == {}
     admin = KafkaAdminClient(**kafka_broker.client_config)
     admin.delete_topics([one.topic])
     _made_again(admin, one.topic)
     admin.close()
-    produce(make_producer(), one.topic, 2, 2)
+    produce(make_producer(), one.topic, count, count)
+    consumer.commit()
     one.consumer.resume_all()
-    one.until(lambda: len(told.of(events.LogTruncated)) == 2)
-    moved = {(m.partition, m.position, m.offset) for m in told.of(events.LogTruncated)}
-    assert moved == {(one.first, 5, 2), (one.second, 5, 2)}
+    for tp in tps:
+        one.until_read(tp, 5 + count)
+        assert one.got[tp][5:] == [*range(count)]
+    found = {
+        (m.partition, m.position, m.begins) for m in told.of(events.TopicRecreated)
+    }
+    assert found == {(tp, 5, "earliest") for tp in tps}
+    assert told.of(events.LogTruncated) == []
+    consumer.commit()
+    assert [consumer.committed(tp) for tp in tps] == [count, count]
+
+
+@pytest.mark.contract("P21")
+def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
+    kafka_topic, kafka_broker, make_consumer, make_producer
+):
+    """Kafka answers fetches with an error until it is there again."""
+    told = Told()
+    topic = kafka_topic(partitions=2)
+    settings = {"hooks": (told,), "allow_auto_create_topics": False}
+    consumer = make_consumer(SafeConsumer, **settings)
+    one = Reading(topic, make_producer(), consumer)
+    consumer.assign([one.first, one.second])
+    one.until_read(one.first, 5)
+    one.until_read(one.second, 5)
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    admin.delete_topics([one.topic])
+    for _ in range(5):
+        assert consumer.poll(100) == {}
+    _made_again(admin, one.topic)
+    admin.close()
+    produce(make_producer(), one.topic, 8, 8)
+    one.until(lambda: len(told.of(events.TopicRecreated)) == 2)
+    one.until_read(one.first, 13)
+    one.until_read(one.second, 13)
+    assert one.got[one.first][5:] == one.got[one.second][5:] == [*range(8)]
 
 
 def _made_again(admin, topic):

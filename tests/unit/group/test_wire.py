@@ -52,6 +52,7 @@ reports = st.builds(
     gated=counts,
     is_partial=st.booleans(),
     outages=st.lists(printable, max_size=4).map(tuple),
+    recreated=st.lists(printable, max_size=4).map(tuple),
     member_id=st.none() | printable,
     generation=st.none() | st.integers(-1, 2**31 - 1),
     busy=ranges,

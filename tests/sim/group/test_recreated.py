@@ -1,0 +1,100 @@
+"""P21: a topic is deleted and made again under a hold of its group."""
+
+import json
+
+import pytest
+
+from safeconsumer.events import TopicRecreated
+from tests.harness.group.team import run
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
+from tests.sim.group.operating import Operator
+from tests.sim.group.teams import played
+from tests.sim.group.test_members import latecomer, member
+from tests.sim.playing import simulated
+
+pytestmark = pytest.mark.contract("P21")
+
+
+def made_again(lab, count, partitions=1):
+    lab.cluster.delete_topic("t")
+    tps = lab.topic("t", partitions)
+    for tp in tps:
+        lab.append(tp, count, first=100)
+    return tps
+
+
+def new(one, tp):
+    return [value for value in one.values(tp) if value >= 100]
+
+
+@pytest.mark.contract("G1")
+@pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
+@simulated(seeds=1, nightly=4)
+def test_what_an_operator_held_is_read_from_its_first_record(lab, count):
+    operator = Operator(lab)
+    (tp,) = lab.topic("t", records=10)
+    one = member(lab, "a", enable_auto_commit=True, auto_offset_reset="latest")
+    one.owns(1)
+    lab.append(tp, 10)
+    lab.until(lambda: len(one.records) >= 10)
+    operator.hold()
+    lab.until(lambda: one.consumer.quiet() == {tp})
+    lab.sleep(10)
+    made_again(lab, count)
+    lab.sleep(60)
+    assert lab.committed(tp) in {None, 0}
+    assert new(one, tp) == []
+    operator.lift()
+    lab.until(lambda: len(new(one, tp)) >= count)
+    lab.sleep(5)
+    assert new(one, tp) == [*range(100, 100 + count)]
+    one.stop()
+
+
+@pytest.mark.contract("G2")
+@simulated(seeds=1, nightly=4)
+def test_what_was_gated_is_read_from_its_first_record(lab):
+    """The control topics cannot be read before the topic is made again."""
+    Operator(lab)
+    lab.topic("t", 2, records=10)
+    a = member(lab, "a")
+    lab.until(lambda: len(a.records) == 20)
+    b, away = latecomer(lab)
+    (owned,) = b.consumer.assignment()
+    made_again(lab, 5, partitions=2)
+    lab.sleep(20)
+    assert b.records == []
+    for one in away:
+        one.end()
+    lab.until(lambda: len(b.values(owned)) >= 5)
+    lab.sleep(5)
+    assert b.values(owned) == [*range(100, 105)]
+    a.stop()
+    b.stop()
+
+
+@played(partitions=2)
+def test_status_names_a_topic_that_was_made_again(team):
+    """As long as its member has committed nothing of the new one."""
+    group = ("--group", team.group)
+    consumer = team.ready("billing-1", metadata_max_age_ms=1000)
+    with Polled(consumer):
+        consumer.commit()
+        held = run(team, "pause", team.topic, *group, "--reason", "x", "--wait", "60s")
+        assert held.exit_code == 0
+        team.broker.delete_topic(team.topic)
+        team.broker.create_topic(team.topic, 2)
+        line = f"{team.topic}: deleted and made again, and nothing of the new topic"
+        wait_for(lambda: line in run(team, "status", *group).stdout, "a report of it")
+        document = json.loads(run(team, "status", *group, "-o", "json").stdout)
+        assert document["by_member"][0]["report"]["recreated"] == [team.topic]
+        waited = run(team, "wait", "quiet", *group, "--timeout", "20s")
+        assert line in waited.stdout + waited.stderr, waited
+        assert run(team, "resume", team.topic, *group).exit_code == 0
+        wait_for(lambda: not consumer.quiet(), "it flows")
+        consumer.commit()
+        wait_for(
+            lambda: line not in run(team, "status", *group).stdout, "it is committed"
+        )
+    assert team.told[id(consumer)].of(TopicRecreated)
