@@ -29,8 +29,10 @@ def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python i
     Raises:
         RuntimeError, KafkaError: the network is closed.
     """
-    call = net.call_soon if HAS_BACKENDS else net.call_soon_threadsafe
-    call(callback)
+    if HAS_BACKENDS:
+        net.call_soon(callback)
+    else:
+        net.call_soon_threadsafe(callback)
 
 
 async def connect(manager: Any, broker: Any, until: float) -> KafkaConnection:  # noqa: ANN401 - as above
@@ -41,19 +43,19 @@ async def connect(manager: Any, broker: Any, until: float) -> KafkaConnection:  
         KafkaError, OSError: it cannot be reached.
     """
     connection = KafkaConnection(manager._net, node_id="login", **manager.config)
-    if not HAS_BACKENDS:
+    if HAS_BACKENDS:
+        config, way = manager.config, manager._net
+        if config["proxy_url"]:
+            proxies = import_module("kafka.net.proxy")
+            way = proxies.KafkaTCPProxy(way, config["proxy_url"])
+        await way.create_connection(
+            connection,
+            broker.host,
+            broker.port,
+            ssl=manager.ssl_context,
+            socket_options=config["socket_options"],
+            timeout_at=until,
+        )
+    else:
         connection.connection_made(await manager._build_transport(broker, until))
-        return connection
-    config, way = manager.config, manager._net
-    if config["proxy_url"]:
-        proxies = import_module("kafka.net.proxy")
-        way = proxies.KafkaTCPProxy(way, config["proxy_url"])
-    await way.create_connection(
-        connection,
-        broker.host,
-        broker.port,
-        ssl=manager.ssl_context,
-        socket_options=config["socket_options"],
-        timeout_at=until,
-    )
     return connection

@@ -7,15 +7,32 @@ newest and kafka-python's main branch.
 
 import ast
 import inspect
+import textwrap
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import kafka
 import pytest
+from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ExceptionMetadata
+from kafka.coordinator.base import Generation
+from kafka.coordinator.heartbeat import Heartbeat
+from kafka.net.connection import KafkaConnection
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 import safeconsumer
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka import network
+from safeconsumer._kafka.control_reader import HeardFetcher
+from safeconsumer._kafka.decoding.receiving import ReceivingManager
+from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
+from safeconsumer._kafka.fixes.unclosed import ClosingClient
+from safeconsumer._kafka.fixes.waits import InterruptibleSelector
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.listing import short
 
 # The parts of kafka-python that a consumer is made of, and the face of a producer.
@@ -35,6 +52,26 @@ PARTS = (
     "structs.py",
     "util.py",
 )
+
+
+# What our code calls each part of a client, and what it is there: our class, if we have
+# one, which has upstream's names too. Of two kinds the name may be of either.
+CALLED = {
+    "admin": (KafkaAdminClient,),
+    "client": (SafeConsumer, ClosingClient),
+    "cluster": (PauseSafeCluster,),
+    "connection": (KafkaConnection,),
+    "consumer": (SafeConsumer,),
+    "coordinator": (PauseSafeCoordinator,),
+    "_fetcher": (PauseSafeFetcher, HeardFetcher),
+    "generation": (Generation,),
+    "heartbeat": (Heartbeat,),
+    "manager": (ReceivingManager,),
+    "net": (InterruptibleSelector,),
+    "state": (OwnedPartitionState,),
+    "subscription": (LedgerSubscription, ConsumerProtocolSubscription),
+    "subscriptions": (LedgerSubscription,),
+}
 
 
 def paths(root):
@@ -127,6 +164,90 @@ def test_every_private_name_is_upstreams_or_ours():
     assert len(used) > 100
     unknown = used.keys() - upstreams() - own
     assert {name: used[name] for name in unknown} == {}
+
+
+class Played(ast.NodeTransformer):
+    """Leaves out what is for another kafka-python than the one that is installed."""
+
+    def visit_If(self, node):
+        self.generic_visit(node)
+        chosen = self.chosen(node)
+        return node if chosen is None else chosen or ast.Pass()
+
+    def visit_IfExp(self, node):
+        self.generic_visit(node)
+        chosen = self.chosen(node)
+        return node if chosen is None else chosen
+
+    @staticmethod
+    def chosen(node):
+        match node.test:
+            case ast.Name(id="HAS_BACKENDS"):
+                return node.body if network.HAS_BACKENDS else node.orelse
+        return None
+
+
+@cache
+def names_of(kind):
+    """Return every name that a class and those that it extends define."""
+    found = set(dir(kind))
+    for parent in kind.__mro__:
+        is_plain = parent.__module__.startswith(("kafka.", "safeconsumer."))
+        if is_plain and not hasattr(parent, "_fields"):  # of a namedtuple none is missing
+            source = textwrap.dedent(inspect.getsource(parent))
+            found.update(defined(ast.parse(source).body[0]))
+    return found
+
+
+def kinds_of(receiver, within):
+    """Return the classes that an expression may be of; none if we cannot tell."""
+    match receiver:
+        case ast.Name(id="self"):
+            return within
+        case ast.Call(func=ast.Name(id="super"), args=[]):
+            return tuple(one for kind in within for one in kind.__bases__)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return CALLED.get(name) or CALLED.get(name.removeprefix("_"), ())
+    return ()
+
+
+def is_of_upstream(kind):
+    return any(one.__module__.startswith("kafka.") for one in kind.__mro__)
+
+
+def looked_up():
+    """Yield each name that our code looks up, where, and the classes that may have it."""
+    for module, tree in ours():
+        played = Played().visit(ast.parse(ast.unparse(tree)))
+        found = vars(import_module(module))
+        classes = {one: found.get(one.name) for one in classes_of(played)}
+        owner = {
+            inner: kind
+            for one, kind in classes.items()
+            if isinstance(kind, type) and is_of_upstream(kind)
+            for inner in ast.walk(one)
+        }
+        for node in ast.walk(played):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                within = (owner[node],) if node in owner else ()
+                if kinds := kinds_of(node.value, within):
+                    yield node.attr, f"{module}: {ast.unparse(node)}", kinds
+
+
+def classes_of(tree):
+    return [one for one in tree.body if isinstance(one, ast.ClassDef)]
+
+
+def test_every_name_is_there_where_it_is_looked_up():
+    """That another part of kafka-python has a name does not help."""
+    uses = list(looked_up())
+    assert len(uses) > 800
+    missing = {
+        where: [kind.__name__ for kind in kinds]
+        for name, where, kinds in uses
+        if not any(name in names_of(kind) for kind in kinds)
+    }
+    assert missing == {}
 
 
 @cache
