@@ -360,23 +360,62 @@ def install(world):
 
 def register():
     """Teach kafka-python the scheme ``sim://``; after ``install``."""
-    from kafka.net.inet import KafkaNetSocket  # noqa: PLC0415 - after the patching
-    from kafka.net.selector import Task  # noqa: PLC0415
-    from kafka.producer.producer_batch import ProducerBatch  # noqa: PLC0415
+    from kafka.producer.producer_batch import ProducerBatch  # noqa: PLC0415 - after the patching
+
+    from safeconsumer._kafka import network  # noqa: PLC0415 - as above
 
     # These are in sets and heaps, in the order of their addresses: number them.
-    Task.__hash__ = ProducerBatch.__hash__ = _number_of
-    Task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)
+    task = network.Task
+    task.__hash__ = ProducerBatch.__hash__ = _number_of
+    task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)
+    if network.HAS_BACKENDS:
+        _register_proxy(network)
+    else:
+        _register_sockets(network)
 
-    class SimNetSocket(KafkaNetSocket):
+
+def _register_sockets(network):
+    """Give kafka-python 3.0 a kind of sockets."""
+
+    class SimNetSocket(network.KafkaNetSocket):
         SCHEMES = ("sim",)
 
         def dns_lookup(self, host, port, raise_error=False):  # noqa: ARG002
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
         def socket(self, *_):
-            assert World.current is not None, "sim:// is for worlds"
-            return Socket(World.current)
+            return _new_socket()
+
+
+def _register_proxy(network):
+    """Give kafka-python 3.1 a kind of proxy, which connects by itself."""
+    from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - as above
+
+    class SimProxy(network.KafkaTCPProxy):
+        SCHEMES = ("sim",)
+
+        async def create_connection(
+            self, protocol, host, port, *, timeout_at=None, **_
+        ):
+            one = _new_socket()
+            try:
+                await self._connect(one, (host, port), timeout_at)
+                transport = network.KafkaTCPTransport(self._net, one, host=host)
+                protocol.connection_made(transport)
+            except BaseException:
+                one.close()
+                raise
+
+        async def _connect(self, one, address, timeout_at):
+            while code := one.connect_ex(address):
+                if code != errno.EINPROGRESS:
+                    raise KafkaConnectionError(errno.errorcode[code])
+                await self._net.wait_write(one, timeout_at=timeout_at)
+
+
+def _new_socket():
+    assert World.current is not None, "sim:// is for worlds"
+    return Socket(World.current)
 
 
 def _number_of(one):

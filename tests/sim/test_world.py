@@ -9,9 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
-from kafka.net.selector import NetworkSelector
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.network import NetworkSelector
 from tests.sim.lab import play
 from tests.sim.world import DeadlockError, EndlessError, NotYetError, Process, World
 

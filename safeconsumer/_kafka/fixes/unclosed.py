@@ -22,7 +22,11 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 
 from safeconsumer._kafka.fixes.waits import adopt_network
-from safeconsumer._kafka.network import KafkaSSLTransport, KafkaTCPTransport
+from safeconsumer._kafka.network import (
+    KafkaNetSocket,
+    KafkaSSLTransport,
+    KafkaTCPTransport,
+)
 
 
 class ClosingTransport(KafkaTCPTransport):
@@ -52,8 +56,6 @@ async def connected(
     timeout_at: float | None,
 ) -> Any:  # noqa: ANN401
     """Return a connected socket, as ``create_connection`` does; close every other."""
-    from kafka.net.inet import KafkaNetSocket  # noqa: PLC0415 - 3.1 has none, and does not come here
-
     factory = KafkaNetSocket(config["proxy_url"])
     unconnected = []
     make = factory.socket

@@ -5,7 +5,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from safeconsumer._kafka.network import HAS_BACKENDS, NetworkSelector
+from safeconsumer._kafka.network import (
+    NetworkSelector,
+    call_soon,
+    ended_by,
+    longest_wait,
+    waited_too_long,
+)
 from safeconsumer._waits import InterruptibleEvent
 
 log = logging.getLogger(NetworkSelector.__module__)
@@ -22,17 +28,30 @@ class InterruptibleSelector(NetworkSelector):
     It is adopted by ``__class__``.
     """
 
-    def run(self, coro: Any, *args: Any) -> Any:  # noqa: ANN401 - upstream's
-        """Run a coroutine on the IO thread, and return its value; as upstream's."""
+    def run(self, coro: Any, *args: Any, **limit: float | None) -> Any:  # noqa: ANN401 - upstream's
+        """
+        Run a coroutine on the IO thread, and return its value; as upstream's.
+
+        Args:
+            coro: the coroutine, or what makes it.
+            args: what it is given.
+            limit: ``timeout_ms`` of kafka-python 3.1: its own time, in milliseconds.
+
+        Raises:
+            KafkaTimeoutError: kafka-python 3.1, which waits no longer for what goes on.
+            Exception: the coroutine's own; or the loop has ended, by this error.
+        """
         here = threading.current_thread()
         if self._closed or self._exception or self._io_thread in {None, here}:
-            return super().run(coro, *args)
+            return super().run(coro, *args, **limit)
         ended, state = InterruptibleEvent(), _state()
 
         def begin() -> None:
-            self.call_soon_threadsafe(lambda: self._run(ended, state, coro, *args))
+            call_soon(self, lambda: self._run(ended, state, coro, *args))
 
-        _wait(self, begin, ended, state)
+        _wait(self, begin, ended, state, longest_wait(self, **limit))
+        if not ended.is_set():
+            raise waited_too_long(self, coro, **limit)
         return state["value"]
 
     async def _run(
@@ -62,8 +81,9 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     """
 
     def begin() -> None:
-        if isinstance(net._exception, BaseException):  # before it could know this wait
-            raise net._exception
+        error = ended_by(net)
+        if isinstance(error, BaseException):  # before it could know this wait
+            raise error
 
     _wait(net, begin, ended, _state(), seconds)
 
@@ -95,5 +115,5 @@ def _wait(
 
 def adopt_network(net: NetworkSelector) -> None:
     """Let signal handlers interrupt the waits for a client's loop, from the next on."""
-    if type(net) is NetworkSelector and not HAS_BACKENDS:
+    if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector

@@ -16,7 +16,7 @@ def coordinators(
     Raises:
         KafkaError: no broker answers, or one of the groups has none.
     """
-    found: dict[str, int] = admin._manager.run(admin._find_coordinator_ids, groups)
+    found: dict[str, int] = admin._manager._net.run(admin._find_coordinator_ids, groups)
     return found
 
 

@@ -35,6 +35,7 @@ from kafka.util import Timer
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.network import new_future, run, waking
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
@@ -103,6 +104,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
+        self._net: Any = waking(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
         self.watch = RebalanceWatch(self._subscription)
         self.before_join: Callable[[], None] | None = None
@@ -191,13 +193,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         refresh = self.refresh_committed_offsets_if_needed_async
         task = self._manager.call_soon(refresh, timeout_ms)
         try:
-            return bool(await self._manager.wait_for(task, timeout_ms))
+            return bool(await self._waking.wait_for(task, timeout_ms))
         except KafkaTimeoutError:
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
         # As upstream's, whose name the method has that calls this; a poll can be woken.
-        return self._net.run(self._waking.of_poll(call), timeout_ms)
+        return run(self._net, self._waking.of_poll(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
         # A coordinator that is down is named until the others have noticed. Upstream
@@ -299,7 +301,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if not await self._is_joined(timeout_ms):
                 return False
             timeout_ms = timer.timeout_ms
-        self._joining = mine = Future()
+        self._joining = mine = new_future(self._net)
         try:
             active: bool = await super().ensure_active_group_async(timeout_ms)
         except BaseException as error:
@@ -314,7 +316,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         timer = Timer(timeout_ms)
         while (earlier := self._joining) is not None:
             try:
-                await self._manager.wait_for(earlier, timer.timeout_ms)
+                await self._waking.wait_for(earlier, timer.timeout_ms)
             except KafkaTimeoutError:
                 return False
         return True
@@ -401,7 +403,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
-        self._losing = Future()
+        self._losing = new_future(self._net)
         try:
             with self._changing(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
@@ -633,7 +635,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return self._answered(
                 self._do_commit_offsets_async(commit, callback), commit
             )
-        result = Future()
+        result: Future = new_future(self._net)
         then = callback or self.config["default_offset_commit_callback"]
 
         def fail(error: Exception) -> None:

@@ -18,6 +18,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.errors import CorruptBatchError
+from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -587,7 +588,7 @@ class PauseSafeFetcher(Fetcher):
         # long as the answer to the first may take.
         while (earlier := self._reset_under_way) is not None:
             await earlier
-        self._reset_under_way = ended = Future()
+        self._reset_under_way = ended = new_future(self._net)
         try:
             await super()._reset_offsets_async(timeout_ms)
         finally:
@@ -644,7 +645,8 @@ class PauseSafeFetcher(Fetcher):
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
         again = leaderless | refused
         if again:
-            await self._manager.cluster.request_update()
+            update = self._manager.cluster.request_update()
+            await await_for(self._manager, update, None)
         return offsets, again
 
     def _group_list_offset_requests(

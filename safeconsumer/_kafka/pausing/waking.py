@@ -12,7 +12,7 @@ from kafka.future import Future
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.fixes.waits import wait_on
-from safeconsumer._kafka.network import call_soon
+from safeconsumer._kafka.network import LoopFuture, await_for, call_soon
 from safeconsumer._waits import InterruptibleEvent
 
 log = logging.getLogger(Future.__module__)
@@ -144,7 +144,7 @@ class WakingManager:
     def call_soon(self, call: Callable[..., Any], *args: object) -> Future:
         """Have a coroutine begun soon; as upstream's, with a future of ours."""
         future: Future = self._manager.call_soon(call, *args)
-        if type(future) is Future:
+        if type(future) is LoopFuture:
             future.__class__ = InterruptibleFuture
         return future
 
@@ -164,17 +164,17 @@ class WakingManager:
 
     async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it gives
         if not self._is_of_poll or self._is_kept:
-            return await self._manager.wait_for(future, timeout_ms)
+            return await await_for(self._manager, future, timeout_ms)
         ended = Future()
         future.add_both(lambda _: end(ended))
         with self._wakeup.ending(ended):
-            await self._manager.wait_for(ended, timeout_ms)
+            await await_for(self._manager, ended, timeout_ms)
         if not future.is_done:  # as if its time were over, and no earlier than that
-            return await self._manager.wait_for(future, 0)
-        return await future
+            return await await_for(self._manager, future, 0)
+        return await await_for(self._manager, future, None)
 
 
-class InterruptibleFuture(Future):
+class InterruptibleFuture(LoopFuture):
     """
     A future to which callbacks are added on a thread that signals interrupt.
 
@@ -233,9 +233,9 @@ class _Marked:
     # begins meanwhile is its own, and not that of another coroutine of the coordinator.
 
     def __init__(
-        self, manager: WakingManager, coroutine: Coroutine[Any, Any, Any]
+        self, waking: WakingManager, coroutine: Coroutine[Any, Any, Any]
     ) -> None:
-        self._manager = manager
+        self._waking = waking
         self._coroutine = coroutine
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -243,13 +243,13 @@ class _Marked:
         given: Any = None
         try:
             while True:
-                self._manager._is_of_poll = True
+                self._waking._is_of_poll = True
                 try:
                     awaited = step(given)
                 except StopIteration as end_of_it:
                     return end_of_it.value
                 finally:
-                    self._manager._is_of_poll = False
+                    self._waking._is_of_poll = False
                 try:
                     given, step = (yield awaited), self._coroutine.send
                 except Exception as error:  # noqa: BLE001 - the coroutine's to handle

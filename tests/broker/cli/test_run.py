@@ -11,8 +11,8 @@ import uuid
 
 import pytest
 from kafka import TopicPartition
-from kafka.net.selector import NetworkSelector
 
+from safeconsumer._kafka.network import NetworkSelector
 from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import launched

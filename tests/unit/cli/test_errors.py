@@ -8,8 +8,8 @@ import click
 import kafka.errors as kafka_errors
 import pytest
 from click.testing import CliRunner
-from kafka.net.selector import NetworkSelector, Task
 
+from safeconsumer._kafka.network import NetworkSelector, Task
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.troubles import said

@@ -78,16 +78,43 @@ def paths(root):
     return [root] if root.is_file() else sorted(root.rglob("*.py"))
 
 
+class Played(ast.NodeTransformer):
+    """Leaves out what is for another kafka-python than the one that is installed."""
+
+    def visit_If(self, node):
+        self.generic_visit(node)
+        chosen = self.chosen(node)
+        return node if chosen is None else chosen or ast.Pass()
+
+    def visit_IfExp(self, node):
+        self.generic_visit(node)
+        chosen = self.chosen(node)
+        return node if chosen is None else chosen
+
+    @staticmethod
+    def chosen(node):
+        match node.test:
+            case ast.Name(id="HAS_BACKENDS"):
+                return node.body if network.HAS_BACKENDS else node.orelse
+        return None
+
+
 @cache
 def ours():
-    """Return our modules that know kafka-python's inside, by name, with their source."""
+    """
+    Return our modules that know kafka-python's inside, by name, with their source.
+
+    It is without what is for another kafka-python than the one that is installed.
+    """
     (folder,) = map(Path, safeconsumer.__path__)
     found = [*paths(folder / "consumer.py"), *paths(folder / "_kafka")]
     names = [
         ".".join(path.relative_to(folder.parent).with_suffix("").parts)
         for path in found
     ]
-    sources = [ast.parse(path.read_text(encoding="utf-8")) for path in found]
+    sources = [
+        Played().visit(ast.parse(path.read_text(encoding="utf-8"))) for path in found
+    ]
     return list(zip(names, sources, strict=True))
 
 
@@ -166,34 +193,15 @@ def test_every_private_name_is_upstreams_or_ours():
     assert {name: used[name] for name in unknown} == {}
 
 
-class Played(ast.NodeTransformer):
-    """Leaves out what is for another kafka-python than the one that is installed."""
-
-    def visit_If(self, node):
-        self.generic_visit(node)
-        chosen = self.chosen(node)
-        return node if chosen is None else chosen or ast.Pass()
-
-    def visit_IfExp(self, node):
-        self.generic_visit(node)
-        chosen = self.chosen(node)
-        return node if chosen is None else chosen
-
-    @staticmethod
-    def chosen(node):
-        match node.test:
-            case ast.Name(id="HAS_BACKENDS"):
-                return node.body if network.HAS_BACKENDS else node.orelse
-        return None
-
-
 @cache
 def names_of(kind):
     """Return every name that a class and those that it extends define."""
     found = set(dir(kind))
     for parent in kind.__mro__:
         is_plain = parent.__module__.startswith(("kafka.", "safeconsumer."))
-        if is_plain and not hasattr(parent, "_fields"):  # of a namedtuple none is missing
+        if is_plain and not hasattr(
+            parent, "_fields"
+        ):  # of a namedtuple none is missing
             source = textwrap.dedent(inspect.getsource(parent))
             found.update(defined(ast.parse(source).body[0]))
     return found
@@ -218,16 +226,15 @@ def is_of_upstream(kind):
 def looked_up():
     """Yield each name that our code looks up, where, and the classes that may have it."""
     for module, tree in ours():
-        played = Played().visit(ast.parse(ast.unparse(tree)))
         found = vars(import_module(module))
-        classes = {one: found.get(one.name) for one in classes_of(played)}
+        classes = {one: found.get(one.name) for one in classes_of(tree)}
         owner = {
             inner: kind
             for one, kind in classes.items()
             if isinstance(kind, type) and is_of_upstream(kind)
             for inner in ast.walk(one)
         }
-        for node in ast.walk(played):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 within = (owner[node],) if node in owner else ()
                 if kinds := kinds_of(node.value, within):

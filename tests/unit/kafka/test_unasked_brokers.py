@@ -11,6 +11,7 @@ from kafka.errors import SaslAuthenticationFailedError
 from kafka.protocol.metadata import MetadataResponse
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.network import NetworkSelector
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.fetches import assigned
 from tests.harness.waiting import LIMIT, wait_for
@@ -111,7 +112,7 @@ def _crashed(call):
 )
 def test_a_poll_raises_the_error_that_ended_the_loop(call, monkeypatch):
     # pytest keeps what is logged and raised, by its traceback the sockets, beyond the test.
-    monkeypatch.setattr(logging.getLogger("kafka.net.selector"), "disabled", True)
+    monkeypatch.setattr(logging.getLogger(NetworkSelector.__module__), "disabled", True)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     assert _crashed(call) == [OSError]
     gc.collect()

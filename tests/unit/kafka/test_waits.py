@@ -4,10 +4,10 @@ import itertools
 import threading
 
 import pytest
-from kafka.net.selector import NetworkSelector
 
 from safeconsumer import _waits
 from safeconsumer._kafka.fixes.waits import InterruptibleSelector, adopt_network
+from safeconsumer._kafka.network import NetworkSelector
 from safeconsumer._waits import InterruptibleEvent
 from tests.harness.signals import Interrupts
 from tests.harness.waiting import LIMIT, wait_for

@@ -19,8 +19,6 @@ from kafka.metrics import Metrics
 from kafka.net import manager
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol import parser
 
 from safeconsumer import SafeConsumer
@@ -28,6 +26,11 @@ from safeconsumer._kafka.decoding.receiving import (
     ReceivingManager,
     ReceivingTransport,
     adopt_manager,
+)
+from safeconsumer._kafka.network import (
+    KafkaSSLTransport,
+    KafkaTCPTransport,
+    NetworkSelector,
 )
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.offline import offline
