@@ -2,13 +2,16 @@
 Sockets and selectors of a world: bytes arrive later, in order, or never.
 
 kafka-python's own transports and loop run on them, unchanged. Two of its doors are
-used: ``proxy_url`` chooses a class of sockets by its scheme, here ``sim://``, and its
-loop takes ``selectors.DefaultSelector``, as asyncio's does.
+used: ``proxy_url`` chooses a class by its scheme, here ``sim://`` (of sockets in
+kafka-python 3.0, of proxies in 3.1), and its loop takes ``selectors.DefaultSelector``, as
+asyncio's does.
 """
 
 import errno
 import selectors
 import socket
+
+from greenlet import GreenletExit
 
 from tests.sim.world import World
 
@@ -368,10 +371,31 @@ def register():
     task = network.Task
     task.__hash__ = ProducerBatch.__hash__ = _number_of
     task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)
+    _end_with_the_world(network.NetworkSelector)
     if network.HAS_BACKENDS:
         _register_proxy(network)
     else:
         _register_sockets(network)
+
+
+def _end_with_the_world(selector):
+    """
+    Let a loop that ends with its world have ended by an error, as one that crashes.
+
+    What the collector closes later, a producer say, asks it, and expects no greenlet.
+    """
+    from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
+
+    run_forever = selector.run_forever
+
+    def ended(self):
+        try:
+            run_forever(self)
+        except GreenletExit:
+            self._exception = KafkaConnectionError("the world is over")
+            raise
+
+    selector.run_forever = ended
 
 
 def _register_sockets(network):
@@ -389,7 +413,7 @@ def _register_sockets(network):
 
 def _register_proxy(network):
     """Give kafka-python 3.1 a kind of proxy, which connects by itself."""
-    from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - as above
+    from kafka.errors import KafkaConnectionError  # noqa: PLC0415 - after the patching
 
     class SimProxy(network.KafkaTCPProxy):
         SCHEMES = ("sim",)

@@ -10,6 +10,7 @@ from safeconsumer.errors import ConcurrentPollError
 from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.harness.holds.lab import Told
+from tests.harness.kafka.patience import patient
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
 from tests.sim.playing import simulated
@@ -21,7 +22,7 @@ AN_HOUR = 3600.0
 def parked(lab, *, in_flight, **settings):
     """Pause a partition whose records are here, with a long fetch of another or none."""
     p0, p1 = lab.topic("t", 2)
-    more = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 120_000, **settings}
+    more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
     lab.append(p0, 10)
     reader.take(1)

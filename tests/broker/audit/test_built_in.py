@@ -19,6 +19,7 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.kafka.patience import patient
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
 
@@ -250,8 +251,8 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monke
     monkeypatch.setattr(against, "KafkaConsumer", Silenced)
     monkeypatch.setattr(records, "_PATIENCE", 2)
     # No request of its client ends before this test's time does.
-    patient = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000}
-    base = {**broker.client_config, **patient}
+    more = patient(3_600_000, connections_max_idle_ms=7_200_000)
+    base = {**broker.client_config, **more}
     try:
         with pytest.raises(CommandError, match="is the broker there"):
             topic_journal(base, [(topic, 0), (topic, 1)])

@@ -8,10 +8,11 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.scope import Everything
+from tests.harness.kafka.patience import patient
 from tests.harness.waiting import wait_for
 
 # Of clients whose requests do not end before a test's time does.
-PATIENT = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000}
+PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
 @pytest.mark.real_broker

@@ -1,0 +1,16 @@
+"""Settings of clients that wait for long."""
+
+from kafka import KafkaConsumer
+
+_WHOLE = "default_api_timeout_ms"
+
+
+def patient(request_ms, **more):
+    """
+    Return settings by which an answer may take so many milliseconds.
+
+    kafka-python 3.1 wants the time of a whole call to be no shorter; 3.0 has no such
+    setting.
+    """
+    whole = {_WHOLE: request_ms} if _WHOLE in KafkaConsumer.DEFAULT_CONFIG else {}
+    return {"request_timeout_ms": request_ms, **whole, **more}
