@@ -652,9 +652,9 @@ def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab):
     began, net = len(lab.kinds()), reader.consumer._net
     run = net.run
 
-    def interrupted(*given):
+    def interrupted(*given, **more):
         net.run = run
-        threading.Thread(target=lambda: suppressed(run, *given)).start()
+        threading.Thread(target=lambda: suppressed(run, *given, **more)).start()
         lab.until(lambda: "OffsetCommit" in lab.kinds(began))
         raise TimeLimitError  # as a handler in the wait of run(), which leaves its task
 
@@ -669,6 +669,6 @@ def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab):
     assert lab.committed(tp) == 20
 
 
-def suppressed(call, *given):
+def suppressed(call, *given, **more):
     with suppress(Exception):
-        call(*given)
+        call(*given, **more)

@@ -17,6 +17,7 @@ from kafka.net.compat import KafkaNetClient
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
+from safeconsumer._kafka.network import HAS_BACKENDS
 from safeconsumer.group import clients
 
 _BOUND = 20.0
@@ -120,6 +121,10 @@ def close_unsent(kind, server):
     client.close()
 
 
+of_our_connections = pytest.mark.skipif(
+    HAS_BACKENDS, reason="kafka-python 3.1 makes its connections by itself"
+)
+
 WAYS = [
     close_while_it_connects,
     fail_in_the_handshake,
@@ -128,6 +133,7 @@ WAYS = [
 ]
 
 
+@of_our_connections
 @pytest.mark.parametrize("way", WAYS)
 def test_every_socket_is_closed(kind, server, way):
     """The handshake fails, or is cut short; or the loop ends before all is sent."""
@@ -145,6 +151,7 @@ def refusing():
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
+@of_our_connections
 def test_a_refused_connection_is_closed_at_once(kind, refusing, monkeypatch):
     """A client that tries again and again has no more sockets than one that tried once."""
     sockets = []
