@@ -107,7 +107,8 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "request_timeout_ms": timeout_ms,
     }
     fitting = _fitting(KafkaProducer, base)
-    return UntracedProducer(**{**defaults, **fitting, **WRITING})
+    # kafka-python 3.1 starts a thread before it asks a broker, as its consumer does.
+    return made(UntracedProducer, **{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
