@@ -1,0 +1,62 @@
+"""Each loop that kafka-python 3.1 offers (``net``); 3.0 has one, which every other test plays."""
+
+import asyncio
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.network import HAS_BACKENDS
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not HAS_BACKENDS, reason="kafka-python 3.0 has one kind of loop"
+)
+
+TP = TopicPartition("t", 0)
+
+
+def reads_pauses_and_commits(**settings):
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        broker.append("t", 0, [b"0", b"1"])
+        with SafeConsumer(
+            "t",
+            group_id="g",
+            auto_offset_reset="earliest",
+            **broker.client_config,
+            **settings,
+        ) as consumer:
+            taken = []
+
+            def read():
+                for records in consumer.poll(200).values():
+                    taken.extend(one.value for one in records)
+                return taken
+
+            assert wait_for(read, "records") == [b"0", b"1"]
+            consumer.commit()
+            assert consumer.committed(TP) == consumer.position(TP) == 2
+            consumer.pause(TP)
+            broker.append("t", 0, [b"2"])
+            assert consumer.poll(300) == {}
+            consumer.wakeup()
+            assert consumer.poll(3_600_000) == {}
+            consumer.resume(TP)
+            wait_for(lambda: len(read()) == 3, "the record behind the pause")
+            return type(consumer._net).__name__
+
+
+@pytest.mark.parametrize("net", [None, "selector", "asyncio"])
+def test_a_consumer_reads_pauses_and_commits(net):
+    assert ("Asyncio" in reads_pauses_and_commits(net=net)) == (net == "asyncio")
+
+
+def test_a_consumer_that_is_made_in_a_loop_of_asyncio():
+    """kafka-python chooses another loop there, of a thread of its own."""
+
+    async def main():
+        return reads_pauses_and_commits()
+
+    assert "Asyncio" in asyncio.run(main())
