@@ -36,7 +36,8 @@ def require_supported() -> None:
     """
     version = str(import_module("kafka").__version__)
     if not is_supported(version):
-        raise not_supported(f"kafka-python {version}", _why_not(version))
+        found = f"kafka-python {version}"
+        raise not_supported(found, _why_not(version))
 
 
 def _why_not(version: str) -> str:

@@ -8,6 +8,7 @@ from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import TimestampError
+from tests.harness.kafka.patience import patient
 from tests.sim.reading import Reader, stock_fails
 
 ASKED = {
@@ -46,7 +47,7 @@ def test_what_is_not_there_is_told_in_time(lab, call):
     """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
-    reader = Reader(lab, SafeConsumer, tps=[p0], request_timeout_ms=5_000)
+    reader = Reader(lab, SafeConsumer, tps=[p0], **patient(5_000))
     reader.take(7)
     begun, at = len(lab.kinds()), lab.now
     with pytest.raises(KafkaTimeoutError):

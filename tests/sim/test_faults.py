@@ -8,6 +8,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.network import HAS_BACKENDS
 from safeconsumer._kafka.of_group.producers import PatientClient
 from safeconsumer.group import clients
 from safeconsumer.testing import Clients, PollTimeoutError, poll_until
@@ -231,8 +232,20 @@ def stock(lab):
     return KafkaProducer(**lab.connection, max_in_flight_requests_per_connection=1)
 
 
+of_the_client = pytest.mark.xfail(
+    HAS_BACKENDS,
+    strict=True,
+    reason="kafka-python 3.1 asks its manager, here for ms and there for seconds",
+)
+
+
 @pytest.mark.parametrize(
-    ("make", "is_patient"), [(for_control, True), (for_letters, True), (stock, False)]
+    ("make", "is_patient"),
+    [
+        pytest.param(for_control, True, marks=of_the_client),
+        pytest.param(for_letters, True, marks=of_the_client),
+        (stock, False),
+    ],
 )
 def test_a_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
     """It took a fifth of a core and more, as kafka-python's does: here it is turns."""

@@ -1,4 +1,4 @@
-"""Each loop that kafka-python 3.1 offers (``net``); 3.0 has one, which every other test plays."""
+"""Each loop that kafka-python 3.1 offers (``net``); all other tests play its own one."""
 
 import asyncio
 import gc
