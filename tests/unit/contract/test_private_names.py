@@ -24,7 +24,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 import safeconsumer
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka import network
-from safeconsumer._kafka.control_reader import HeardFetcher
+from safeconsumer._kafka.of_group.control_reader import HeardFetcher
 from safeconsumer._kafka.decoding.receiving import ReceivingManager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
