@@ -440,3 +440,30 @@ def test_a_commit_that_was_refused_is_none(lab):
     reader.poll(1)
     reader.consumer.close(autocommit=False)
     assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+
+
+@pytest.mark.contract("P19")
+@both_protocols
+@pytest.mark.parametrize("kind", [Listener, AsyncListener])
+def test_a_listener_that_takes_longer_than_a_poll_is_waited_for(lab, kind, assignor):
+    """P19: kafka-python 3.1 gives a poll up after 5 s; then the next ones wait for it."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, assignor=assignor, max_poll_interval_ms=900_000)
+    began, ended, early = [], [], []
+
+    def assigned(partitions):
+        if partitions:
+            began.append(lab.now)
+            lab.sleep(20)
+            reader.consumer.seek(tp, 1)
+            ended.append(lab.now)
+
+    reader.consumer.subscribe(["t"], listener=kind(assigned=assigned))
+    while not ended:
+        records = reader.consumer.poll(500)
+        if not ended:
+            early.append(records)
+    assert len(began) == len(ended) == 1
+    assert not any(early)
+    reader.reads(tp, [1, 2])
+    assert len(began) == 1
