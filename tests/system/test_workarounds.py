@@ -23,7 +23,7 @@ from tests.harness.kafka.broken import KINDS
 from tests.harness.processes import ran_python
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.unit.kafka.test_unclosed import WAYS, told
+from tests.unit.kafka.test_unclosed import WAYS, of_our_connections, told
 
 pytestmark = pytest.mark.nightly
 
@@ -87,6 +87,7 @@ def test_a_password_is_in_the_log(logged):
     assert names == {"kafka.admin.client", "kafka.protocol.parser"}
 
 
+@of_our_connections
 @pytest.mark.parametrize("way", WAYS)
 def test_a_socket_is_left_to_the_collector(way):
     """A handshake that fails or is cut short, and a connection closed with unsent bytes."""
