@@ -109,6 +109,15 @@ def ended_by(net: Any) -> object:  # noqa: ANN401 - as above
     return getattr(net, "_exception", None)
 
 
+def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
+    """Wait until a producer that was told to close has ended its sending, or for a time."""
+    if HAS_BACKENDS:
+        ended = producer._sender._loop_future
+        producer._net.wait_for(ended, seconds * 1000, raise_error=False)
+    else:
+        producer._sender.join(seconds)
+
+
 class _WakingNet:
     """
     A network whose coroutines wait as a manager says, which knows how a poll is woken.

@@ -7,6 +7,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from safeconsumer._kafka.network import join_sender
 from safeconsumer._kafka.of_group.no_topics import NoTopicsClient
 
 # Runs on the thread of a producer whose unanswered records were given up.
@@ -59,6 +60,6 @@ def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python i
         producer.close(timeout=seconds)
         return
     producer._sender.force_close()
-    producer._sender.join(_JOIN_SECONDS)
+    join_sender(producer, _JOIN_SECONDS)
     with suppress(KafkaError):
         producer.close(timeout=0)

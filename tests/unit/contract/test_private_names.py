@@ -19,16 +19,17 @@ from kafka.consumer.fetcher import ExceptionMetadata
 from kafka.coordinator.base import Generation
 from kafka.coordinator.heartbeat import Heartbeat
 from kafka.net.connection import KafkaConnection
+from kafka.producer.sender import Sender
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 import safeconsumer
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka import network
-from safeconsumer._kafka.of_group.control_reader import HeardFetcher
 from safeconsumer._kafka.decoding.receiving import ReceivingManager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.waits import InterruptibleSelector
+from safeconsumer._kafka.of_group.control_reader import HeardFetcher
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -46,6 +47,7 @@ PARTS = (
     "net",
     "producer/future.py",
     "producer/kafka.py",
+    "producer/sender.py",
     "protocol/frame.py",
     "protocol/parser.py",
     "record",
@@ -68,6 +70,7 @@ CALLED = {
     "heartbeat": (Heartbeat,),
     "manager": (ReceivingManager,),
     "net": (InterruptibleSelector,),
+    "sender": (Sender,),
     "state": (OwnedPartitionState,),
     "subscription": (LedgerSubscription, ConsumerProtocolSubscription),
     "subscriptions": (LedgerSubscription,),
