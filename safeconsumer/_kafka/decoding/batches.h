@@ -4,10 +4,14 @@
 #define SAFECONSUMER_BATCHES_H
 
 #define PY_SSIZE_T_CLEAN
+#include <pyconfig.h> /* whether there is a global interpreter lock */
+#ifndef Py_GIL_DISABLED /* without one Python has no stable interface */
 #define Py_LIMITED_API 0x030b0000
+#endif
 #include <Python.h>
 #include <structmember.h>
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -38,14 +42,51 @@ enum {
 /* Bytes: other threads may run while more than these are looked at. */
 #define WORTH_LETTING_GO (64 * 1024)
 
-/* records.c */
+/*
+ * Objects are for one thread. If others use them all the same, what stands between these
+ * two is done by one thread at a time, but for those places where it runs Python code or
+ * waits: as it is with the global interpreter lock, also where there is none.
+ */
+#ifdef Py_GIL_DISABLED
+#define BEGIN_ALONE(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define END_ALONE() Py_END_CRITICAL_SECTION()
+#else
+#define BEGIN_ALONE(object) {
+#define END_ALONE() }
+#endif
 
-/* The class of the records that were read last: its fields stand in their places. */
-extern PyTypeObject *record_class;
+/* What a step of an iteration asks for, by name, and the text that positions have. */
+enum {
+    QUEUE,
+    SETTLED,
+    QUIET,
+    POSITION,
+    PAUSED,
+    REVOKED,
+    VALIDATED,
+    MOVES,
+    SETTLE,
+    ITS_OFFSET,
+    ITS_EPOCH,
+    NO_METADATA,
+    NAMES
+};
+
+/*
+ * What a module has; each interpreter has its own. It is made with the module, but for the
+ * class of the records that were read first: their fields stand in their places.
+ */
+typedef struct {
+    PyObject *names[NAMES];
+    _Atomic(PyTypeObject *) record_class;
+} Module;
+
+/* records.c */
 
 int open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view);
 int put(PyObject *fields, int place, PyObject *value);
 int put_same(PyObject *fields, int place, PyObject *value);
+PyObject *item_of(PyObject *list, Py_ssize_t place);
 PyObject *tuple_in_tuple(Py_ssize_t size);
 int is_plain_tuple(PyTypeObject *kind);
 
@@ -61,7 +102,7 @@ PyObject *crc32c(PyObject *module, PyObject *args);
 
 extern PyType_Spec steps_spec;
 
-int add_names(void);
+int add_names(Module *own);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -2,6 +2,8 @@
 
 #include "batches.h"
 
+#include <pthread.h>
+
 /* Instructions for CRC-32C: on x86-64 asked for when it runs, on ARM when it is built. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define CRC_OF_X86
@@ -13,11 +15,14 @@
 /* CRC-32C, https://www.rfc-editor.org/rfc/rfc3720#appendix-B.4, its bits reversed. */
 #define POLYNOMIAL 0x82f63b78u
 
-/* tables[n][b]: what the byte b, with n bytes of zeros behind it, makes of a sum of 0. */
+/*
+ * tables[n][b]: what the byte b, with n bytes of zeros behind it, makes of a sum of 0. The
+ * same for all interpreters of the process.
+ */
 static uint32_t tables[8][256];
 
-void
-fill_tables(void)
+static void
+make_tables(void)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t sum = byte;
@@ -32,6 +37,14 @@ fill_tables(void)
             tables[zeros][byte] = (sum >> 8) ^ tables[0][sum & 0xff];
         }
     }
+}
+
+/* Makes them the first time; no module is there before they are. */
+void
+fill_tables(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_tables);
 }
 
 static uint32_t

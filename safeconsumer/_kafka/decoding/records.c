@@ -8,7 +8,7 @@
  * knows the right error. Format: https://kafka.apache.org/documentation/#recordbatch.
  *
  * Only Python's stable interface is used, so that one build serves every version from
- * 3.11 on.
+ * 3.11 on; free-threaded Pythons, which have none, get a build each.
  */
 
 #include "batches.h"
@@ -254,6 +254,19 @@ put_same(PyObject *fields, int place, PyObject *value)
     return put(fields, place, value);
 }
 
+/* Returns a reference to an item; NULL with an exception, if another thread was there. */
+PyObject *
+item_of(PyObject *list, Py_ssize_t place)
+{
+#ifdef Py_GIL_DISABLED
+    return PyList_GetItemRef(list, place);
+#else
+    PyObject *item = PyList_GetItem(list, place);
+    Py_XINCREF(item);
+    return item;
+#endif
+}
+
 /*
  * Returns the only argument of a named tuple's type, a tuple that is filled anew for each
  * one, or NULL with an exception. The collector does not know of either: to change a
@@ -285,15 +298,14 @@ is_plain_tuple(PyTypeObject *kind)
         && (flags & Py_TPFLAGS_BASETYPE);
 }
 
-PyTypeObject *record_class;
-
 static void
-remember_class(PyTypeObject *kind)
+remember_class(Module *own, PyTypeObject *kind)
 {
-    PyTypeObject *old = record_class;
-    Py_INCREF((PyObject *)kind);
-    record_class = kind;
-    Py_XDECREF((PyObject *)old);
+    PyTypeObject *none = NULL;
+    if (atomic_load_explicit(&own->record_class, memory_order_relaxed) == NULL
+        && atomic_compare_exchange_strong(&own->record_class, &none, kind)) {
+        Py_INCREF((PyObject *)kind);
+    }
 }
 
 /* Where the fields of a batch stand, https://kafka.apache.org/documentation/#recordbatch. */
@@ -474,9 +486,13 @@ look_at_batch(Reader *reader, Taking *taking)
 {
     Py_buffer *view = &taking->answer;
     Py_ssize_t end = reader->batch;
-    if (reader->unpacked != NULL) {
+    PyObject *unpacked = reader->unpacked;
+    if (unpacked != NULL) {
         view = &taking->unpacked;
-        if (PyObject_GetBuffer(reader->unpacked, view, PyBUF_SIMPLE) < 0) {
+        Py_INCREF(unpacked); /* what is asked for its buffer may close the reader */
+        int is_open = PyObject_GetBuffer(unpacked, view, PyBUF_SIMPLE) == 0;
+        Py_DECREF(unpacked);
+        if (!is_open) {
             return 0;
         }
         end = view->len;
@@ -675,7 +691,12 @@ measured(Reader *reader, PyObject *headers, PyObject *before, int64_t size)
     Py_ssize_t count = PyList_Size(headers);
     int is_same = count == (before ? PyList_Size(before) : 0);
     for (Py_ssize_t i = 0; is_same && i < count; i++) {
-        is_same = PyList_GetItem(headers, i) == PyList_GetItem(before, i);
+        PyObject *item = item_of(headers, i);
+        if (item == NULL) {
+            return NULL;
+        }
+        is_same = item == PyList_GetItem(before, i);
+        Py_DECREF(item);
     }
     if (is_same || count == 0) {
         return PyLong_FromLongLong(count ? size : -1);
@@ -806,18 +827,14 @@ PyDoc_STRVAR(take_doc, "take($self, taken, most, /)\n--\n\n"
 "    Whether the batch at `batch`, and what is behind it, is for another decoder.\n\n"
 "Raises:\n"
 "    Exception: what a deserializer raised. The records before it are in the list, and\n"
-"        nothing has counted the one that it was called for.");
+"        nothing has counted the one that it was called for.\n"
+"    ValueError: records are being taken already, by another thread or by the caller\n"
+"        of this deserializer; or the data was changed meanwhile.");
 
 static PyObject *
-reader_take(PyObject *self, PyObject *args)
+take_alone(Reader *reader, PyObject *taken, Py_ssize_t most)
 {
-    Reader *reader = (Reader *)self;
-    PyObject *taken;
-    Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &taken, &most)) {
-        return NULL;
-    }
-    if (reader->is_taking) { /* a deserializer asks for the next records */
+    if (reader->is_taking) { /* a deserializer, or a thread, asks for the next records */
         PyErr_SetString(PyExc_ValueError, "records are being taken already");
         return NULL;
     }
@@ -837,6 +854,20 @@ reader_take(PyObject *self, PyObject *args)
     return has_more < 0 ? NULL : PyBool_FromLong(!has_more && !reader->is_closed);
 }
 
+static PyObject *
+reader_take(PyObject *self, PyObject *args)
+{
+    PyObject *taken, *result;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &taken, &most)) {
+        return NULL;
+    }
+    BEGIN_ALONE(self);
+    result = take_alone((Reader *)self, taken, most);
+    END_ALONE();
+    return result;
+}
+
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
 "Let go of the answer. No record is taken any more, also not by a `take` under way.");
 
@@ -844,9 +875,11 @@ static PyObject *
 reader_close(PyObject *self, PyObject *Py_UNUSED(args))
 {
     Reader *reader = (Reader *)self;
+    BEGIN_ALONE(self);
     reader->is_closed = 1;
     Py_CLEAR(reader->parts[DATA]);
     Py_CLEAR(reader->unpacked);
+    END_ALONE();
     Py_INCREF(Py_None);
     return Py_None;
 }
@@ -899,7 +932,9 @@ reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         PyErr_SetString(PyExc_TypeError, "records are of a class derived from tuple");
         return NULL;
     }
-    Reader *reader = (Reader *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    Module *own = PyType_GetModuleState(type);
+    Reader *reader =
+        own ? (Reader *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0) : NULL;
     if (reader == NULL) {
         return NULL;
     }
@@ -916,7 +951,7 @@ reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         Py_CLEAR(reader);
     }
     else {
-        remember_class((PyTypeObject *)given[KIND]);
+        remember_class(own, (PyTypeObject *)given[KIND]);
     }
     return (PyObject *)reader;
 }
@@ -943,6 +978,7 @@ PyDoc_STRVAR(reader_doc,
 "Reader(data, kind, topic, partition, least, is_summed, is_aborted, uncompress,\n"
 "       keys, values, again, header_bytes)\n--\n\n"
 "Reads the records of an answer, out of as many batches as it has.\n\n"
+"It is for one thread; others may close it, and get an error if they take records.\n\n"
 "Args:\n"
 "    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
 "    least: the first offset that is wanted. Records before it are not deserialized.\n"
@@ -981,42 +1017,90 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds a type; 0 with an exception. */
+/* Adds a type, which leads to the module's state; 0 with an exception. */
 static int
 add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
-    PyObject *type = PyType_FromSpec(spec);
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     int is_added = type != NULL && PyModule_AddObjectRef(module, name, type) == 0;
     Py_XDECREF(type);
     return is_added;
 }
 
 static int
-add_source(PyObject *module)
+fill_module(PyObject *module)
 {
     fill_tables();
-    if (add_names() < 0 || !add_type(module, "Reader", &reader_spec)
+    if (!add_names(PyModule_GetState(module)) || !add_type(module, "Reader", &reader_spec)
         || !add_type(module, "Steps", &steps_spec)) {
         return -1;
     }
     return PyModule_AddStringConstant(module, "SOURCE", SOURCE);
 }
 
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    Module *own = PyModule_GetState(module);
+    if (own != NULL) { /* NULL: it is not filled yet */
+        Py_VISIT((PyObject *)atomic_load(&own->record_class));
+    }
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    Module *own = PyModule_GetState(module);
+    if (own != NULL) {
+        Py_XDECREF((PyObject *)atomic_exchange(&own->record_class, NULL));
+    }
+    return 0;
+}
+
+/* The names go last, not with what is cleared: no circle leads through a text. */
+static void
+module_free(void *module)
+{
+    Module *own = PyModule_GetState(module);
+    module_clear(module);
+    for (int i = 0; own != NULL && i < NAMES; i++) {
+        Py_CLEAR(own->names[i]);
+    }
+}
+
+/* Python's header has these only for an interface of 3.12 or 3.13; numbers stay. */
+enum { OF_INTERPRETERS = 3, OF_LOCK = 4 };
+#define HAVE_EACH_THEIR_LOCK ((void *)2)
+#define NEED_NO_LOCK ((void *)1)
+
+/* An older Python refuses what it does not know: it begins further down. */
 static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, add_source},
+    {OF_LOCK, NEED_NO_LOCK},                 /* from 3.13 on */
+    {OF_INTERPRETERS, HAVE_EACH_THEIR_LOCK}, /* from 3.12 on */
+    {Py_mod_exec, fill_module},
     {0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "_batches",
-    .m_size = 0,
-    .m_methods = functions,
-    .m_slots = slots,
-};
+#define DEFINITION(first_slot)                                                         \
+    {                                                                                  \
+        PyModuleDef_HEAD_INIT,                                                         \
+        .m_name = "_batches",                                                          \
+        .m_size = sizeof(Module),                                                      \
+        .m_methods = functions,                                                        \
+        .m_slots = slots + (first_slot),                                               \
+        .m_traverse = module_traverse,                                                 \
+        .m_clear = module_clear,                                                       \
+        .m_free = module_free,                                                         \
+    }
+
+static struct PyModuleDef of_3_13 = DEFINITION(0), of_3_12 = DEFINITION(1),
+                          of_3_11 = DEFINITION(2);
 
 PyMODINIT_FUNC
 PyInit__batches(void)
 {
-    return PyModuleDef_Init(&definition);
+    return PyModuleDef_Init(Py_Version >= 0x030d0000   ? &of_3_13
+                            : Py_Version >= 0x030c0000 ? &of_3_12
+                                                       : &of_3_11);
 }

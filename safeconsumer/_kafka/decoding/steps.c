@@ -9,39 +9,21 @@ sum(long long one, int64_t other)
     return PyLong_FromLongLong((long long)((uint64_t)one + (uint64_t)other));
 }
 
-/* What a step of an iteration looks at, by name. */
-enum {
-    QUEUE,
-    SETTLED,
-    QUIET,
-    POSITION,
-    PAUSED,
-    REVOKED,
-    VALIDATED,
-    MOVES,
-    SETTLE,
-    ITS_OFFSET,
-    ITS_EPOCH,
-    NAMES
-};
-
-static PyObject *names[NAMES], *no_metadata;
-
+/* Makes the texts; 0 with an exception. */
 int
-add_names(void)
+add_names(Module *own)
 {
     static const char *const texts[NAMES] = {
         "queue", "settled", "quiet", "_position", "paused", "_pending_revocation",
-        "_awaiting_validation", "moves", "settle", "offset", "leader_epoch",
+        "_awaiting_validation", "moves", "settle", "offset", "leader_epoch", "",
     };
     for (int i = 0; i < NAMES; i++) {
-        names[i] = PyUnicode_InternFromString(texts[i]);
-        if (names[i] == NULL) {
-            return -1;
+        own->names[i] = PyUnicode_InternFromString(texts[i]);
+        if (own->names[i] == NULL) {
+            return 0;
         }
     }
-    no_metadata = PyUnicode_InternFromString("");
-    return no_metadata == NULL ? -1 : 0;
+    return 1;
 }
 
 /* The fields of kafka-python's OffsetAndMetadata. */
@@ -49,7 +31,8 @@ enum { NEXT_OFFSET, METADATA, EPOCH, POSITION_FIELDS };
 
 /*
  * Whose records are yielded. CHECKED is what was quiet when it was looked at last, and
- * ARGUMENTS what positions are made of, as records are.
+ * ARGUMENTS what positions are made of, as records are. MODULE keeps the module's state
+ * for as long as the other parts are there.
  */
 enum {
     LEDGER,
@@ -61,6 +44,7 @@ enum {
     WAITING,
     MOVED,
     ARGUMENTS,
+    MODULE,
     CHECKED,
     PARTS
 };
@@ -68,6 +52,7 @@ enum {
 typedef struct {
     PyObject_HEAD
     PyObject *parts[PARTS];
+    Module *own;   /* the module's state */
     Py_ssize_t at; /* how many of the records were yielded */
 } Steps;
 
@@ -122,16 +107,22 @@ steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         PyErr_SetString(PyExc_TypeError, "positions are of a class derived from tuple");
         return NULL;
     }
-    Steps *steps = (Steps *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    PyObject *module = PyType_GetModule(type);
+    Steps *steps = module
+                     ? (Steps *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0)
+                     : NULL;
     if (steps == NULL) {
         return NULL;
     }
+    Py_INCREF(module);
+    steps->parts[MODULE] = module;
+    steps->own = PyModule_GetState(module);
     for (int i = 0; i < WAITING; i++) {
         Py_INCREF(given[i]);
         steps->parts[i] = given[i];
     }
-    steps->parts[WAITING] = PyObject_GetAttr(given[LEDGER], names[QUEUE]);
-    steps->parts[MOVED] = PyObject_GetAttr(given[STATE], names[MOVES]);
+    steps->parts[WAITING] = PyObject_GetAttr(given[LEDGER], steps->own->names[QUEUE]);
+    steps->parts[MOVED] = PyObject_GetAttr(given[STATE], steps->own->names[MOVES]);
     steps->parts[ARGUMENTS] = tuple_in_tuple(POSITION_FIELDS);
     for (int i = WAITING; i < CHECKED; i++) {
         if (steps->parts[i] == NULL) {
@@ -146,7 +137,7 @@ steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 static int
 has(Steps *steps, int name, PyObject *wanted)
 {
-    PyObject *found = PyObject_GetAttr(steps->parts[STATE], names[name]);
+    PyObject *found = PyObject_GetAttr(steps->parts[STATE], steps->own->names[name]);
     int is_wanted = found == NULL ? -1 : found == wanted;
     Py_XDECREF(found);
     return is_wanted;
@@ -159,7 +150,7 @@ has(Steps *steps, int name, PyObject *wanted)
 static PyObject *
 look(Steps *steps)
 {
-    PyObject *ledger = steps->parts[LEDGER];
+    PyObject *ledger = steps->parts[LEDGER], *const *names = steps->own->names;
     Py_ssize_t waiting = PyObject_Size(steps->parts[WAITING]);
     PyObject *settled = waiting ? NULL : PyObject_GetAttr(ledger, names[SETTLED]);
     if (settled == Py_None || waiting > 0) {
@@ -204,34 +195,54 @@ is_fetchable(Steps *steps)
 
 /* Returns a record's field, of any class: an application's own poll() may have made it. */
 static PyObject *
-field(PyObject *record, int place, int name)
+field(Steps *steps, PyObject *record, int place, int name)
 {
-    if (Py_TYPE(record) != record_class) {
-        return PyObject_GetAttr(record, names[name]);
+    Module *own = steps->own;
+    if (Py_TYPE(record)
+        != atomic_load_explicit(&own->record_class, memory_order_relaxed)) {
+        return PyObject_GetAttr(record, own->names[name]);
     }
     PyObject *found = PyTuple_GetItem(record, place);
-    Py_INCREF(found);
+    Py_XINCREF(found);
     return found;
+}
+
+/*
+ * Returns a reference to what positions are made of; NULL with an exception. Where threads
+ * run at once, only the one that has made a tuple may fill it: then it is a new one.
+ */
+static PyObject *
+arguments_of(Steps *steps)
+{
+#ifdef Py_GIL_DISABLED
+    (void)steps;
+    return tuple_in_tuple(POSITION_FIELDS);
+#else
+    Py_INCREF(steps->parts[ARGUMENTS]);
+    return steps->parts[ARGUMENTS];
+#endif
 }
 
 /* Returns the position behind a record; NULL with an exception. */
 static PyObject *
 behind(Steps *steps, PyObject *record)
 {
-    PyObject *found = field(record, OFFSET, ITS_OFFSET);
+    PyObject *found = field(steps, record, OFFSET, ITS_OFFSET);
     long long offset = found ? PyLong_AsLongLong(found) : -1;
     Py_XDECREF(found);
     if (offset == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *arguments = steps->parts[ARGUMENTS], *fields = PyTuple_GetItem(arguments, 0);
-    if (put(fields, NEXT_OFFSET, sum(offset, 1))
-        && put_same(fields, METADATA, no_metadata)
-        && put(fields, EPOCH, field(record, LEADER_EPOCH, ITS_EPOCH))) {
+    PyObject *arguments = arguments_of(steps), *made = NULL;
+    PyObject *fields = arguments ? PyTuple_GetItem(arguments, 0) : NULL;
+    if (fields != NULL && put(fields, NEXT_OFFSET, sum(offset, 1))
+        && put_same(fields, METADATA, steps->own->names[NO_METADATA])
+        && put(fields, EPOCH, field(steps, record, LEADER_EPOCH, ITS_EPOCH))) {
         PyTypeObject *type = Py_TYPE(steps->parts[PLACE]);
-        return ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
+        made = ((newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new))(type, arguments, NULL);
     }
-    return NULL;
+    Py_XDECREF(arguments);
+    return made;
 }
 
 /* Moves the position past a record; 0 with an exception, or if it may not be yielded. */
@@ -242,32 +253,42 @@ step(Steps *steps, PyObject *record)
         return 0;
     }
     PyObject *state = steps->parts[STATE], *position = behind(steps, record);
-    if (position == NULL || PyObject_SetAttr(state, names[POSITION], position) < 0) {
+    if (position == NULL
+        || PyObject_SetAttr(state, steps->own->names[POSITION], position) < 0) {
         Py_XDECREF(position);
         return 0;
     }
     set_part(steps, PLACE, position);
     int is_still = has(steps, MOVES, steps->parts[MOVED]);
     if (is_still == 0) { /* a seek came in between */
-        Py_XDECREF(PyObject_CallMethodObjArgs(state, names[SETTLE], NULL));
+        Py_XDECREF(PyObject_CallMethodObjArgs(state, steps->own->names[SETTLE], NULL));
     }
     return is_still > 0;
+}
+
+/* Returns the next record; NULL at the end, and with an exception. */
+static PyObject *
+next_alone(Steps *steps)
+{
+    if (steps->at >= PyList_Size(steps->parts[RECORDS])) {
+        return NULL;
+    }
+    PyObject *record = item_of(steps->parts[RECORDS], steps->at);
+    if (record == NULL || !step(steps, record)) {
+        Py_XDECREF(record);
+        return NULL;
+    }
+    steps->at++;
+    return record;
 }
 
 static PyObject *
 steps_next(PyObject *self)
 {
-    Steps *steps = (Steps *)self;
-    if (steps->at >= PyList_Size(steps->parts[RECORDS])) {
-        return NULL;
-    }
-    PyObject *record = PyList_GetItem(steps->parts[RECORDS], steps->at);
-    Py_INCREF(record);
-    if (!step(steps, record)) {
-        Py_DECREF(record);
-        return NULL;
-    }
-    steps->at++;
+    PyObject *record;
+    BEGIN_ALONE(self);
+    record = next_alone((Steps *)self);
+    END_ALONE();
     return record;
 }
 
@@ -282,7 +303,8 @@ static PyMemberDef steps_members[] = {
 };
 
 PyDoc_STRVAR(steps_doc, "Steps(ledger, assignment, tp, state, position, records)\n--\n\n"
-"Yields the records of one partition; pausing/steps.py has the same in Python.");
+"Yields the records of one partition; pausing/steps.py has the same in Python.\n\n"
+"It is for one thread at a time.");
 
 static PyType_Slot steps_slots[] = {
     {Py_tp_doc, (void *)steps_doc},
