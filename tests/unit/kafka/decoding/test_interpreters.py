@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import itertools
 import sys
 import threading
 import weakref
@@ -63,6 +64,10 @@ print(chosen.name, [tuple(record) for record in part.take()], flush=True)
 """
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="hashlib of Python 3.12.1 breaks in an isolated interpreter",
+)
 def test_an_isolated_interpreter_has_the_same_records():
     """By the compiled decoder, also if another interpreter has loaded it before."""
     records = choose("python").records(0, TP, MemoryRecords(DATA)).take()
@@ -88,17 +93,39 @@ Place = namedtuple("Place", "offset metadata leader_epoch")
 class State:
     paused = _pending_revocation = _awaiting_validation = False
     moves, _position = 0, Place(5, "", 7)
+    def is_fetchable(self):
+        return True
 class Ledger:
     queue, settled = (), frozenset()
+    def quiet(self):
+        return self.settled
 state = State()
 steps = batches.Steps(Ledger(), {{0: state}}, 0, state, state._position, records)
 assert len([*steps]) == len(records) and state._position.offset == 14
 """
 
 
-def test_interpreters_that_end_keep_nothing():
-    """Python keeps some blocks for each; the decoder adds none."""
-    counting = """
+# The same in Python, with the names that the library asks for.
+WITHOUT = LOADING.replace(
+    "spec.loader.exec_module(batches)",
+    f"""
+import sys
+for name in {sorted({*dir(_batches), *dir(_batches.Reader), *dir(_batches.Steps)})}:
+    sys.intern(name)
+class Reader:
+    def __init__(self, *_):
+        sys.intern("deserialize"), sys.intern("settle")
+    def take(self, records, _):
+        records.append(kind._make([13] * 13))
+        return True
+def steps(ledger, _, at, state, place, records):
+    assert not ledger.quiet() and state.is_fetchable()
+    state._position = Place(14, "", 7)
+    return records
+batches.Reader, batches.Steps = Reader, steps
+""",
+)
+COUNTING = """
 def kept(code):
     counts = []
     for _ in range(4):
@@ -106,14 +133,19 @@ def kept(code):
         counts.append(sys.getallocatedblocks())
         for _ in range(10):
             run(code)
-    return counts[-1] - counts[1]
+    return (counts[-1] - counts[1]) // 20
 """
-    without = LOADING.partition("spec.loader")[0] + "spec.loader.exec_module"
-    ((less, more),) = (
-        map(int, line.split())
-        for line in ran(f"{counting}\nprint(kept({without!r}), kept({LOADING!r}))")
-    )
-    assert more - less < 20, f"twenty interpreters kept {more} blocks, and {less} without"
+
+
+def test_interpreters_that_end_keep_nothing():
+    """
+    Forty of them, of which twenty are counted; the decoder adds nothing to what they keep.
+
+    Python keeps thousands of blocks for each from 3.12 on, among them all its names.
+    """
+    (line,) = ran(f"{COUNTING}\nprint(kept({WITHOUT!r}), kept({LOADING!r}))")
+    without, kept = map(int, line.split())
+    assert kept - without < 10, "a type is dozens"
 
 
 def loaded():
@@ -125,7 +157,7 @@ def loaded():
 
 
 def test_each_module_has_its_own_state():
-    """It ends with the last object of the module's, and no object of another's."""
+    """It is there as long as an object of one of its classes."""
     module = loaded()
     assert module.Reader is not _batches.Reader
     gone = weakref.ref(module)
@@ -141,17 +173,18 @@ def test_each_module_has_its_own_state():
 
 
 def test_a_module_that_ends_keeps_nothing():
-    """Three hundred times, with the class of its records and the names that it asks for."""
+    """Neither the class of its records nor the names that it asks for."""
 
-    def often(count):
-        for _ in range(count):
+    def often():
+        for _ in range(100):
             exec(LOADING, {"__name__": "loading"})  # noqa: S102 - our own code
         gc.collect()
         return sys.getallocatedblocks()
 
-    often(50)
-    grown = -often(50) + often(300)
-    assert grown < 300, "one block each time would be 300"
+    often()
+    counts = [often() for _ in range(4)]
+    grown = [after - before for before, after in itertools.pairwise(counts)]
+    assert min(grown) < 50, "one block each time would be 100"
 
 
 def test_a_second_thread_that_takes_is_refused():
