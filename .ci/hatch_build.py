@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import sysconfig
 import tempfile
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,8 @@ _JAR = "safeconsumer/spark/jvm/safekafka.jar"
 _DECODER = "safeconsumer/_kafka/decoding/_batches"
 # 1: for a wheel that any platform can use, beside those of each platform.
 _PURE = "SAFECONSUMER_PURE_PYTHON"
+# Without the global interpreter lock Python has no stable interface: a wheel for each.
+_IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class CompilingHook(BuildHookInterface[Any]):
@@ -56,9 +59,12 @@ class CompilingHook(BuildHookInterface[Any]):
             name = Path(_DECODER).with_name(library.name).as_posix()
             build_data["force_include"][str(library)] = name
             build_data["pure_python"] = False
-            # hatchling knows how index and installers call this platform.
-            *_, platform = self.build_config.builder.get_best_matching_tag().split("-")
-            build_data["tag"] = f"cp311-abi3-{platform}"
+            # hatchling knows how index and installers call this Python and platform.
+            tag = self.build_config.builder.get_best_matching_tag()
+            *_, platform = tag.split("-")
+            build_data["tag"] = (
+                tag if _IS_FREE_THREADED else f"cp311-abi3-{platform}"
+            )
 
     def _decoder(self) -> Path:
         # Not at the top: it is only needed here, and may be missing like a compiler.
@@ -71,7 +77,7 @@ class CompilingHook(BuildHookInterface[Any]):
             [str(source) for source in sources if source.suffix == ".c"],
             # what it was made of, so that a stale one is not used
             define_macros=[("SOURCE", f'"{sha256(content).hexdigest()}"')],
-            py_limited_api=True,
+            py_limited_api=not _IS_FREE_THREADED,
         )
         command = Distribution({"ext_modules": [extension]}).get_command_obj(
             "build_ext"
