@@ -62,9 +62,7 @@ class CompilingHook(BuildHookInterface[Any]):
             # hatchling knows how index and installers call this Python and platform.
             tag = self.build_config.builder.get_best_matching_tag()
             *_, platform = tag.split("-")
-            build_data["tag"] = (
-                tag if _IS_FREE_THREADED else f"cp311-abi3-{platform}"
-            )
+            build_data["tag"] = tag if _IS_FREE_THREADED else f"cp311-abi3-{platform}"
 
     def _decoder(self) -> Path:
         # Not at the top: it is only needed here, and may be missing like a compiler.
