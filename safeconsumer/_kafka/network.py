@@ -110,7 +110,7 @@ def ended_by(net: Any) -> object:  # noqa: ANN401 - as above
 
 
 def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-    """Wait until a producer that was told to close has ended its sending, or for a time."""
+    """Wait until a producer that is being closed has ended its sending, or for a time."""
     if HAS_BACKENDS:
         ended = producer._sender._loop_future
         producer._net.wait_for(ended, seconds * 1000, raise_error=False)
