@@ -524,7 +524,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._safe_place(
-            dict(zip(map(scope_of, targets), targets, strict=True)),
+            {scope_of(target): target for target in targets},
             owner=owner,
             reason=reason,
             for_=for_,
@@ -1090,10 +1090,11 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        self._safe_end_interrupted()
+        if self._safe_ended:
+            self._safe_end_interrupted()
         checked_placer(owner)
-        reason = checked_reason(reason)
-        seconds = checked_duration(for_)
+        reason = None if reason is None else checked_reason(reason)
+        seconds = None if for_ is None else checked_duration(for_)
         lifetime = self._safe_lifetime_of(owner, lifetime)
         is_plain = lifetime is Lifetime.PLAIN
         if not found or self._closed:
@@ -1103,17 +1104,22 @@ class SafeConsumer(UpstreamConsumer):
             for scope, target in found.items()
             if isinstance(target, AssignedPartition) and target.edition is not None
         }
-        self._safe_consumed.check(one for one in found if one not in named)
-        with self._safe_written(lambda it: it.pausing(found, owner, lifetime, seconds)):
-            self._safe_ledger.place(
-                found,
-                owner=owner,
-                reason=reason,
-                for_=seconds,
-                lifetime=lifetime,
-                known_topics=self._safe_consumed.known_topics,
-                named=list(named.items()) if is_plain else (),
-            )
+        self._safe_consumed.check([one for one in found if one not in named])
+        place = partial(
+            self._safe_ledger.place,
+            found,
+            owner=owner,
+            reason=reason,
+            for_=seconds,
+            lifetime=lifetime,
+            known_topics=self._safe_consumed.known_topics,
+            named=list(named.items()) if is_plain else (),
+        )
+        if self._safe_journal is None:
+            place()
+        else:
+            with self._safe_journal.pausing(found, owner, lifetime, seconds):
+                place()
         if not self._safe_consumed.has_any():
             self._safe_early.note((scope, owner) for scope in found)
 
@@ -1134,12 +1140,14 @@ class SafeConsumer(UpstreamConsumer):
     ) -> tuple[Hold, ...]:
         # First: a hold placed meanwhile is noted again after it.
         self._safe_early.forget(keys)
-        scopes = [scope for scope, _ in keys]
-        with self._safe_written(lambda it: it.resuming(scopes, owner)):
-            if all_of_owner:
-                self._safe_ledger.remove_owner(owner)
-                return ()
-            return self._safe_ledger.remove(keys, by_application=by_application)
+        ledger, journal = self._safe_ledger, self._safe_journal
+        lift = partial(ledger.remove, keys, by_application=by_application)
+        if all_of_owner:
+            lift = partial(ledger.remove_owner, owner)
+        if journal is None:
+            return lift()
+        with journal.resuming([scope for scope, _ in keys], owner):
+            return lift()
 
     def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:

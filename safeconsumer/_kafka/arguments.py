@@ -98,6 +98,21 @@ def scope_of(target: object) -> Scope:
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
         return target.scope  # checked when it was assigned
+    try:
+        if isinstance(target, TopicPartition):
+            return scopes.partition(*target)
+        _refuse_what_is_no_target(target)
+        return scopes.of(target)
+    except ScopeSyntaxError as error:
+        is_pattern = hasattr(target, "pattern") or (
+            isinstance(target, str) and scopes.expression_of(target) is not None
+        )
+        if is_pattern or isinstance(error, IllegalTargetError):
+            raise
+        raise IllegalTargetError(*error.args) from error
+
+
+def _refuse_what_is_no_target(target: object) -> None:
     if isinstance(target, Hold):
         message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
         raise TargetTypeError(message)
@@ -109,12 +124,3 @@ def scope_of(target: object) -> Scope:
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
         )
         raise TargetTypeError(message)
-    try:
-        return scopes.of(target)
-    except ScopeSyntaxError as error:
-        is_pattern = hasattr(target, "pattern") or (
-            isinstance(target, str) and scopes.expression_of(target) is not None
-        )
-        if is_pattern or isinstance(error, IllegalTargetError):
-            raise
-        raise IllegalTargetError(*error.args) from error

@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+from safeconsumer.holds.scope import Partition, Scope, Topic
 
 Fits = Callable[[Scope], bool]
 
@@ -53,16 +53,13 @@ class Consumed:
         Raises:
             NotConsumedError: the message names the first that cannot.
         """
-        if not self.has_any():
-            return
-        for scope in targets:
-            match scope:
-                case Partition():
+        assigned = self._subscription.assignment
+        for scope in targets if self.has_any() else ():
+            if isinstance(scope, Partition):
+                if (scope.topic, scope.partition) not in assigned:
                     self._check_partition(scope)
-                case Topic():
-                    self._check_topic(scope, scope.topic)
-                case Pattern() | Everything():
-                    pass  # what they cover is decided topic by topic
+            elif isinstance(scope, Topic):  # of others it is decided topic by topic
+                self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
         """Tell whether a topic would be consumed; before anything is, every topic."""
@@ -107,9 +104,6 @@ class Consumed:
         )
 
     def _check_partition(self, scope: Partition) -> None:
-        tp = TopicPartition(scope.topic, scope.partition)
-        if tp in self._subscription.assignment:
-            return
         if not self._is_subscribed():
             message = f"{scope} is not assigned to this consumer: assign() it first"
             raise NotConsumedError(message)
@@ -150,7 +144,7 @@ class EarlyHolds:
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
         """Have these checked no more."""
-        for key in keys:
+        for key in keys if self._keys else ():
             self._keys.pop(key, None)
 
     @contextmanager

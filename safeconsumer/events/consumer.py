@@ -1,14 +1,17 @@
 """Defines the events of a consumer: holds, partitions, fetched data, joins, patterns."""
 
 from collections.abc import Iterable
-from typing import ClassVar, dataclass_transform, get_origin
+from typing import ClassVar, Self, dataclass_transform, get_origin
 
 from attrs.exceptions import FrozenInstanceError
 
-from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime, is_routine
 from safeconsumer.holds.scope import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
+
+_OWN = frozenset({APP, WHOLE})
+_set = object.__setattr__
 
 # The most holds that an advice names.
 _FEW = 3
@@ -19,18 +22,28 @@ class _Values:
     # What attrs would compile for each class, which was a sixth of the import of a
     # consumer: fields with defaults, given by keyword, that never change.
     _fields: ClassVar[tuple[str, ...]] = ()
+    _known: ClassVar[frozenset[str]] = frozenset()
+    _needed: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         own = cls.__annotations__.items()
         cls._fields += tuple(name for name, kind in own if not _is_of_class(kind))
+        cls._known = frozenset(cls._fields)
+        cls._needed = frozenset(one for one in cls._fields if not hasattr(cls, one))
 
     def __init__(self, **values: object) -> None:
-        needed = {name for name in self._fields if not hasattr(self, name)}
-        if not needed <= values.keys() <= set(self._fields):
+        if not self._needed <= values.keys() <= self._known:
             takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
             message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
-        self.__dict__.update(values)
+        _set(self, "__dict__", values)  # nobody else has this dict
+
+    @classmethod
+    def of(cls, values: dict[str, object]) -> Self:
+        """Make one of values that fit, and keep that dict: for who makes many."""
+        made = cls.__new__(cls)
+        _set(made, "__dict__", values)
+        return made
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError
@@ -594,7 +607,8 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 def _is_own(holds: Iterable[Hold]) -> bool:
     # A program that pauses and resumes ten times a second needs no log lines about it.
-    return all(one.owner in {APP, WHOLE} or one.is_routine for one in holds)
+    owners = {one.owner for one in holds}
+    return owners <= _OWN or all(map(is_routine, owners - _OWN))
 
 
 def _how_to_lift(holds: tuple[Hold, ...], group_id: str | None) -> str | None:

@@ -1,6 +1,5 @@
 """Counts events for metrics, which show no history otherwise."""
 
-from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -125,7 +124,11 @@ class Counts:
 
     def _count_holds(self, name: str, holds: tuple[Hold, ...]) -> None:
         # One call may have ten thousand holds, of few owners.
-        for owner, count in Counter(hold.owner for hold in holds).items():
-            key = kind_of(owner), name.removeprefix("hold_")
+        counts: dict[str, int] = {}
+        for hold in holds:
+            counts[hold.owner] = counts.get(hold.owner, 0) + 1
+        change = name.removeprefix("hold_")
+        for owner, count in counts.items():
+            key = kind_of(owner), change
             if key in self.hold_changes:
                 self.hold_changes[key] += count

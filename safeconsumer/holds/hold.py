@@ -171,17 +171,20 @@ def made(  # noqa: PLR0913 - a hold has that many properties
     """
     now, at = times
     strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
+    expires_at, deadline = (None, None) if for_ is None else (at + for_, now + for_)
     return tuple(
-        Hold(
-            scope=scope,
-            owner=owner,
-            reason=reason,
-            placed_at=at,
-            expires_at=None if for_ is None else at + for_,
-            lifetime=lifetime if isinstance(scope, Partition) else strict,
-            deadline=None if for_ is None else now + for_,
-        )
-        for scope in scopes
+        [
+            Hold(
+                scope=scope,
+                owner=owner,
+                reason=reason,
+                placed_at=at,
+                expires_at=expires_at,
+                lifetime=lifetime if isinstance(scope, Partition) else strict,
+                deadline=deadline,
+            )
+            for scope in scopes
+        ]
     )
 
 
@@ -190,6 +193,8 @@ _KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
 
 def kind_of(owner: str) -> str:
     """Return which of :data:`KINDS` places holds of this owner."""
+    if ":" not in owner:  # as nearly always
+        return "local"
     for beginning, kind in _KINDS:
         if owner.startswith(beginning):
             return kind
@@ -209,6 +214,8 @@ def checked_owner(owner: object) -> str:
         HoldSettingError: as :func:`checked_name`, or if it has the prefix of operators'
             or group holds.
     """
+    if owner is APP:  # as nearly always
+        return APP
     name = checked_name(owner)
     if name.startswith((OPERATOR, GROUP)):
         message = (
@@ -248,6 +255,8 @@ def checked_placer(owner: object) -> str:
         HoldSettingError: as :func:`checked_owner`, or if it is a name of a worker's own
             holds.
     """
+    if owner is APP:  # as nearly always
+        return APP
     name = checked_owner(owner)
     if name == WHOLE:
         message = f"owner {name!r} is reserved: pause(*assignment()) places its holds"

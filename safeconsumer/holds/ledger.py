@@ -15,24 +15,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.gates import Gates
-from safeconsumer.holds.hold import (
-    APP,
-    WHOLE,
-    Hold,
-    HoldKey,
-    Lifetime,
-    made,
-)
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, made
 from safeconsumer.holds.ownership import Cause, Ownership, Reassignment
-from safeconsumer.holds.plain import (
-    Edition,
-    Named,
-)
+from safeconsumer.holds.plain import Edition, Named
 from safeconsumer.holds.scope import (
     Partition,
     Pattern,
@@ -40,7 +31,7 @@ from safeconsumer.holds.scope import (
     TopicPartition,
     matched,
 )
-from safeconsumer.holds.state import NEVER, State, Step
+from safeconsumer.holds.table import MOST_LEFT, NEVER, Step, Table
 from safeconsumer.holds.view import View
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
@@ -59,14 +50,14 @@ _MOST_TRIES = 10
 
 
 class _Change:
-    # One change: what applies it, and, of a new assignment, what came of that.
+    # One change: what makes a step of a table, and the step that was put in place.
 
-    def __init__(self, apply: Callable[[_Change], None]) -> None:
+    tries = 0
+    step: Step | None = None
+    is_announced = False
+
+    def __init__(self, apply: Callable[[Table], Step]) -> None:
         self.apply = apply
-        self.tries = 0
-        self.is_applied = self.is_announced = False
-        self.what = Reassignment()
-        self.epochs: Mapping[TopicPartition, int] = {}
 
 
 class PauseLedger:
@@ -109,7 +100,7 @@ class PauseLedger:
         # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[Reassignment], object] | None = None
         self._watcher: Watcher | None = None
-        self._ids = {"client_id": client_id, "group_id": group_id}
+        self._ids: dict[str, Any] = {"client_id": client_id, "group_id": group_id}
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
         self._polled_at: float | None = None
@@ -128,7 +119,7 @@ class PauseLedger:
         self._is_behind = False
         self._version = 0  # of everything that is looked at
         self._moves = 0  # how often partitions became quiet or began to flow
-        self._state = State()
+        self._table = Table()
         # What all who look are shown; None: to be made anew of the state.
         self._view: View | None = View()
         # What is quiet in it; None if a look has to make it anew, or something expires.
@@ -158,8 +149,8 @@ class PauseLedger:
     def view(self) -> View:
         """Return the holds and the quiet partitions of this moment, together."""
         view = self._view
-        if view is None or self.queue or self._clock() >= self._state.due:
-            self._catch_up(shows=True)
+        if view is None or self.queue or self._clock() >= self._table.due:
+            self._enter(shows=True)
             # None: in a signal handler that interrupted a change, or where another
             # thread has changed something since.
             view = self._view or self.peek()
@@ -167,7 +158,7 @@ class PauseLedger:
 
     def peek(self) -> View:
         """Return what was applied last; it takes no lock, and lets nothing expire."""
-        return self._state.view()
+        return self._table.view()
 
     def wake(self) -> None:
         """Wake the threads that wait for a change of the quiet partitions."""
@@ -176,7 +167,7 @@ class PauseLedger:
 
     def seconds_to_next_expiry(self) -> float:
         """Return the seconds until the next hold expires; infinite if none expires."""
-        return self._state.due - self._clock()
+        return self._table.due - self._clock()
 
     def now(self) -> tuple[float, float]:
         """Return the time now in seconds, on the monotonic clock and since the epoch."""
@@ -205,7 +196,7 @@ class PauseLedger:
         What has been quiet since then counts as held until it is confirmed again.
         """
         if partitions:
-            self._change(lambda it: self._confirm(it, partitions, moves))
+            self._enter(_Change(partial(self._confirmed, partitions, moves)))
 
     @property
     def rests(self) -> Mapping[TopicPartition, tuple[float, float]]:
@@ -214,7 +205,7 @@ class PauseLedger:
 
     def forget_rests(self, rests: Mapping[TopicPartition, tuple[float, float]]) -> None:
         """Forget these, but not what has rested again since."""
-        self._change(lambda it: self._forget_rests(it, rests))
+        self._enter(_Change(partial(self._forgotten, rests)))
 
     def has_rested(self, tp: TopicPartition, since: float) -> bool:
         """
@@ -261,21 +252,23 @@ class PauseLedger:
             named: partitions among them that were named as ``assignment()`` returned
                 them, each with all that it returned then.
         """
-        scopes, named = tuple(scopes), tuple(named)
-        topics, idle = None, frozenset[Scope]()
-        if any(isinstance(scope, Pattern) for scope in scopes):
-            topics, idle = matched(scopes, {*known_topics(), *self._state.assigned})
+        named = tuple(named)
+        topics: tuple[str, ...] | None = None
+        idle: Collection[Scope] = ()
         holds = made(
             scopes,
             owner=owner,
             reason=reason,
             for_=for_,
             lifetime=lifetime,
-            times=self.now(),
+            times=(self._clock(), self._wall()),
         )
-        self._change(
-            lambda it: self._place(it, holds, topics=topics, idle=idle, named=named)
-        )
+        patterns = [one.scope for one in holds if isinstance(one.scope, Pattern)]
+        if patterns:
+            names = {*known_topics(), *self._table.assigned}
+            topics, idle = matched([one.scope for one in holds], names)
+
+        self._enter(_Change(partial(self._placed, holds, topics, idle, named)))
         self.deliver()
 
     def take_over(self, epochs: Mapping[TopicPartition, int], reason: str) -> None:
@@ -288,7 +281,11 @@ class PauseLedger:
         scopes = [Partition(tp[0], tp[1]) for tp in epochs]
         holds = made(scopes, owner=APP, reason=reason, times=self.now())
         if holds:
-            self._change(lambda it: self._place(it, holds, left_to=epochs))
+            self._enter(
+                _Change(
+                    lambda it: it.placed(it.left_to(epochs, holds), is_taken_over=True)
+                )
+            )
             self.deliver()
 
     def remove(
@@ -305,16 +302,16 @@ class PauseLedger:
         """
         keys = tuple(keys)
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
-        self._change(lambda it: self._remove(it, keys, by_application=by_application))
+        remove = partial(self._removed, keys=keys, by_application=by_application)
+        self._enter(_Change(remove))
         self.deliver()
-        return self._state.remaining(keys)
+        return self._table.remaining(keys)
 
-    def remove_owner(self, owner: str) -> None:
-        is_app = owner == APP
-        self._change(
-            lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
-        )
+    def remove_owner(self, owner: str) -> tuple[Hold, ...]:
+        """Lift all holds of an owner; return none, since nothing of theirs is left."""
+        self._enter(_Change(partial(self._removed_owner, owner)))
         self.deliver()
+        return ()
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
@@ -327,9 +324,9 @@ class PauseLedger:
         new = {hold.key for hold in holds}
         keys = tuple(key for key in remove if key not in new)
         if holds:
-            self._change(lambda it: self._place(it, holds))
+            self._enter(_Change(lambda it: it.placed(holds)))
         if keys:
-            self._change(lambda it: self._remove(it, keys))
+            self._enter(_Change(lambda it: it.removed(keys, self._clock())))
 
     def move(self, holds: Iterable[Hold]) -> None:
         """
@@ -338,12 +335,12 @@ class PauseLedger:
         Those that do not exist, or were placed again meanwhile, are left alone.
         """
         moved = tuple(holds)
-        self._change(lambda it: self._put_in_place(it, self._state.moved(moved)))
+        self._enter(_Change(lambda it: it.moved(moved)))
 
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> Ownership:
-        return self._state.ownership
+        return self._table.ownership
 
     def assign(
         self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
@@ -356,7 +353,7 @@ class PauseLedger:
         interrupted another change it is applied after that change.
         """
         assigned = tuple(assignment)
-        self._announced(_Change(lambda it: self._reassign(it, assigned, cause)))
+        self._announced(_Change(partial(self._reassigned, assigned, cause)))
 
     def _announced(self, change: _Change) -> None:
         key = id(change)
@@ -374,7 +371,7 @@ class PauseLedger:
         It may be called under upstream's subscription lock, as :meth:`assign`.
         """
         again = tuple(partitions)
-        self._announced(_Change(lambda it: self._renew(it, again)))
+        self._announced(_Change(partial(self._renewed, again)))
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators and of the group."""
@@ -393,10 +390,10 @@ class PauseLedger:
         """
         self._polled_at = self._clock()
         self._named = Named()
-        view, gates = self.view(), self._state.gates
-        if self.queue or gates.begun(view) is not gates:
-            self._gate(self._begun)
-        return self._state.gates.is_gating
+        view, table = self.view(), self._table
+        if self.queue or table.begun(view) is not table:
+            self._enter(_Change(self._begun))
+        return self._table.is_gating
 
     def goes_on(self) -> None:
         """Note that a ``poll`` still waits: its member has just served the group again."""
@@ -415,9 +412,8 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        if self.queue or self._state.gates.in_call:
-            why = "the poll that gained them has returned"
-            self._gate(Gates.ended, why)
+        if self.queue or self._table.in_call:
+            self._enter(_Change(Table.ended))
 
     def choose_anew(self) -> None:
         """
@@ -426,7 +422,7 @@ class PauseLedger:
         With nothing assigned, the earlier holds no longer keep gained partitions gated:
         they belonged to the previous choice.
         """
-        self._gate(lambda gates: gates.chosen_anew(self._state.ownership.epochs))
+        self._enter(_Change(Table.chosen_anew))
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -439,18 +435,18 @@ class PauseLedger:
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Open the gates of the partitions whose ownership has still the same epoch."""
-        why = "the control topics are read"
-        self._gate(lambda gates: gates.read(self._state.ownership.still(epochs)), why)
+        self._enter(_Change(lambda it: it.read(epochs)))
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
-        return self._state.gates.control
+        return self._table.unread
 
     # ------------------------------------------------------------ events
 
     def emit(self, kind: type[events.Event], **fields: object) -> None:
         """Queue an event for the next :meth:`deliver`; safe under any lock."""
-        self._outbox.waiting.append(self._event(kind, **fields))
+        made: dict[str, Any] = {"at": self._wall(), **self._ids, **fields}
+        self._outbox.waiting.append(kind(**made))
 
     def pass_on(self, event: events.Event) -> None:
         """Hand an event that another ledger made to the hooks, as a hook of that ledger."""
@@ -478,23 +474,14 @@ class PauseLedger:
 
     # ------------------------------------------------------------ the one way in
 
-    def _change(self, apply: Callable[[_Change], None]) -> None:
-        self._enter(_Change(apply))
-
-    def _enter(self, change: _Change) -> None:
+    def _enter(self, change: _Change | None = None, *, shows: bool = False) -> None:
         # The change is applied when this returns, by whichever thread, but in a signal
         # handler that interrupted another one on this thread. The versions are noted
         # first: another thread may apply it at once, and this one must not go on before
         # all who look at holds have seen it.
-        before = self._version, self._moves
-        self.queue.append(change)
-        self._catch_up(before)
-
-    def _catch_up(
-        self, before: tuple[int, int] | None = None, *, shows: bool = False
-    ) -> None:
-        here = threading.get_ident()
-        before = before or (self._version, self._moves)
+        here, version, moves = threading.get_ident(), self._version, self._moves
+        if change is not None:
+            self.queue.append(change)
         try:
             while True:
                 with self._lock:
@@ -509,213 +496,179 @@ class PauseLedger:
                         self._changer = None
                 if not self.queue:  # else a handler's, as the lock was given back
                     break
-            self._tell_of_changes(before)
+            self._tell_of_changes(version, moves)
         except BaseException:  # a signal handler's, say: the next look goes on here
             self._is_behind, self._view, self.settled = True, None, None
             raise
 
-    def _tell_of_changes(self, before: tuple[int, int]) -> None:
+    def _tell_of_changes(self, version: int, moves: int) -> None:
         if self._is_behind:
-            self._is_behind, before = False, (-1, -1)
-        version, moves = before
-        for key, change in tuple(self._left.items()):
-            change.tries += 1
-            if change.tries < _MOST_TRIES:
-                self._announce(change)
-            if change.is_announced or change.tries >= _MOST_TRIES:
-                self._left.pop(key, None)
+            self._is_behind = False
+            version = moves = -1
+        if self._left:
+            self._announce_left()
         if self._version != version:
             for look in tuple(self.lookers):
                 look()
         if self._moves != moves:
             self.wake()
 
-    def _apply_all(self) -> None:
-        while True:
-            if (
-                self._clock() >= self._state.due
-            ):  # first: what is over counts for no change
-                self._put_in_place(
-                    _Change(_nothing), self._state.expired(self._clock())
-                )
-            if not self.queue:
-                return
-            change = self.queue[0]
-            if not change.is_applied:
-                self._apply(change)
-            self.queue.popleft()
-
-    def _apply(self, change: _Change) -> None:
-        # An exception may be a signal handler's: the change stays, and the next look
-        # applies it.
-        change.tries += 1
-        try:
-            change.apply(change)
-        except BaseException:
-            if change.tries >= _MOST_TRIES:
-                self.queue.popleft()
-            raise
+    def _announce_left(self) -> None:
+        for key, change in tuple(self._left.items()):
+            change.tries += 1
+            if change.tries < _MOST_TRIES:
+                self._announce(change)
+            if change.is_announced or change.tries >= _MOST_TRIES:
+                self._left.pop(key, None)
 
     def _announce(self, change: _Change) -> None:
-        if not change.is_applied:
+        if change.step is None:
             return
-        what = change.what
+        what, epochs = change.step.what, change.step.table.ownership.epochs
         if what.gained or what.departed:
             if self.on_reassigned is not None:
                 self.on_reassigned(what)
             if self._watcher is not None and what.gained:
-                self._watcher({tp: change.epochs[tp] for tp in what.gained})
+                self._watcher({tp: epochs[tp] for tp in what.gained})
         change.is_announced = True
 
     # ------------------------------------------------------------ under the lock
 
-    def _put_in_place(self, change: _Change, step: Step) -> None:
-        told = [self._event(kind, **fields) for kind, fields in step.told]
+    def _apply_all(self) -> None:
         now = self._clock()
-        for event in told:
-            self._was_quiet(getattr(event, "flowing", ()), now)
-            self._quiet_at.update(dict.fromkeys(getattr(event, "quiet", ()), now))
-        if step.left:
-            self._was_quiet(step.left, now)
+        if now >= self._table.due:  # first: what is over counts for no change
+            self._put_in_place(_Change(_same), self._table.expired(now))
+        while self.queue:
+            # An exception may be a signal handler's: the change stays, and the next
+            # look applies it.
+            change = self.queue[0]
+            change.tries += 1
+            try:
+                if change.step is None:
+                    self._put_in_place(change, change.apply(self._table))
+            except BaseException:
+                if change.tries >= _MOST_TRIES:
+                    self.queue.popleft()
+                raise
+            self.queue.popleft()
+
+    def _put_in_place(self, change: _Change, step: Step) -> None:
+        told: Iterable[events.Event] = ()
+        if step.events:
+            at, ids = self._wall(), self._ids
+            told = [kind.of({"at": at, **ids, **parts}) for kind, parts in step.events]
+            now = self._clock()
+            for _, parts in step.events:
+                for tp in parts.get("quiet", ()):
+                    self._quiet_at[tp] = now
+        if step.ended:
+            self._was_quiet(step.ended, step.table)
+        for tp in step.what.departed:
+            self._rests.pop(tp, None)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
         view, settled = (None, None) if step.is_seen else (self._view, self.settled)
         seen = self._version + step.is_seen
-        self._state, self._view, self.settled = step.state, view, settled
+        self._table, self._view, self.settled = step.table, view, settled
         self._version = seen
         self._moves += step.is_moved
-        change.is_applied = True
+        change.step = step
         put(told)
 
-    def _was_quiet(self, partitions: Collection[TopicPartition], now: float) -> None:
+    def _was_quiet(self, partitions: Iterable[TopicPartition], table: Table) -> None:
         # They are, until the change under way is in place; to note it twice is harmless.
-        self._unconfirmed.update(dict.fromkeys(partitions, self._moves + 1))
+        # Of those that are away the last are remembered.
+        marks, owned = self._unconfirmed, table.ownership.epochs
+        moves, now = self._moves + 1, self._clock()
         for tp in partitions:
+            marks[tp] = moves
             begin = self._quiet_at.pop(tp, -math.inf)  # -inf: since it was assigned
             if now - begin >= REST:
                 self._rests[tp] = begin, now
+        if len(marks) > len(owned) + MOST_LEFT:
+            away = sorted((at, tp) for tp, at in marks.items() if tp not in owned)
+            for _, tp in away[: -(MOST_LEFT // 2)]:
+                marks.pop(tp, None)
 
-    def _confirm(
-        self, change: _Change, valid: Collection[TopicPartition], moves: int
-    ) -> None:
+    def _confirmed(
+        self, valid: Collection[TopicPartition], moves: int, table: Table
+    ) -> Step:
         for tp in valid:
             if self._unconfirmed.get(tp, NEVER) <= moves:  # else quiet meanwhile
                 del self._unconfirmed[tp]
-        change.is_applied = True
+        return _same(table)
 
-    def _forget_rests(
-        self, change: _Change, rests: Mapping[TopicPartition, tuple[float, float]]
-    ) -> None:
+    def _forgotten(
+        self, rests: Mapping[TopicPartition, tuple[float, float]], table: Table
+    ) -> Step:
         for tp, rest in rests.items():
             if self._rests.get(tp) == rest:
                 del self._rests[tp]
-        change.is_applied = True
+        return _same(table)
 
     def _show(self) -> View:
-        view, due = self.peek(), self._state.due
+        view, due = self.peek(), self._table.due
         settled = view.quiet if due == NEVER else None
         self._view, self.settled = view, settled
         return view
 
-    # ------------------------------------------------------------ changes of holds
+    # ------------------------------------------------------------ steps of a table
 
-    def _place(  # noqa: PLR0913 - what a call of pause() has
+    def _begun(self, table: Table) -> Step:
+        return Step(table.begun(self._view or self._show()), is_seen=False)
+
+    def _placed(
         self,
-        change: _Change,
         wanted: tuple[Hold, ...],
-        *,
-        topics: tuple[str, ...] | None = None,
-        idle: Collection[Scope] = (),
-        named: Collection[tuple[Scope, Edition]] = (),
-        left_to: Mapping[TopicPartition, int] | None = None,
-    ) -> None:
-        if left_to is not None:
-            wanted = self._state.left_to(left_to, wanted)
+        topics: tuple[str, ...] | None,
+        idle: Collection[Scope],
+        named: Collection[tuple[Scope, Edition]],
+        table: Table,
+    ) -> Step:
+        # What a pause asks for, and the whole pauses that it completes.
         if named:
-            wanted += self._whole(named, wanted)
-        is_taken_over = left_to is not None
-        step = self._state.placed(
-            wanted, topics=topics, idle=idle, is_taken_over=is_taken_over
-        )
-        self._put_in_place(change, step)
+            plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
+            made = self._named.whole(named, plain, self._clock())
+            wanted += tuple(
+                whole
+                for whole, is_of_one_call in made
+                if is_of_one_call or table.holds.get(whole.key) is None
+            )
+        return table.placed(wanted, topics=topics, idle=idle)
 
-    def _whole(
-        self, named: Collection[tuple[Scope, Edition]], wanted: Iterable[Hold]
-    ) -> tuple[Hold, ...]:
-        plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
-        made = self._named.whole(named, plain, self._clock())
-        return tuple(
-            whole
-            for whole, is_of_one_call in made
-            if is_of_one_call or self._state.holds.get(whole.key) is None
-        )
-
-    def _remove(
-        self,
-        change: _Change,
-        keys: tuple[HoldKey, ...],
-        *,
-        by_application: bool = False,
-        all_of: str | None = None,
-    ) -> None:
-        if all_of is not None:
-            keys = tuple(one.key for one in self._state.holds if one.owner == all_of)
+    def _removed(
+        self, table: Table, keys: Collection[HoldKey], *, by_application: bool
+    ) -> Step:
         if by_application:
             self._named.take_back(keys)
-        step = self._state.removed(
-            keys,
-            self._clock(),
-            by_application=by_application,
-            is_all=all_of is not None,
-        )
-        self._put_in_place(change, step)
+        return table.removed(keys, self._clock(), by_application=by_application)
 
-    # ------------------------------------------------------------ gates
+    def _removed_owner(self, owner: str, table: Table) -> Step:
+        keys = tuple(one.key for one in table.holds if one.owner == owner)
+        is_app = owner == APP
+        if is_app:
+            self._named.take_back(keys)
+        return table.removed(keys, self._clock(), by_application=is_app, is_all=True)
 
-    def _gate(self, change: Callable[[Gates], Gates], why: str = "") -> None:
-        self._change(
-            lambda it: self._put_in_place(
-                it, self._state.gated(change(self._state.gates), why)
-            )
-        )
-
-    def _begun(self, gates: Gates) -> Gates:
-        return gates.begun(self._view or self._show())
-
-    # ------------------------------------------------------------ a new assignment
-
-    def _reassign(
-        self, change: _Change, wanted: tuple[TopicPartition, ...], cause: Cause
-    ) -> None:
-        change.what, step = self._state.reassigned(
+    def _reassigned(
+        self, wanted: tuple[TopicPartition, ...], cause: Cause, table: Table
+    ) -> Step:
+        return table.reassigned(
             wanted,
             cause,
             self._clock(),
             is_carried=self.is_carried,
             is_watched=self._watcher is not None,
         )
-        change.epochs = step.state.ownership.epochs
-        self._put_in_place(change, step)
-        for tp in change.what.departed:
-            self._rests.pop(tp, None)
 
-    def _renew(self, change: _Change, again: tuple[TopicPartition, ...]) -> None:
-        change.what, step = self._state.renewed(
-            again, is_watched=self._watcher is not None
-        )
-        change.epochs = step.state.ownership.epochs
-        self._put_in_place(change, step)
-
-    def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
-        # mypy cannot check the fields of a class that is only known as a type; each
-        # call is covered by a test of the event that it makes.
-        return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
+    def _renewed(self, again: tuple[TopicPartition, ...], table: Table) -> Step:
+        return table.renewed(again, is_watched=self._watcher is not None)
 
 
 def _no_member() -> tuple[str, int]:
     return "", -1
 
 
-def _nothing(_: _Change) -> None:
-    pass
+def _same(table: Table) -> Step:
+    return Step(table, is_seen=False)

@@ -9,6 +9,7 @@ pattern would match nothing, for no topic's name has a colon.
 
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from operator import index
 from typing import Any, Protocol
 
@@ -154,12 +155,12 @@ def of(target: object) -> Scope:
         ScopeSyntaxError: the target is not a legal scope.
         TargetTypeError: the target has another type.
     """
+    if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
+        return partition(*target)
     if isinstance(target, Scope):
         return target
     if isinstance(target, str):
         return parse(target)
-    if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
-        return partition(*target)
     if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
         return pattern(target)
     message = (
@@ -176,6 +177,12 @@ def partition(topic: object, number: object) -> Partition:
     Raises:
         ScopeSyntaxError: if either is not legal in Kafka.
     """
+    if type(topic) is str and type(number) is int:  # as nearly always
+        return _partition(topic, number)
+    return _checked_partition(topic, number)
+
+
+def _checked_partition(topic: object, number: object) -> Partition:
     name = _checked_topic(topic)
     which = _whole_number(number)
     if which is None:
@@ -185,6 +192,10 @@ def partition(topic: object, number: object) -> Partition:
         message = f"{name}:{which} is no partition: allowed are 0 to {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
+
+
+# A program pauses the same partitions again and again.
+_partition = lru_cache(_MOST_ANSWERS)(_checked_partition)
 
 
 def topic(name: object) -> Topic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey
@@ -19,6 +19,8 @@ Assigned = Mapping[str, Mapping[TopicPartition, TopicPartition]]
 ByOwner = Mapping[str, Hold]
 NOTHING: Assigned = {}
 _NONE: ByOwner = {}
+_NOTHING_HERE: Mapping[TopicPartition, TopicPartition] = {}
+_NOTHING: Mapping[int | None, ByOwner] = {}
 
 
 class Holds:
@@ -35,8 +37,8 @@ class Holds:
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
         # Of patterns and of everything: each is asked.
         self._wide: dict[Scope, ByOwner] = {}
-        for hold in holds:
-            self._put(hold)
+        if holds:
+            self._change((), holds)
 
     # ------------------------------------------------------------ reading
 
@@ -50,6 +52,17 @@ class Holds:
     def covered(self, assigned: Assigned) -> set[TopicPartition]:
         """Return the assigned partitions that any hold covers."""
         return _covered(assigned, self._narrow, self._wide)
+
+    def cover_any(self, assigned: Assigned) -> bool:
+        """Tell whether any hold covers an assigned partition."""
+        if any(one.covers((topic, 0)) for one in self._wide for topic in assigned):
+            return True
+        fewer = min(self._narrow, assigned, key=len)
+        return any(
+            None in held or any((topic, at) in here for at in held)
+            for topic in fewer
+            if (held := self._narrow.get(topic)) and (here := assigned.get(topic))
+        )
 
     def covered_by(
         self, owners: Collection[str], assigned: Assigned
@@ -84,6 +97,9 @@ class Holds:
 
     def get(self, key: HoldKey) -> Hold | None:
         scope, owner = key
+        if isinstance(scope, Partition):  # as nearly always
+            narrow = self._narrow.get(scope.topic, _NOTHING)
+            return narrow.get(scope.partition, _NONE).get(owner)
         return self._by_owner(scope).get(owner)
 
     def overlapping(self, scope: Scope) -> tuple[Hold, ...]:
@@ -113,12 +129,10 @@ class Holds:
         return bool(self._narrow or self._wide)
 
     def _by_owner(self, scope: Scope) -> ByOwner:
-        match scope:
-            case Partition():
-                return self._narrow.get(scope.topic, {}).get(scope.partition, _NONE)
-            case Topic():
-                return self._narrow.get(scope.topic, {}).get(None, _NONE)
-        return self._wide.get(scope, _NONE)
+        if not isinstance(scope, Partition | Topic):
+            return self._wide.get(scope, _NONE)
+        at = scope.partition if isinstance(scope, Partition) else None
+        return self._narrow.get(scope.topic, _NOTHING).get(at, _NONE)
 
     # ------------------------------------------------------------ others
 
@@ -130,43 +144,46 @@ class Holds:
         """
         Return what is left without some; those that are not there are no error.
 
+        It copies what is known of the topics that change, and the list of topics.
+
         Args:
             keys: of those that go.
             instead: holds that come after that.
         """
-        keys, instead = tuple(keys), tuple(instead)
         made = Holds()
-        made._narrow, made._wide = dict(self._narrow), dict(self._wide)
-        scopes = [*(scope for scope, _ in keys), *(hold.scope for hold in instead)]
-        topics = {one.topic for one in scopes if isinstance(one, Partition | Topic)}
-        for topic in topics:
-            made._narrow[topic] = {**self._narrow.get(topic, {})}
-        for scope, owner in keys:
-            index, at = made._place_of(scope)
-            left = {**index.get(at, _NONE)}
-            left.pop(owner, None)
-            if left:
-                index[at] = left
-            else:
-                index.pop(at, None)
-        for hold in instead:
-            made._put(hold)
-        for topic in topics:
-            if not made._narrow[topic]:
-                del made._narrow[topic]
+        made._narrow, made._wide = self._narrow.copy(), self._wide.copy()
+        made._change(keys, instead)
         return made
 
-    def _put(self, hold: Hold) -> None:
-        index, at = self._place_of(hold.scope)
-        index[at] = {**index.get(at, _NONE), hold.owner: hold}
+    def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
+        # Of what has just been made, before anybody sees it.
+        own: set[str] = set()
+        for scope, owner in keys:
+            index, at = self._place_of(scope, own)
+            by = index.get(at, _NONE)
+            if len(by) > 1:
+                index[at] = {one: hold for one, hold in by.items() if one != owner}
+            elif owner in by:
+                del index[at]
+        for hold in instead:
+            index, at = self._place_of(hold.scope, own)
+            index[at] = {**index.get(at, _NONE), hold.owner: hold}
+        for topic in own:
+            if not self._narrow[topic]:
+                del self._narrow[topic]
 
-    def _place_of(self, scope: Scope) -> tuple[dict[Any, ByOwner], Any]:
-        match scope:
-            case Partition():
-                return self._narrow.setdefault(scope.topic, {}), scope.partition
-            case Topic():
-                return self._narrow.setdefault(scope.topic, {}), None
-        return self._wide, scope
+    def _place_of(
+        self, scope: Scope, own: set[str]
+    ) -> tuple[dict[Any, ByOwner], int | Scope | None]:
+        # Where a hold is changed; of the topics in ``own`` the index is a copy already.
+        if not isinstance(scope, Partition | Topic):
+            return self._wide, scope
+        topic = scope.topic
+        if topic not in own:
+            own.add(topic)
+            self._narrow[topic] = {**self._narrow.get(topic, {})}
+        at = scope.partition if isinstance(scope, Partition) else None
+        return self._narrow[topic], at
 
 
 def _each(indexes: Iterable[Mapping[Any, ByOwner]]) -> Iterator[Hold]:
@@ -177,7 +194,7 @@ def _each(indexes: Iterable[Mapping[Any, ByOwner]]) -> Iterator[Hold]:
 
 def _covered(
     assigned: Assigned,
-    narrow: Mapping[str, Container[int | None]],
+    narrow: Mapping[str, Collection[int | None]],
     wide: Collection[Scope],
 ) -> set[TopicPartition]:
     found: set[TopicPartition] = set()
@@ -185,7 +202,11 @@ def _covered(
         held = narrow.get(topic, ())
         if None in held or any(one.covers((topic, 0)) for one in wide):
             found.update(partitions)
-        elif held:
+        elif len(held) < len(partitions):
+            # the objects that the assignment holds: Kafka's named tuples
+            several = (partitions.get((topic, at)) for at in held)  # type: ignore[arg-type]  # None is asked above
+            found.update(tp for tp in several if tp is not None)
+        else:
             found.update(tp for tp in partitions if tp[1] in held)
     return found
 
@@ -256,13 +277,14 @@ def covers(view: View, tp: TopicPartition) -> bool:
 
 
 def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
-    match scope:
-        case Partition():
-            # the object that the assignment holds: Kafka's named tuple
-            tp = assigned.get(scope.topic, {}).get((scope.topic, scope.partition))
-            return () if tp is None else (tp,)
-        case Topic():
-            return assigned.get(scope.topic, ())
+    """Return the assigned partitions that a scope covers."""
+    if isinstance(scope, Partition | Topic):
+        here = assigned.get(scope.topic, _NOTHING_HERE)
+        if isinstance(scope, Topic):
+            return here
+        # the object that the assignment holds: Kafka's named tuple
+        tp = here.get((scope.topic, scope.partition))
+        return () if tp is None else (tp,)
     return [
         tp
         for name, partitions in assigned.items()

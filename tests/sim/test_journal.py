@@ -11,9 +11,8 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
-from safeconsumer.holds import state
 from safeconsumer.holds.hold import WHOLE, Lifetime
-from safeconsumer.holds.plain import ended_by_assignment
+from safeconsumer.holds.table import Table
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.telling import check, read
 from tests.sim.lab import GROUP
@@ -361,12 +360,13 @@ def test_a_disk_that_was_full_leaves_no_hole(lab, tmp_path, monkeypatch, how):
 # ------------------------------------------------------------ planted libraries
 
 
-def _forgets_pauses(holds, cause, **change):
+ENDS = Table.ends
+
+
+def _forgets_pauses(table, hold, change):
     """End every plain and whole pause with each change of the assignment (KAFKA-13463)."""
-    known = {one.key for one in holds if one.lifetime is Lifetime.PLAIN}
-    known |= {one.key for one in holds if one.owner == WHOLE}
-    ended = ended_by_assignment(holds, cause, **change)
-    return tuple(one for one in holds if one in ended or one.key in known)
+    is_known = hold.lifetime is Lifetime.PLAIN or hold.owner == WHOLE
+    return is_known or ENDS(table, hold, change)
 
 
 @pytest.mark.contract("S5")
@@ -375,7 +375,7 @@ def _forgets_pauses(holds, cause, **change):
 def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
     lab, tmp_path, monkeypatch, assignor, names
 ):
-    monkeypatch.setattr(state, "ended_by_assignment", _forgets_pauses)
+    monkeypatch.setattr(Table, "ends", _forgets_pauses)
     tps = lab.topic("t", 4, records=20)
     settings = {"assignor": assignor, "max_poll_records": 5}
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **settings)

@@ -10,8 +10,8 @@ from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
-from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.plain import Named
+from safeconsumer.holds.table import Table
 from tests.sim.lab import play
 from tests.sim.meetings import COMING, HOLDS, READS, Meeting
 from tests.sim.playing import simulated
@@ -71,7 +71,7 @@ def what_a_poll_may_put_back_outlives_a_seek(patch):
 
 
 def gates_wait_for_the_poll(patch):
-    patch.setattr(Gates, "lifted", lambda gates, *_, **__: gates)
+    patch.setattr(Table, "lifted", lambda table, *_, **__: table)
 
 
 def who_comes_takes_the_next_event(patch):

@@ -7,9 +7,9 @@ import pytest
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import partition
+from safeconsumer.holds.table import Table
 from safeconsumer.worker import client, queue
 
 
@@ -137,12 +137,12 @@ def commits_take_in_what_is_not_delivered(patch):
 
 def new_owners_wait_for_no_group_hold(patch):
     """G2: what is assigned flows before the control topics are read."""
-    reassigned = Gates.reassigned
+    gating = Table.gating
 
-    def open_at_once(self, gained, departed, **_):
-        return reassigned(self, [*gained], [*departed], is_watched=False)
+    def open_at_once(self, what, **_):
+        return gating(self, what, is_watched=False)
 
-    patch.setattr(Gates, "reassigned", open_at_once)
+    patch.setattr(Table, "gating", open_at_once)
 
 
 def owners_obey_no_group_hold(patch):

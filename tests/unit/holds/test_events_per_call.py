@@ -200,3 +200,13 @@ def _loop(held):
 def test_what_a_call_costs_does_not_grow_with_what_is_held():
     """A loop that resumes or pauses five thousand partitions one by one is linear."""
     assert _loop(held=20) == _loop(held=400)
+
+
+def test_a_pause_and_a_resume_call_few_functions():
+    """Each change went through twelve frames once, and a pair called two hundred."""
+    lab = LedgerLab(owns=[A, B, C])
+    one = scopes.partition(*A)
+    lab.pause(one)
+    lab.resume(one)  # what is looked for once has been
+    pair = _steps(lambda: lab.pause(one)) + _steps(lambda: lab.resume(one))
+    assert pair < 140

@@ -10,6 +10,7 @@ from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 pytestmark = pytest.mark.contract("P7")
 
+OTHER = scopes.topic("another")
 HOLD_A, HOLD_B = scopes.partition(*A), scopes.partition(*B)
 OPERATORS = Hold(scope=ORDERS, owner="operator:jo")
 
@@ -101,6 +102,10 @@ HISTORIES = {
     ],
     "the last of several opens all": [
         [*HELD, OPS, begin, assign(A, B, C), lift(HOLD_A), {A, B, C}, NO_OPS, set()]
+    ],
+    "holds of what is not assigned do not stand": [
+        [hold(OTHER), *HELD, OPS, begin, lift(HOLD_A), assign(A, C), {A, C}],
+        [hold(OTHER), *HELD, begin, lift(HOLD_A), assign(A, C), set()],
     ],
     "lifted before something is gained": [
         [*HELD, begin, lift(HOLD_A), assign(A, C), set()],

@@ -34,3 +34,18 @@ def test_a_pattern_asks_nothing_of_topics_that_are_assigned(monkeypatch):
         consumer.assign([TopicPartition("orders", 0), TopicPartition("invoices", 0)])
         assert set(Consumed(consumer).known_topics()) == {"orders", "invoices"}
     assert asked == []
+
+
+class Unlisted(dict):
+    """Partitions that can be looked up, and not gone through."""
+
+    def __iter__(self):
+        message = "all partitions of the topic were looked at"
+        raise AssertionError(message)
+
+
+def test_what_is_quiet_of_a_thousand_is_found_from_the_one_that_is_held():
+    """A look after each pause went through all that was assigned."""
+    tps = {("orders", number): ("orders", number) for number in range(1000)}
+    held = Holds([Hold(scope=Partition("orders", 7), owner="app")])
+    assert held.covered({"orders": Unlisted(tps)}) == {("orders", 7)}

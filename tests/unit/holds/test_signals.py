@@ -289,7 +289,7 @@ class World:
         assert self.gated == set(lab.ledger.control_gates())
         assert self.woken or view.quiet == self.quiet
         holds = {(hold.key, hold.lifetime) for hold in view.holds}
-        gates = lab.ledger._state.gates
+        gates = lab.ledger._table
         held = frozenset(lab.ledger.unconfirmed(lab.ledger.moves))
         return holds, view.quiet, gates.is_gating, set(lab.told.events), held
 

@@ -4,6 +4,7 @@ import pytest
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.table import MOST_LEFT
 from tests.harness.holds.lab import ALL, ORDERS, A, B, C, LedgerLab
 
 
@@ -88,3 +89,18 @@ def test_what_leaves_and_was_not_held(lab):
     lab.assign(A)
     lab.assign(A, B, C)
     assert held(lab) == set()
+
+
+def test_what_left_while_it_was_held_is_forgotten_after_ten_thousand_others(lab):
+    """Topics with ever new names under a hold of everything would fill the memory."""
+    lab.hold(ALL, owner="ops")
+    lab.assign(A)
+    others = [(f"topic-{day}", 0) for day in range(MOST_LEFT)]
+    for few in (others[: MOST_LEFT // 2], others[MOST_LEFT // 2 :], [A]):
+        lab.assign(A, *few)
+    lab.ledger.remove_owner("ops")
+    lab.assign(A, B, C, others[-1])
+    known = lab.ledger.unconfirmed(lab.ledger.moves)
+    assert len(known) <= MOST_LEFT
+    assert {A, others[-1]} <= set(known)
+    assert held(lab) == {A}

@@ -6,11 +6,10 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.bites import MOST_LEFT, Bites
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
-from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition
-from safeconsumer.holds.view import Holds
+from safeconsumer.holds.table import MOST_LEFT
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
 
 pytestmark = pytest.mark.contract("P3", "P7")
@@ -369,15 +368,13 @@ def test_a_closed_consumer_holds_nothing_of_its_own():
 
 def test_what_left_quiet_is_forgotten_after_ten_thousand_others():
     """Of topics that come and go, each with another name, under a hold of everything."""
-    left = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
-    bites, holds = Bites(), Holds([Hold(scope=ALL, owner="ops")])
-    for some in (left[:2], left[2:]):
-        gone = Reassignment(departed=frozenset(some))
-        bites, _ = bites.after(gone, holds, {}, left=some, cause=Cause.JOINED)
-    assert list(bites.left_quiet) == left[1:]
-    back = Reassignment(gained=frozenset(left[:2]))
-    _, bite = bites.after(back, holds, {}, left=(), cause=Cause.JOINED)
-    assert bite["partitions"] == (left[1],)
+    topics = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
+    lab = LedgerLab(owns=topics)
+    lab.hold(ALL, owner="ops")
+    for left in (1, 2, len(topics)):
+        lab.assign(*topics[left:])
+    lab.assign(*topics[:2])
+    assert lab.told.only(events.HoldsBit).partitions == (topics[1],)
 
 
 def test_what_a_resume_ends_besides_is_told_with_it():

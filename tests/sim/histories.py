@@ -1,0 +1,414 @@
+"""
+One consumer through a random history, judged by what its own calls asked for.
+
+The judge knows which record is next, what is paused, and what each log has; it shares no
+code with the product. Where a position may move by itself (a reset, a cut log, a new
+ownership) it does not know what is next until a record comes.
+"""
+
+import logging
+import random
+
+from kafka import TopicPartition
+from kafka.errors import IllegalStateError, KafkaError
+
+from safeconsumer import SafeConsumer, events
+from safeconsumer.testing import _batches
+from safeconsumer.testing._batches import NewRecord
+from tests.sim.reading import COOPERATIVE, EAGER
+
+# Error codes of requests that are tried again: not the leader, not the coordinator, a
+# join is under way.
+_ERRORS = {"Fetch": 6, "ListOffsets": 6, "OffsetCommit": 16, "Heartbeat": 27}
+_REQUESTS = (*_ERRORS, "Metadata", "*")
+
+
+class History:
+    """A consumer of one topic, its brokers, and what is known of both."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
+        rng = self.rng
+        logging.getLogger("safeconsumer").setLevel(logging.CRITICAL)
+        self.tps = lab.topic("t", rng.choice([1, 2, 3]))
+        self.told = []
+        self.is_member = rng.random() < 0.6
+        self.sees_committed = rng.random() < 0.5
+        for tp in self.tps:
+            self._append(tp, rng.choice([0, 1, 10, 40]))
+        self.consumer = self._consumer()
+        # The next offset; None: what comes first decides.
+        self.next = dict.fromkeys(self.tps)
+        self.held = {}  # what is paused, by scope and owner
+        self.producing = {tp: set() for tp in self.tps}
+        self.seen = 0
+
+    def _consumer(self):
+        rng, more = self.rng, {}
+        if self.is_member:
+            strategy = [rng.choice([EAGER, COOPERATIVE])]
+            more = {"group_id": "g", "partition_assignment_strategy": strategy}
+        settings = self.lab.settings(
+            auto_offset_reset=rng.choice(["earliest", "latest"]),
+            isolation_level=f"read_{'' if self.sees_committed else 'un'}committed",
+            max_poll_records=rng.choice([1, 3, 500]),
+            parked_max_bytes=rng.choice([0, 1, 300, 1 << 20]),
+            max_partition_fetch_bytes=rng.choice([100, 1000, 1 << 20]),
+            decoder=rng.choice(["python", "compiled"]),
+            enable_auto_commit=self.is_member and rng.random() < 0.3,
+            auto_commit_interval_ms=300,
+            metadata_max_age_ms=rng.choice([2000, 300_000]),
+            retry_backoff_ms=50,
+            consumer_timeout_ms=100,
+            hooks=[self.told.append],
+            log=False,
+            **more,
+        )
+        consumer = SafeConsumer(**settings)
+        if self.is_member:
+            consumer.subscribe(["t"])
+        else:
+            consumer.assign(self.tps)
+        return consumer
+
+    # ------------------------------------------------------------ what must hold
+
+    def got(self, tp, offset, way):
+        """Check that a record is of nothing that is paused, and the next one."""
+        assert not any(tp in some for some in self.held.values()), f"P1: {tp} by {way}"
+        following = self.next[tp]
+        if following is not None:
+            assert offset >= following, f"P8: {tp} comes again, {offset} by {way}"
+            missed = self._between(tp, following, offset)
+            assert not missed, f"P8: {tp} lost {missed[:5]}, {offset} came by {way}"
+        self.next[tp] = offset + 1
+
+    def not_passed(self, tp, offset, what):
+        """Check that a position or a committed offset is not ahead of what has come."""
+        following = self.next[tp]
+        if following is not None:
+            missed = self._between(tp, following, offset)
+            assert not missed, f"P8: {what} of {tp} is {offset}, {missed[:5]} not come"
+
+    def visible(self, tp):
+        """Return the offsets that a consumer is to be given, from the batches."""
+        log = self.lab.cluster.log(*tp)
+        end = log.stable_end if self.sees_committed else log.end
+        return [
+            record.offset
+            for batch in log.batches
+            if not batch.header.is_control_batch
+            for record in batch.records()
+            if log.start <= record.offset < end
+            and not (self.sees_committed and _is_aborted(log, batch, record.offset))
+        ]
+
+    def _between(self, tp, first, end):
+        return [one for one in self.visible(tp) if first <= one < end]
+
+    def note_moves(self):
+        """Where an event says that a position moved by itself, the next record decides."""
+        new, self.seen = self.told[self.seen :], len(self.told)
+        for event in new:
+            if isinstance(event, events.RebalanceCompleted):
+                moved = {*event.gained, *event.revoked, *event.lost}
+            else:
+                moved = {getattr(event, "partition", None)}
+            for tp in self.tps:
+                if tp in moved:
+                    self.next[tp] = None
+
+    # ------------------------------------------------------------ reading
+
+    def poll(self):
+        most = self.rng.choice([None, 1, 3, 20])
+        found = self.consumer.poll(self.rng.choice([0, 20, 300]), max_records=most)
+        self.note_moves()
+        for tp, records in found.items():
+            for record in records:
+                self.got(tp, record.offset, "poll")
+
+    def step(self):
+        for _ in range(self.rng.choice([1, 2, 6])):
+            record = next(self.consumer, None)
+            self.note_moves()
+            if record is None:
+                return
+            tp = TopicPartition(record.topic, record.partition)
+            self.got(tp, record.offset, "iteration")
+
+    def peek(self):
+        found = self.consumer.poll(self.rng.choice([0, 200]), update_offsets=False)
+        held = set().union(*self.held.values())
+        assert not held.intersection(found), "P1: by poll(update_offsets=False)"
+
+    # ------------------------------------------------------------ pausing
+
+    def pause(self):
+        owner, tp = self.rng.choice(["app", "app", "ops"]), self.rng.choice(self.tps)
+        match self.rng.choice(["one", "one", "topic", "all", "assigned"]):
+            case "one":
+                try:
+                    self.consumer.pause(tp, owner=owner)
+                except IllegalStateError:  # it is not assigned
+                    return
+                self.held[f"t:{tp.partition}", owner] = {tp}
+            case "topic":
+                self.consumer.pause("t", owner=owner)
+                self.held["t", owner] = set(self.tps)
+            case "all":
+                self.consumer.pause_all(owner=owner)
+                self.held["@all", owner] = set(self.tps)
+            case "assigned":
+                assigned = self.consumer.assignment()
+                self.consumer.pause(*assigned)
+                for one in assigned:
+                    self.held[f"t:{one.partition}", "app"] = {one}
+                if assigned:
+                    self.held["t", "whole"] = set(self.tps)
+
+    def resume(self):
+        owner, tp = self.rng.choice(["app", "ops"]), self.rng.choice(self.tps)
+        if owner == "app":
+            self._ended_by_any_resume()
+        if self.rng.random() < 0.5:
+            self.consumer.resume_all(owner)
+            self._forget(lambda key: key[1] == owner)
+        else:
+            self.consumer.resume(tp, owner=owner)
+            self._forget(lambda key: key == (f"t:{tp.partition}", owner))
+
+    def _ended_by_any_resume(self):
+        here = self.consumer.assignment()
+        self._forget(lambda key: key[1] == "whole")
+        self._forget(lambda key: _is_plain(key) and not self.held[key] <= here)
+
+    def _forget(self, ends):
+        self.held = {key: tps for key, tps in self.held.items() if not ends(key)}
+
+    # ------------------------------------------------------------ positions
+
+    def seek(self):
+        tp = self.rng.choice(self.tps)
+        log = self.lab.cluster.log(*tp)
+        if tp in self.consumer.assignment():
+            self.next[tp] = to = self.rng.randint(log.start, log.end)
+            self.consumer.seek(tp, to)
+
+    def seek_to_an_end(self):
+        tp = self.rng.choice(self.tps)
+        if tp in self.consumer.assignment():
+            calls = self.consumer.seek_to_beginning, self.consumer.seek_to_end
+            self.rng.choice(calls)(tp)
+            self.next[tp] = None
+
+    def position(self):
+        tp = self.rng.choice(self.tps)
+        if tp in self.consumer.assignment():
+            at = self.consumer.position(tp, timeout_ms=2000)
+            self.note_moves()
+            following = self.next[tp]
+            if at is not None and following is not None:
+                assert at >= following, f"P8: position of {tp} is {at}, not {following}"
+                self.not_passed(tp, at, "the position")
+
+    def commit(self):
+        if not self.is_member:
+            return
+        try:
+            self.consumer.commit(timeout_ms=3000)
+        except KafkaError:
+            return
+        self.note_moves()
+        for tp in self.tps:
+            at = self.lab.committed(tp, "g")
+            if at is not None:
+                self.not_passed(tp, at, "the committed offset")
+
+    # ------------------------------------------------------------ what is consumed
+
+    def choose(self):
+        """Join again, or assign some of the partitions."""
+        if self.is_member:
+            self.consumer._coordinator.request_rejoin()
+            return
+        before = self.consumer.assignment()
+        some = self.rng.sample(self.tps, self.rng.randint(1, len(self.tps)))
+        self.consumer.assign(some)
+        for tp in self.tps:
+            if tp not in some or tp not in before:
+                self.next[tp] = None
+        self._forget(lambda key: key[1] == "whole")
+        self._forget(lambda key: _is_plain(key) and not self.held[key] <= set(some))
+
+    # ------------------------------------------------------------ the cluster
+
+    def append(self):
+        self._append(self.rng.choice(self.tps), self.rng.choice([1, 2, 5, 30]))
+
+    def _append(self, tp, count):
+        first = self.lab.cluster.log(*tp).end
+        records = [self._record(first + one) for one in range(count)]
+        if records:
+            self.lab.cluster.append(*tp, records)
+
+    def _record(self, offset):
+        rng = self.rng
+        value = None if rng.random() < 0.05 else b"%d" % offset * rng.choice([1, 1, 20])
+        key = b"k%d" % rng.randrange(6) if rng.random() < 0.8 else None
+        return NewRecord(value=value, key=key, headers=[("h", b"x")])
+
+    def produce_in_a_transaction(self):
+        tp, producer = self.rng.choice(self.tps), self.rng.choice([7, 8])
+        log = self.lab.cluster.log(*tp)
+        made = _batches._builder(codec=0, producer_id=producer, producer_epoch=0)
+        for at in range(self.rng.choice([1, 3])):
+            one = self._record(log.end + at)
+            made.append(at, self.lab.cluster.now_ms(), one.key, one.value, [])
+        log.append(_batches.Batch(bytes(made.build())))
+        self.lab.cluster.fetches.look_again()
+        self.producing[tp].add(producer)
+
+    def end_transactions(self):
+        for tp, producers in self.producing.items():
+            log = self.lab.cluster.log(*tp)
+            for one in sorted(producers):
+                is_committed = self.rng.random() < 0.6
+                now = self.lab.cluster.now_ms()
+                log.end_transaction(one, 0, now, is_committed=is_committed)
+            producers.clear()
+        self.lab.cluster.fetches.look_again()
+
+    def delete_records(self):
+        tp = self.rng.choice(self.tps)
+        log = self.lab.cluster.log(*tp)
+        self.lab.cluster.delete_before(*tp, self.rng.randint(log.start, log.end))
+
+    def cut_the_log(self):
+        """Elect a leader that lacks the last batches."""
+        tp = self.rng.choice(self.tps)
+        log = self.lab.cluster.log(*tp)
+        if log.batches and not self.producing[tp]:
+            kept = self.rng.randint(max(0, len(log.batches) - 3), len(log.batches))
+            log.batches = log.batches[:kept]
+            log._end = log.batches[-1].end if log.batches else log.start
+            log.aborted = [one for one in log.aborted if one.last < log._end]
+            self.move_leader(tp)
+            self._append(tp, self.rng.choice([0, 1, 5]))
+            self.next[tp] = None
+
+    def move_leader(self, tp=None):
+        node = self.rng.randint(1, len(self.lab.hosts))
+        self.lab.cluster.lead(*(tp or self.rng.choice(self.tps)), node)
+
+    def compact(self):
+        self.lab.cluster.compact("t")
+
+    def fail_requests(self):
+        request = self.rng.choice(_REQUESTS)
+        how = self.rng.choice(
+            [{"is_cut": True}, {"is_lost": True}, {"delay": 1.0}, {"error": 0}]
+        )
+        if "error" in how:
+            how = {"error": _ERRORS[request]} if request in _ERRORS else {"delay": 0.3}
+        self.lab.cluster.fail(request, count=self.rng.choice([1, 2, 3]), **how)
+
+    def stop_a_broker(self):
+        node, cluster = self.rng.randint(1, len(self.lab.hosts)), self.lab.cluster
+        if len(self.lab.hosts) > 1 and cluster.nodes.is_up(node):
+            cluster.down(node, failover=self.rng.choice([1.0, 9.0]))
+            self.lab.world.call_later(
+                self.rng.choice([2.0, 15.0]), lambda: self._up(node)
+            )
+
+    def _up(self, node):
+        if not self.lab.cluster.nodes.is_up(node):
+            self.lab.cluster.up(node)
+
+    def wait(self):
+        self.lab.sleep(self.rng.choice([0.1, 2.0, 5.0]))
+
+    def wake_up(self):
+        self.consumer.wakeup()
+
+    # ------------------------------------------------------------ the whole of it
+
+    def play(self, steps):
+        """Play so many operations; then let everything flow, and look that all comes."""
+        names, weights = zip(*WEIGHTS.items(), strict=True)
+        for name in self.rng.choices(names, weights, k=steps):
+            getattr(self, name)()
+            self.note_moves()
+        self._let_all_flow()
+        self._read_all()
+        self.consumer.close(autocommit=False)
+
+    def _let_all_flow(self):
+        self.end_transactions()
+        self.lab.cluster.faults.clear()
+        for node in range(1, len(self.lab.hosts) + 1):
+            self._up(node)
+        for owner in ("app", "ops"):
+            self.consumer.resume_all(owner)
+        self.held = {}
+        if not self.is_member:
+            before = self.consumer.assignment()
+            self.consumer.assign(self.tps)
+            self.next |= dict.fromkeys(tp for tp in self.tps if tp not in before)
+
+    def _read_all(self):
+        read, until = self.rng.choice([self.poll, self.step]), self.lab.now + 120
+        while self.lab.now < until and (left := self._left()):
+            read()
+            if self.lab.now > until - 90 and not any(left.values()):
+                break  # nothing has come of what the first record would decide
+        late = {tp: offsets for tp, offsets in self._left().items() if offsets}
+        assert not late, f"P10: {late} never came"
+
+    def _left(self):
+        # What is still to come; none of what the next record decides.
+        left = {}
+        for tp, following in self.next.items():
+            rest = [] if following is None else self._between(tp, following, 1 << 62)
+            if following is None or rest:
+                left[tp] = rest[:5]
+        return left
+
+
+WEIGHTS = {
+    "poll": 35,
+    "step": 15,
+    "peek": 3,
+    "append": 7,
+    "produce_in_a_transaction": 4,
+    "end_transactions": 4,
+    "pause": 8,
+    "resume": 10,
+    "seek": 3,
+    "seek_to_an_end": 1,
+    "position": 1,
+    "commit": 1.5,
+    "move_leader": 1,
+    "delete_records": 0.5,
+    "compact": 1,
+    "fail_requests": 0.5,
+    "cut_the_log": 0.5,
+    "choose": 1,
+    "wait": 0.5,
+    "stop_a_broker": 0.5,
+    "wake_up": 1.5,
+}
+
+
+def _is_aborted(log, batch, offset):
+    producer = batch.header.producer_id
+    return producer >= 0 and any(
+        one.producer_id == producer and one.first <= offset <= one.last
+        for one in log.aborted
+    )
+
+
+def _is_plain(key):
+    scope, owner = key
+    return owner == "app" and scope.startswith("t:")

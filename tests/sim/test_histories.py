@@ -1,0 +1,53 @@
+"""Everything that one consumer can meet, at random: what its own calls asked for holds."""
+
+import pytest
+
+from safeconsumer.holds.table import Table
+from tests.sim.churn.planted import commits_take_in_what_is_not_delivered
+from tests.sim.histories import History
+from tests.sim.lab import play
+from tests.sim.playing import simulated
+
+pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
+
+
+@simulated(seeds=3, nightly=100)
+def test_one_broker(lab):
+    """Polls, iteration, pauses, seeks, commits, transactions, cut logs, lost requests."""
+    History(lab).play(steps=120)
+
+
+@simulated(seeds=3, nightly=100, nodes=3)
+def test_three_brokers(lab):
+    """Besides, leaders move, and brokers are away."""
+    History(lab).play(steps=120)
+
+
+def nothing_is_quiet(patch):
+    view = Table.view
+    patch.setattr(Table, "view", lambda it: view(it)._replace(quiet=frozenset()))
+
+
+def pauses_end_with_each_join(patch):
+    patch.setattr(Table, "ends", lambda *_: True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("plant", "promise"),
+    [
+        (nothing_is_quiet, "P1"),
+        (commits_take_in_what_is_not_delivered, "P8"),
+        (pauses_end_with_each_join, "P1"),
+    ],
+)
+def test_a_planted_fault_is_found(plant, promise, monkeypatch):
+    """Within a hundred histories."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=promise):
+        play_many(100)
+
+
+def play_many(count):
+    for seed in range(count):
+        play(lambda lab: History(lab).play(steps=120), seed)
