@@ -1,0 +1,258 @@
+"""Orders, executors, batches, failures, letters, holds, breakers and rebalances at once."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from safeconsumer import (
+    BatchFailure,
+    Breaker,
+    Drain,
+    Limits,
+    Pause,
+    Reject,
+    Retry,
+    RetryLater,
+)
+from safeconsumer.errors import SafeConsumerError
+from tests.sim.playing import simulated
+from tests.sim.worker.working import Working, committed, expel, filled, quick
+
+PARTITIONS, RECORDS = 4, 60
+ALL = {(p, offset) for p in range(PARTITIONS) for offset in range(RECORDS)}
+END = [RECORDS] * PARTITIONS
+
+
+class Book:
+    """
+    Notes what becomes of each record, by partition and offset, and what is wrong.
+
+    Attributes:
+        complete: records that were handled, buried or skipped.
+        running: how many calls a member makes for a record.
+        holds: by member, the scopes that are held for sure.
+        wrong: promises that were broken, with what was seen.
+    """
+
+    def __init__(self, lab, order, keys):
+        self.lab, self.order, self.keys = lab, order, keys
+        self.complete = set()
+        self.running = Counter()
+        self.holds = {}
+        self.wrong = []
+
+    def begin(self, who, places):
+        if any(self.holds[who] & {"t", f"t:{partition}"} for partition, _ in places):
+            self.break_promise("W10", who, places)
+        here = {
+            one for (name, one), count in self.running.items() if count and name == who
+        }
+        for place in places:
+            beside = {one for one in here - {*places} if self.is_ordered(one, place)}
+            before = {(place[0], offset) for offset in range(place[1])}
+            left = before - self.complete - {*places}
+            if beside or any(self.is_ordered(one, place) for one in left):
+                self.break_promise("W3", who, place, beside or left)
+        self.running.update((who, one) for one in places)
+
+    def end(self, who, places, done):
+        self.running.subtract((who, one) for one in places)
+        self.complete |= set(done)
+
+    def is_ordered(self, one, other):
+        """Tell whether two records are handled one after the other."""
+        is_near = one[0] == other[0] and self.order != "unordered"
+        return is_near and (
+            self.order == "partition" or self.keys[one[1]] == self.keys[other[1]]
+        )
+
+    def look(self):
+        """Compare what is committed with what is complete."""
+        for partition, end in enumerate(committed(self.lab)):
+            passed = {(partition, at) for at in range(end or 0)} - self.complete
+            if passed:
+                self.break_promise("W4", partition, end, sorted(passed)[:5])
+
+    def break_promise(self, *what):
+        self.wrong.append((*what, round(self.lab.now, 3)))
+
+
+class Fuzz:
+    """Workers of a group with options by chance, and handlers that do anything."""
+
+    def __init__(self, lab):
+        self.lab, self.dice = lab, lab.rng
+        keys = [self.dice.choice("abcdef") for _ in range(RECORDS)]
+        filled(lab, PARTITIONS, *map(str, range(RECORDS)), keys=keys)
+        self.is_calm = False
+        self.names = iter("abcdefghijklmnop")
+        self.runs = {}
+        self.options = self.options_by_chance()
+        self.protocol = self.dice.choice(["eager", "cooperative"])
+        self.book = Book(lab, self.options["order"], keys)
+        self.is_sink_slow = self.dice.random() < 0.5
+        self.start()
+
+    def options_by_chance(self):
+        choose = self.dice.choice
+        batch = choose([None, None, 5, 20])
+        options = {
+            "order": choose(["partition", "key", "unordered"]),
+            "executor": choose(["thread", "asyncio"]),
+            "batch": batch,
+            "batch_within": choose([0.0, 0.5, 3.0]) if batch else 0.0,
+            "limits": Limits(records=choose([20, 40, 1000])),
+            "retry": Retry(attempts=choose([1, 2, 4]), first=0.2, most=2.0),
+        }
+        on = Breaker(on=(ConnectionError,), failures=2, first=1.0, most=4.0)
+        options["breaker"] = choose([None, on])
+        if choose([True, False, False]):
+            return {**options, "on_exhausted": "skip"}
+        return {**options, "dead_letter": self.bury}
+
+    def start(self):
+        name = next(self.names)
+        self.book.holds[name] = set()
+        self.runs[name] = Working(
+            self.lab,
+            self.handler(name),
+            name=name,
+            settings=quick(self.protocol, max_poll_records=20),
+            concurrency=self.dice.choice([1, 4, 8]),
+            drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
+            on_event=self.hear,
+            **self.options,
+        )
+
+    # what a worker calls
+
+    def handler(self, who):
+        def handle(given, _context):
+            places = self.places(given)
+            self.book.begin(who, places)
+            seconds, error = self.fate(len(places))
+            self.lab.sleep(seconds)
+            self.book.end(who, places, spared(places, error))
+            if error is not None:
+                raise error
+
+        async def handle_async(given, _context):
+            places, done = self.places(given), []
+            self.book.begin(who, places)
+            seconds, error = self.fate(len(places))
+            try:
+                await asyncio.sleep(seconds)
+                done = spared(places, error)
+            finally:
+                self.book.end(who, places, done)
+            if error is not None:
+                raise error
+
+        return handle if self.options["executor"] == "thread" else handle_async
+
+    def places(self, given):
+        records = given if self.options["batch"] else [given]
+        return [(one.partition, one.offset) for one in records]
+
+    def fate(self, count):
+        """Return how long a call takes, and its error."""
+        error = self.error()
+        if error is None:
+            waits = [0.0, 0.01, 0.3, 1.5] * 10 + [8.0, 14.0]
+            return 0.0 if self.is_calm else self.dice.choice(waits), None
+        if count > 1 and self.dice.random() < 0.6:
+            errors = {at: self.error() for at in range(count)}
+            errors = {at: one for at, one in errors.items() if one is not None}
+            return 0.05, BatchFailure(errors) if errors else None
+        return 0.05, error
+
+    def error(self):
+        choose = self.dice.choice
+        if self.is_calm or self.dice.random() < 0.7:
+            return None
+        return choose(
+            [
+                ValueError("of the record"),
+                OSError("of the record"),
+                ConnectionError("of an outage"),
+                RetryLater(choose([0.0, 0.5, 5.0])),
+                Reject("for good"),
+                Pause(choose([0.5, 3.0]), choose(["key", "partition", "topic", "all"])),
+            ]
+        )
+
+    def bury(self, record, _failure):
+        if self.is_sink_slow:
+            self.lab.sleep(self.dice.choice([0.1, 2.0]))
+        if not self.is_calm and self.dice.random() < 0.2:
+            raise OSError
+        self.book.complete.add((record.partition, record.offset))
+
+    def hear(self, event):
+        if getattr(event, "then", None) == "skip":
+            place = int(event.partition.partition(":")[2]), event.offset
+            self.book.complete.add(place)
+
+    # what happens to it
+
+    def disturb(self):
+        """Let something happen to the group, or to one of its members."""
+        what, name = self.dice.random(), self.dice.choice([*self.runs])
+        run, holds = self.runs[name], self.book.holds[name]
+        if what < 0.2 and len(self.runs) < 2:
+            self.start()
+        elif 0.2 <= what < 0.3 and len(self.runs) > 1:
+            del self.runs[name]
+            run.worker.stop(drain=self.dice.random() < 0.7)
+            run.ends()
+        elif 0.3 <= what < 0.36:
+            expel(self.lab)
+        elif 0.36 <= what < 0.75:
+            scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
+            with suppress(SafeConsumerError):  # its partition is another's
+                run.consumer.pause(scope, owner="ops")
+                holds.add(scope)
+        elif what >= 0.75:
+            self.lift(name)
+
+    def lift(self, name):
+        holds = self.book.holds[name]
+        while holds:
+            self.runs[name].consumer.resume(holds.pop(), owner="ops")
+
+    def calm_down(self):
+        self.is_calm = True
+        for name in self.runs:
+            self.lift(name)
+
+    def finish(self):
+        """Wait until all records are complete and committed, and stop the workers."""
+        self.lab.until(lambda: committed(self.lab) == END, 400, what="all is committed")
+        self.book.look()
+        for run in self.runs.values():
+            assert run.worker.stats().leaked == 0
+            run.stop()
+
+
+def spared(places, error):
+    """Return those of a call's records that are done."""
+    if isinstance(error, BatchFailure):
+        return [one for at, one in enumerate(places) if at not in error.errors]
+    return places if error is None else []
+
+
+@pytest.mark.contract("W3", "W4", "W5", "W7", "W10", "W11")
+@simulated(seeds=4, nightly=500)
+def test_nothing_is_lost_overtaken_or_passed_over(lab):
+    """And what is well again goes on: no member waits for what never comes."""
+    fuzz = Fuzz(lab)
+    for _ in range(lab.rng.randint(8, 16)):
+        lab.sleep(lab.rng.uniform(0.1, 6.0))
+        fuzz.book.look()
+        fuzz.disturb()
+        assert [run.error for run in fuzz.runs.values() if run.error] == []
+    fuzz.calm_down()
+    fuzz.finish()
+    assert fuzz.book.wrong == [], fuzz.options
