@@ -30,7 +30,7 @@ from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.assembly import Surroundings
 from safeconsumer.worker.calls import Slot, call_batch, call_each, context_of, is_async
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Sink
+from safeconsumer.worker.dead_letters import Failure, Sink, answered, call_sink
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.aio import Apart, forget_cancelling, in_time
 from safeconsumer.worker.executors.base import Calls
@@ -45,7 +45,7 @@ from safeconsumer.worker.options import (
 )
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import DeadLetter, check_callable
-from safeconsumer.worker.tasks import Letter, Outcome, Task
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"
@@ -415,13 +415,15 @@ class _Here:
             self._schedule.fail(not_left(error))
 
     def work(self) -> bool:
-        """Call the handler for what can be claimed; tell whether there was any."""
+        """Do what can be claimed; tell whether the handler was called."""
         tasks = self._schedule.queue.claim()
         for task in tasks:
             self._schedule.complete([self._call(task)])
-        return bool(tasks)
+        return any(task.letter is None for task in tasks)
 
     def _call(self, task: Task) -> Outcome:
+        if task.letter is not None:
+            return self._bench.bury(task, self.slots[0])
         if self._bench.is_endless():
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
@@ -490,10 +492,6 @@ class _Bench:
         )
         self._worker = worker = Worker.__new__(Worker)
         worker._build(options, ConsumerClient(consumer, consumer), around)  # noqa: SLF001 - as its __init__ does
-        self._letters = worker._letters  # noqa: SLF001 - they get no thread here
-        if self._letters is not None:
-            self._letters.begin, self._letters.draw = lambda: None, _middle
-            self._letters.then = self._acknowledged
         try:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
@@ -513,12 +511,11 @@ class _Bench:
     def _meanwhile(self, seconds: float) -> None:
         if not self._is_over:
             self.run.seconds = self.consumer.now
-        next_letter = math.inf if self._letters is None else self._letters.step()
         if self._runner.work():
             self._waits = 0
             return
         ledger, queue = self.consumer.ledger, self._schedule.queue
-        soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry(), next_letter)
+        soon = min(self._schedule.turn(), ledger.seconds_to_next_expiry())
         if queue.ready:
             return
         self._waits += 1
@@ -533,10 +530,9 @@ class _Bench:
         # What is not fetched yet may have no room, and get it by and by.
         if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
             return
-        if self._letters is not None and self._letters.in_flight():
-            self._letters.step(_PATIENCE)
-            if not self._letters.in_flight():
-                return
+        self._end()
+
+    def _end(self) -> None:
         self._is_over = True
         self._worker.stop()
 
@@ -579,17 +575,31 @@ class _Bench:
         """Note what a producer would send."""
         self._sent = letter
 
-    def _acknowledged(self, letter: Letter) -> None:
-        self.run.dead_letters.append(
-            DeadRecord(
-                record=letter.record,
-                error=letter.error,
-                attempts=letter.attempt,
-                letter=self._sent,
+    def bury(self, task: Task, slot: Slot) -> Outcome:
+        """Call the sink, and note what it has taken."""
+        sink, taken = self._schedule.queue.policy.sink, []
+        assert sink is not None  # noqa: S101 - there is a letter for it
+
+        def wait(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's
+            dead = DeadRecord(
+                record=record, error=failure.error, attempts=failure.attempts
             )
-        )
+            answer = answered(sink(record, failure))
+            try:
+                error = answer.result(_PATIENCE)
+            except TimeoutError:  # nobody answers, and the record is left
+                self._end()
+                raise
+            taken.append(evolve(dead, letter=self._sent))
+            if error is not None:
+                raise error
+            return None
+
+        outcome = call_sink(wait, task, slot)
+        if outcome.finished:
+            self.run.dead_letters += taken
         self._sent = None
-        self._schedule.letter_acknowledged(letter)
+        return outcome
 
     def _conclude(self) -> None:
         run, log = self.run, self.consumer.log.values()

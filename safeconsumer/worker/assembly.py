@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from safeconsumer.worker.client import ConsumerClient, Emitter
-from safeconsumer.worker.dead_letters import DeadLetters, letters_of
+from safeconsumer.worker.dead_letters import checked_sink
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls, Runner
 from safeconsumer.worker.handlers import Handler
@@ -48,7 +48,6 @@ class Parts:
     client: ConsumerClient
     emit: Emitter
     engine: Engine
-    letters: DeadLetters | None
     schedule: Schedule
 
 
@@ -81,34 +80,24 @@ def assembled(
         emit=emit,
         clock=clock,
     )
-    letters = letters_of(
-        options.dead_letter, options.retry, config["group_id"], emit, clock
-    )
+    sink = checked_sink(options.dead_letter, config["group_id"])
     queue = Queue(
         engine.held,
         lanes,
-        _policy(options, letters, {**policy, **around.policy}),
+        _policy(options, {"sink": sink, **policy, **around.policy}),
         clock,
         client.membership.ledger,
     )
     schedule = Schedule(queue, emit, client.pause, options.breaker)
-    if letters is not None:
-        letters.then = schedule.letter_acknowledged
-        letters.refused = schedule.letter_refused
-        letters.broken = schedule.fail
-        engine.departures.in_flight = letters.in_flight
-    return Parts(client, emit, engine, letters, schedule)
+    return Parts(client, emit, engine, schedule)
 
 
-def _policy(
-    options: Options, letters: DeadLetters | None, more: Mapping[str, Any]
-) -> Policy:
+def _policy(options: Options, more: Mapping[str, Any]) -> Policy:
     is_topic = isinstance(options.dead_letter, DeadLetter)
     limits = options.dead_letter if is_topic else None
     return Policy(
         retry=options.retry,
         on_exhausted=options.on_exhausted,
-        post=None if letters is None else letters.post,
         max_ratio=getattr(limits, "max_ratio", None),
         sample=getattr(limits, "sample", SAMPLE),
         span=options.limits.span,

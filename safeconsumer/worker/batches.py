@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -216,13 +216,19 @@ class HandOut:
     """
     Makes batches of what the schedule hands out. For the iterating thread only.
 
+    Args:
+        bury: takes what is left to be done for a record that is no batch any more.
+
     Attributes:
         ready: set when there may be something to hand out.
         dropped: tickets of batches that were garbage-collected.
     """
 
-    def __init__(self, schedule: Schedule, readers: Readers) -> None:
+    def __init__(
+        self, schedule: Schedule, readers: Readers, bury: Callable[[Task], None]
+    ) -> None:
         self._schedule = schedule
+        self._bury = bury
         self._readers = readers
         self._last: list[Ticket] = []
         self._is_asked_again = False
@@ -244,7 +250,10 @@ class HandOut:
             if not tasks:
                 break
             for task in tasks:
-                self._open(task, batches)
+                if task.letter is None:
+                    self._open(task, batches)
+                else:
+                    self._bury(task)
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:

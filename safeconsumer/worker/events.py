@@ -345,7 +345,7 @@ class DeadLetterRefused(WorkerEvent):
 
 class DeadLetterSlow(WorkerEvent):
     """
-    A producer was given a dead letter 5 s ago and does not return, or acknowledge it.
+    ``dead_letter`` was called 5 s ago and does not return, or its letter is not acknowledged.
 
     It is said once for each time that the letter is sent.
 
@@ -355,7 +355,7 @@ class DeadLetterSlow(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        seconds: since the producer was given it.
+        seconds: since the call.
     """
 
     __match_args__ = ("partition", "offset", "seconds")

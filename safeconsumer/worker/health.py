@@ -219,6 +219,9 @@ def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
+# Seconds after which a sink that still has a letter is reported: a producer may wait in
+# ``send`` for the metadata of an unknown topic, or for its acknowledgement.
+_SLOW_LETTER = 5.0
 # A loop that has not polled for two poll times and this many seconds is stuck.
 _GRACE = 1.0
 
@@ -289,7 +292,8 @@ def examine(
         )
     for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
-        if is_at(slot, task, index):
+        # A letter's record has blocked at least as long, which is told below.
+        if task.letter is None and is_at(slot, task, index):
             reasons.append(
                 f"{place(task, index)}: its handler has run for {seconds:.1f} s\n"
                 f"{stack}".rstrip()
@@ -310,6 +314,8 @@ def stalled(
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
         limit = age if slot.limit is None else min(age, slot.limit)
+        if task is not None and task.letter is not None:
+            limit = _SLOW_LETTER
         if task is None or now - began < limit:
             continue
         if index in task.indexes and is_at(slot, task, index):  # and not gone on since
@@ -353,20 +359,22 @@ def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
     """Emit an event for each new stall."""
     for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
-        if slot.told == (task, index):
+        told, slot.told = slot.told, (task, index)
+        if told is not None and told[0] is task and told[1] == index:
             continue
-        slot.told = (task, index)
         tp = task.epoch.tp
         record, stack = task.chunk.records[index], slot.stack()
         if not is_at(slot, task, index):
             continue  # while the event before was taken, say
-        emit(
-            worker_events.HandlerStalled,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=-1 if record is None else record.offset,
-            seconds=seconds,
-            stack=stack,
-        )
+        about: dict[str, object] = {
+            "partition": f"{tp.topic}:{tp.partition}",
+            "offset": -1 if record is None else record.offset,
+            "seconds": seconds,
+        }
+        if task.letter is None:
+            emit(worker_events.HandlerStalled, **about, stack=stack)
+        else:
+            emit(worker_events.DeadLetterSlow, **about)
 
 
 def place(task: Task, index: int) -> str:

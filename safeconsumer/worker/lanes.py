@@ -68,9 +68,8 @@ class LaneState(enum.Enum):
     FOLLOWING a task of an ownership that has ended,     ``Queue.came_back`` of
               with records of its key                    that task
     RUNNING   its task                                   ``Schedule.complete``
-    FAILED    its first record's next time; or the       ``Queue.turn``; or
-              answer to its dead letter; or for ever,    ``letter_acknowledged``
-              if that blocks, or stops the worker        and ``letter_refused``
+    FAILED    its first record's next time; or for ever,  ``Queue.turn``
+              if that blocks, or stops the worker
     ========= ========================================== ==========================
     """
 

@@ -291,7 +291,6 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        in_flight: counts the dead letters on their way, of all epochs or of some.
         outlived: counts the records of closed epochs that are waited for at the end.
         dropped: how many records were given up, by why.
     """
@@ -303,7 +302,6 @@ class Departures:
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     work: Schedule = field(init=False)
-    in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
     outlived: Callable[[], int] = lambda: 0
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
     _waiting: _Waiting | None = None
@@ -336,12 +334,12 @@ class Departures:
         )
 
     def running(self) -> int:
-        """Return how many records are waited for, in handlers or as dead letters."""
+        """Return how many records are waited for."""
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._departing if is_partial else None
         gone = self.outlived() if self._is_stopping else 0
-        return self.work.running(epochs) + self.in_flight(epochs) + gone
+        return self.work.running(epochs) + gone
 
     # ------------------------------------------------------------ joins
 

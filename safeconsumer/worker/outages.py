@@ -71,7 +71,10 @@ class Outages:
                 return outcomes  # nearly always
         # Also for a partition that is being taken away: an outage does not end with it.
         return [
-            one if one.task.epoch.is_closed else self._decide(one) for one in outcomes
+            one
+            if one.task.epoch.is_closed or one.task.letter is not None
+            else self._decide(one)
+            for one in outcomes
         ]
 
     def _decide(self, outcome: Outcome) -> Outcome:

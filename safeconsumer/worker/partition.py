@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 FIRST_PACE = 0.02
 
 
+@define(eq=False, kw_only=True)
+class Letter:
+    """
+    A record that failed for good, and whose dead letter is its last step.
+
+    Attributes:
+        error: the handler's exception.
+        attempts: how often the handler was called.
+        tries: how often the sink has failed.
+        is_brief: whether the letter was too large.
+    """
+
+    error: BaseException
+    attempts: int
+    tries: int = 0
+    is_brief: bool = False
+
+
 @define(eq=False)
 class Failed:
     """
@@ -30,11 +48,13 @@ class Failed:
         answer: what a batch reported of it, until the record before it is through: the
             task, its index there, the error, and when that was.
         blocks_since: since when it blocks its lane, as it failed for good; None: not.
+        letter: what is left to be done is its dead letter; None: call the handler.
     """
 
     count: int = 0
     answer: "tuple[Task, int, BaseException, float] | None" = None
     blocks_since: float | None = None
+    letter: Letter | None = None
 
 
 @define(eq=False, repr=False)

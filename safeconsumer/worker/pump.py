@@ -1,5 +1,6 @@
 """Runs the worker's poll loop for programs with a loop of their own, in batches."""
 
+import queue
 import threading
 import time
 from collections import deque
@@ -19,16 +20,19 @@ from safeconsumer.errors import (
 from safeconsumer.events.takeover import STANDS_SECONDS, TakenOver
 from safeconsumer.worker.assembly import Surroundings, assembled
 from safeconsumer.worker.batches import Batch, HandOut, Ticket
+from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors.base import end_slot
 from safeconsumer.worker.handlers import commits_alone
+from safeconsumer.worker.health import tell_stalls
 from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
 from safeconsumer.worker.options import PumpOptions, taking
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.settings import (
-    refuse_circle,
-)
+from safeconsumer.worker.settings import refuse_circle
+from safeconsumer.worker.tasks import Task
 
 
 class Pump:
@@ -59,7 +63,8 @@ class Pump:
         limits: how many records and bytes may be out.
         retry: how often, and when, a record that failed comes again.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or a
-            callable ``(record, failure)`` that returns once they are safe.
+            callable ``(record, failure)`` that returns once they are safe. It is called
+            in a thread of the pump, once you ask for more batches.
         on_exhausted: without ``dead_letter``, and for records that cannot be one:
             ``stop`` the pump, ``skip`` the record, or ``block`` until somebody acts.
         drain: how long to wait for batches that are out.
@@ -90,10 +95,12 @@ class Pump:
         cut = {"is_batch": True, "quantum": client.most}
         lanes = Lanes(order_of(options.order))
         parts = assembled(options, client, lanes, Surroundings(), **cut)
-        self._engine, self._letters = parts.engine, parts.letters
-        self._schedule, self._emit = parts.schedule, parts.emit
+        self._engine, self._emit = parts.engine, parts.emit
+        self._schedule = parts.schedule
         self._readers = Readers(*client.membership.deserializers())
-        self._out = HandOut(self._schedule, self._readers)
+        self._letters: queue.Queue[Task | None] = queue.Queue()
+        self._burying = Slot("safeconsumer-pump-dead-letters")
+        self._out = HandOut(self._schedule, self._readers, self._letters.put)
         self._is_stop_asked = False
         # Who had records of the consumer in hand before this pump.
         self._busy_before: Callable[[], Collection[TopicPartition]] = frozenset
@@ -108,6 +115,9 @@ class Pump:
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-pump", daemon=True
         )
+        self._burier = threading.Thread(
+            target=self._bury, name=self._burying.name, daemon=True
+        )
 
     # ------------------------------------------------------------ its life
 
@@ -120,14 +130,16 @@ class Pump:
             raise WorkerStateError(message)
         refuse_circle(self._client.membership.consumed.has, self._options.dead_letter)
         self._is_open = self._was_open = True
-        ledger, queue = self._client.membership.ledger, self._schedule.queue
+        ledger, work = self._client.membership.ledger, self._schedule.queue
         self._busy_before, ledger.busy = ledger.busy, self._engine.held.busy
-        queue.listen(self._out.ready.set)
+        work.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
         self._client.membership.refuse_others(commits_alone)
         self._engine.begin(self._schedule)
-        ledger.lookers.append(queue.obey)
+        ledger.lookers.append(work.obey)
         self._client.watch_hooks(self._emit.takeover)
+        if self._schedule.queue.policy.sink is not None:
+            self._burier.start()
         self._thread.start()
         return self
 
@@ -278,13 +290,22 @@ class Pump:
             self._look_for_dropped()
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
-            if self._letters is not None:
-                self._letters.turn()
+            tell_stalls([self._burying], self._options.limits.age, self._emit)
         except TakenOver:
             raise
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # every poll may raise it from now on
+
+    def _bury(self) -> None:
+        # As a worker's handler thread does with a letter.
+        sink, complete = self._schedule.queue.policy.sink, self._schedule.complete
+        assert sink is not None  # noqa: S101 - it is started for one
+        try:
+            for task in iter(self._letters.get, None):
+                complete([call_sink(sink, task, self._burying)])
+        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+            end_slot(self._burying, self._schedule, error)
 
     def _look_for_dropped(self) -> None:
         dropped = self._out.take_dropped()
@@ -318,8 +339,7 @@ class Pump:
         ledger.busy = self._busy_after()
         with suppress(JournalError):
             self._client.lift_outages()
-        if self._letters is not None:
-            self._letters.stop()
+        self._letters.put(None)
         self._client.membership.refuse_others(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)
         if self._emit.takeover.hook is None:

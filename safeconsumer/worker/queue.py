@@ -14,12 +14,13 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.breaker import Trip
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.retry import SAMPLE, Retry
-from safeconsumer.worker.tasks import Letter, Task
+from safeconsumer.worker.tasks import Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -35,14 +36,14 @@ class Policy:
     Says how failures are handled, and how many records a hand-over has.
 
     Attributes:
-        post: takes a letter without waiting; None without dead letters.
+        sink: takes a dead letter; None without dead letters.
         quantum: the most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
     """
 
     retry: Retry
     on_exhausted: OnExhausted = "stop"
-    post: Callable[[Letter], None] | None = None
+    sink: Sink | None = None
     max_ratio: float | None = None
     sample: int = SAMPLE
     span: int = 50_000
@@ -290,8 +291,10 @@ class Queue:
             return None
         trip = self.tripped.get(epoch.tp.topic) if self.tripped else None
         if trip is not None and not trip.is_lifted:
-            trip.task = self._task(lane, 1)
-            return trip.task
+            task = self._task(lane, 1)
+            if task is not None and task.letter is None:
+                trip.task = task
+            return task
         if self.policy.is_batch and not lane.is_tried:
             return self._batch(lane)
         task = self._task(lane, self._size(lane))
@@ -304,14 +307,14 @@ class Queue:
             self._wait_for_span(lane)
             return None
         chunk, indexes = taken
-        attempt, tried = 1, None
+        attempt, tried, letter = 1, None, None
         if epoch.failed:
             offset = record_at(chunk, indexes[0]).offset
             known = epoch.failed.get(offset)
             if known is not None:
-                attempt, tried = known.count + 1, offset
+                attempt, tried, letter = known.count + 1, offset, known.letter
         self._note_running(lane, len(indexes))
-        return Task(lane, chunk, indexes, attempt, tried)
+        return Task(lane, chunk, indexes, attempt, tried, letter=letter)
 
     def _note_running(self, lane: Lane, count: int) -> None:
         lane.epoch.running += count

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attrs import evolve
-
 from safeconsumer._checks import is_number
 from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import (
     DeadLetterLimitError,
@@ -27,11 +26,11 @@ from safeconsumer.worker.outages import (
     PlaceHold,
     scope_of,
 )
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Letter
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.retry import Failing
-from safeconsumer.worker.tasks import Letter, Outcome, Task
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import chain, forget_locals, shown
 
 if TYPE_CHECKING:
@@ -145,6 +144,10 @@ class Schedule:
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)
+        if task.letter is not None:
+            self._letter_tried(outcome)
+            self.queue.look_again(epoch)
+            return
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
@@ -409,91 +412,89 @@ class Schedule:
     def _exhaust(
         self, lane: Lane, task: Task, index: int, error: BaseException
     ) -> None:
-        record, (chunk, at) = record_at(task.chunk, index), task.place(index)
-        then = "dead_letter" if self._policy.post else self._policy.on_exhausted
+        record, policy = record_at(task.chunk, index), self._policy
         self.failing = self.failing.failed()
+        then, too_many = str(policy.on_exhausted), None
+        if policy.sink is not None:
+            too_many = self.failing.exceeds(policy.max_ratio)
+            then = "dead_letter" if too_many is None else "stop"
         self._tell(
             worker_events.RecordExhausted,
             **_of_record(task, index),
             error=partial(shown, error),
-            then="stop" if then == "dead_letter" and self._exceeds() else then,
+            then=then,
             traceback=partial(chain, error),
         )
-        lane.epoch.fail(record.offset).blocks_since = self._clock()
-        letter = Letter(
-            lane=lane,
-            chunk=chunk,
-            index=at,
-            record=record,
-            attempt=task.attempt,
-            error=error,
-        )
-        self._dispose(letter, then)
+        known = lane.epoch.fail(record.offset)
+        known.blocks_since = self._clock()
+        letter = Letter(error=error, attempts=task.attempt)
+        if then == "dead_letter":
+            known.letter = letter
+            self._kept.append(error)
+            self.queue.put_first(lane)
+        elif too_many is not None:
+            self._stop_for(partial(_too_many, too_many, _place(task, index), letter))
+        else:
+            self._dispose(lane, then, partial(_failed, _place(task, index), letter))
 
-    def _exceeds(self) -> str | None:
-        return self.failing.exceeds(self._policy.max_ratio)
-
-    def _dispose(self, letter: Letter, then: str) -> None:
+    def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
+        # The record at the lane's front is passed over, or stops the worker, or stays.
         if then == "skip":
-            self.skipped += self._take_out(letter, SKIPPED)
-        elif then == "stop":
-            self._stop_for(partial(_failed, letter))
-        elif self._policy.post is not None and then == "dead_letter":
-            why = self._exceeds()
-            if why is None:
-                self._policy.post(letter)
-                self._kept.append(letter.error)
-            else:
-                self._stop_for(partial(_too_many, why, letter))
-
-    def _take_out(self, letter: Letter, why: str) -> bool:
-        # The record is complete although it failed; it is at the lane's front, or
-        # nowhere if the partition was revoked. Returns False if it is complete already.
-        lane, epoch = letter.lane, letter.lane.epoch
-        if lane.runs and lane.runs[0] == (letter.chunk, [letter.index]):
+            chunk, index = lane.first
             lane.runs.pop(0)
-        elif not epoch.revoked.is_set():
-            return False
-        if letter.chunk.done[letter.index]:
-            return False
+            self.skipped += 1
+            self._end(lane, chunk, index, SKIPPED)
+        elif then == "stop":
+            self._stop_for(failed)
+
+    def _end(self, lane: Lane, chunk: Chunk, index: int, why: str) -> None:
+        # The record is complete although it failed; it is in no lane any more.
+        epoch, offset = lane.epoch, record_at(chunk, index).offset
         if self.journal is not None:
-            self.journal.completes(epoch.tp, epoch.number, letter.record.offset, why)
-        letter.chunk.finish(letter.index)
-        epoch.failed.pop(letter.record.offset, None)
-        self._held.release(epoch, letter.chunk, [letter.index])
+            self.journal.completes(epoch.tp, epoch.number, offset, why)
+        chunk.finish(index)
+        epoch.failed.pop(offset, None)
+        self._held.release(epoch, chunk, [index])
         lane.state = LaneState.IDLE
-        return True
 
-    def letter_acknowledged(self, letter: Letter) -> None:
-        """Complete a record whose dead letter was acknowledged."""
-        with self._held.lock:
-            if not letter.lane.epoch.is_closed:
-                self.dead_letters += self._take_out(letter, DEAD_LETTER)
-                self._go_on_behind(letter)
-        self._held.tell_low()
+    # ------------------------------------------------------------ dead letters
 
-    def letter_refused(self, letter: Letter, why: BaseException) -> None:
-        """Apply the policy to a record that can never be a dead letter."""
-        tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
-        with self._held.lock:
-            if letter.lane.epoch.is_closed:
-                return
-            self._dispose(evolve(letter, refused=why), then)
-            self._go_on_behind(letter)
-        self._emit(
-            worker_events.DeadLetterRefused,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=letter.record.offset,
-            error=shown(why),
-            then=then,
-        )
-        self._held.tell_low()
+    def _letter_tried(self, outcome: Outcome) -> None:
+        task, lane = outcome.task, outcome.task.lane
+        (index,) = task.indexes
+        if outcome.finished:
+            self.dead_letters += 1
+            self._end(lane, task.chunk, index, DEAD_LETTER)
+        elif not lane.epoch.revoked.is_set():
+            lane.put_back(task.chunk, task.indexes)
+            if outcome.failed:
+                self._letter_failed(task, outcome.failed[0][1])
+            else:  # held since it was claimed
+                self.queue.put_first(lane)
+        if lane.state in _FREE:
+            self._next(lane)
 
-    def _go_on_behind(self, letter: Letter) -> None:
-        if letter.lane.state is LaneState.IDLE:
-            self._next(letter.lane)
-        self.queue.look_again(letter.lane.epoch)
-        self.queue.notify()
+    def _letter_failed(self, task: Task, error: BaseException) -> None:
+        lane, letter, index = task.lane, task.letter, task.indexes[0]
+        assert letter is not None  # noqa: S101 - its task was one of a letter
+        about = {**_where(task, index), "error": partial(shown, error)}
+        lane.state = LaneState.FAILED
+        if is_too_large(error) and not letter.is_brief:
+            letter.is_brief = True
+            self.queue.put_first(lane)
+        elif is_final(error):
+            then, place = self._policy.on_exhausted, _place(task, index)
+            self._tell(worker_events.DeadLetterRefused, **about, then=then)
+            self._dispose(lane, then, partial(_failed, place, letter, error))
+        elif isinstance(error, HandlersFailError) or not isinstance(error, Exception):
+            self._stop_for(error)
+        else:
+            letter.tries += 1
+            delay = self._policy.retry.delay(letter.tries, self._policy.draw())
+            delay = max(_SHORTEST, delay)
+            self.queue.sleep(lane, delay)
+            about["attempt"] = letter.tries
+            self._tell(worker_events.DeadLetterFailed, **about, delay=delay)
 
     # ------------------------------------------------------------ events
 
@@ -516,34 +517,38 @@ class Schedule:
         self._told.append((kind, fields))
 
 
-def _failed(letter: Letter) -> RecordFailedError:
-    tp = letter.lane.epoch.tp
+def _failed(
+    place: str, letter: Letter, refused: BaseException | None = None
+) -> RecordFailedError:
     also, else_ = "", "dead_letter or on_exhausted='skip'"
-    if letter.refused is not None:
-        also = f"; it cannot be a dead letter: {shown(letter.refused)}"
+    if refused is not None:
+        also = f"; it cannot be a dead letter: {shown(refused)}"
         else_ = "on_exhausted='skip'"
     message = (
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {shown(letter.error)}{also}; fix the handler or "
-        f"the record, or set {else_}"
+        f"{place} failed for good at attempt {letter.attempts}: {shown(letter.error)}"
+        f"{also}; fix the handler or the record, or set {else_}"
     )
     error = RecordFailedError(message)
     error.__cause__ = letter.error
     return error
 
 
-def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
-    tp = letter.lane.epoch.tp
+def _too_many(why: str, place: str, letter: Letter) -> DeadLetterLimitError:
     message = (
-        f"{why}; the last is "
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset}, which stays where it "
-        f"is: {shown(letter.error)}; mend what makes records fail, or set max_ratio=None"
+        f"{why}; the last is {place}, which stays where it is: {shown(letter.error)}; "
+        f"mend what makes records fail, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error
     return error
 
 
+def _place(task: Task, index: int) -> str:
+    return "{partition} offset {offset}".format(**_where(task, index))
+
+
+# Seconds until the next try of a letter, at least: a sink may fail at once, for ever.
+_SHORTEST = 0.01
 # A lane whose last task came back and that does not wait; a shared one may have run
 # empty while tasks of it were still out.
 _FREE = frozenset({LaneState.RUNNING, LaneState.IDLE})
@@ -554,12 +559,13 @@ _SEEN_TO = frozenset({LaneState.FAILED, LaneState.READY})
 
 def _of_record(task: Task, index: int) -> dict[str, object]:
     # What each event of a record begins with.
+    return {**_where(task, index), "attempt": task.attempt}
+
+
+def _where(task: Task, index: int) -> dict[str, object]:
     tp = task.epoch.tp
-    return {
-        "partition": f"{tp.topic}:{tp.partition}",
-        "offset": record_at(task.chunk, index).offset,
-        "attempt": task.attempt,
-    }
+    offset = record_at(task.chunk, index).offset
+    return {"partition": f"{tp.topic}:{tp.partition}", "offset": offset}
 
 
 def _by_lane(outcome: Outcome) -> Iterator[Outcome]:

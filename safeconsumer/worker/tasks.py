@@ -1,13 +1,13 @@
-"""Defines what travels between a queue and its handlers: tasks, outcomes, dead letters."""
+"""Defines what travels between a queue and its handlers: tasks and outcomes."""
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from attrs import frozen
 
 from safeconsumer.worker.lanes import Indexes, Lane
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Letter
 from safeconsumer.worker.progress import Chunk
 
 Place: TypeAlias = tuple[Chunk, int]
@@ -25,6 +25,8 @@ class Task:
             ``indexes`` are all of theirs, and ``lane`` is the first.
         places: where its records are, if a batch has records of several chunks:
             ``chunk`` consists of copies then, and ``indexes`` are all of it.
+        letter: the sink is called with its only record, and not the handler; None for
+            the handler.
     """
 
     lane: Lane
@@ -34,6 +36,7 @@ class Task:
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
     places: Sequence[Place] = ()
+    letter: Letter | None = None
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -91,22 +94,3 @@ class Outcome:
     seconds: float = 0.0
     failing: float = 0.0
     is_suspect: bool = False
-
-
-@frozen(kw_only=True)
-class Letter:
-    """
-    A record that failed for good, on its way to the dead letters.
-
-    Attributes:
-        error: the handler's exception.
-        refused: why it cannot be a dead letter, if that is known by now.
-    """
-
-    lane: Lane
-    chunk: Chunk
-    index: int
-    record: Any
-    attempt: int
-    error: BaseException
-    refused: BaseException | None = None

@@ -98,11 +98,14 @@ class Worker:
         limits: how much may be held.
         retry: how often a record is tried, and when.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
-            a callable ``(record, failure)`` that returns once they are safe. Key and
-            value are the bytes as they came, whatever the deserializers.
-        on_exhausted: without ``dead_letter``, and for records that cannot be one, such
-            as a batch that is corrupt: ``stop`` the worker, ``skip`` the record, or
-            ``block`` its lane until somebody acts.
+            a callable ``(record, failure)`` that returns once they are safe. It is
+            called in a thread, in the place of the handler, and again for as long as it
+            raises, after the waits of ``retry``. Key and value are the bytes as they
+            came, whatever the deserializers.
+        on_exhausted: without ``dead_letter``, and for records that can never be one
+            (too large, the right to write is missing, :class:`Reject`), or a batch that
+            is corrupt: ``stop`` the worker, ``skip`` the record, or ``block`` its lane
+            until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
         breaker: holds a topic while its handlers fail with errors that look like an
@@ -144,7 +147,7 @@ class Worker:
         lanes = Lanes(order_of(options.order), shared)
         parts = assembled(options, client, lanes, around, **policy_of(options))
         self._emit, self._engine = parts.emit, parts.engine
-        self._letters, self._schedule = parts.letters, parts.schedule
+        self._schedule = parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
         if client.journal is not None:
             self._schedule.journal = HandlerJournal(
@@ -463,8 +466,6 @@ class Worker:
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
-        if self._letters is not None:
-            self._letters.turn()
         health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
@@ -525,8 +526,6 @@ class Worker:
         self._stop_obeying()
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
-        if self._letters is not None:
-            self._letters.stop()
         with contextlib.suppress(Exception):  # the error was reported before
             self._client.lift_outages()
             left = max(_LEAVE_SECONDS, end - self._clock())

@@ -23,6 +23,7 @@ from safeconsumer.worker.calls import (
     context_of,
     refuse_undone,
 )
+from safeconsumer.worker.dead_letters import Sink, call_sink
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handler, HandlerTimeoutError
@@ -248,11 +249,37 @@ class Coroutines:
             return
         outcomes = []
         for task in tasks:
-            outcomes.append(await self._run(task, slot))
+            sink = self._schedule.queue.policy.sink
+            if task.letter is not None and sink is not None:
+                outcomes.append(await self._bury(sink, task, slot))
+            else:
+                outcomes.append(await self._run(task, slot))
             if self._is_over:
                 return
         self._schedule.complete(outcomes)
         await asyncio.sleep(0)
+
+    async def _bury(self, sink: Sink, task: Task, slot: Slot) -> Outcome:
+        # Its thread is a daemon, so a sink that does not return keeps no process alive.
+        ours, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert ours is not None  # noqa: S101 - it runs this
+        answer: asyncio.Future[Outcome] = loop.create_future()
+
+        def call() -> None:
+            outcome = call_sink(sink, task, slot)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(answer.set_result, outcome)
+
+        name = f"{slot.name} dead letter"
+        threading.Thread(target=call, name=name, daemon=True).start()
+        while not answer.done():
+            try:
+                await asyncio.wait([answer])
+            except asyncio.CancelledError:
+                if self._is_over:
+                    raise
+                forget_cancelling(ours)  # by another task; the sink goes on
+        return answer.result()
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task

@@ -171,7 +171,11 @@ class Processes(Threads):
         self._is_stopped = True
         children = list(self._children.items())
         super().stop(seconds)
-        busy = {id(slot) for slot in self.slots if slot.task is not None}
+        busy = {
+            id(slot)
+            for slot in self.slots
+            if (task := slot.task) is not None and task.letter is None
+        }
         for place, child in children:
             if place in busy:
                 child.process.kill()

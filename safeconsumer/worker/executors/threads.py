@@ -12,6 +12,7 @@ from safeconsumer.worker.calls import (
     call_each,
     context_of,
 )
+from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import LifespanThread
 from safeconsumer.worker.results import Schedule
@@ -68,7 +69,10 @@ class Threads:
             end_slot(slot, self._schedule, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
+        sink = self._schedule.queue.policy.sink
         try:
+            if task.letter is not None and sink is not None:
+                return call_sink(sink, task, slot)
             return self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None

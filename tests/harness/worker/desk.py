@@ -12,6 +12,7 @@ from safeconsumer.worker.lanes import Lanes
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome
 from tests.harness.worker.fake_client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)
@@ -112,5 +113,12 @@ class Desk:
 def done_by(schedule, tasks):
     """Complete these, and return the offsets of their records."""
     found = [record_at(task.chunk, at).offset for task in tasks for at in task.indexes]
-    schedule.complete([all_done(task, 0.0) for task in tasks])
+    schedule.complete([ended(task) for task in tasks])
     return found
+
+
+def ended(task):
+    """Return the result of a task that went well: its handler's, or its sink's."""
+    if task.letter is None:
+        return all_done(task, 0.0)
+    return Outcome(task=task, finished=task.indexes)

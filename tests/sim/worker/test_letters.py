@@ -43,7 +43,7 @@ from tests.sim.worker.working import (
 )
 
 ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
-NOT_AUTHORIZED = 29
+UNKNOWN_TOPIC, INVALID_TOPIC, NOT_ENOUGH_REPLICAS, NOT_AUTHORIZED = 3, 17, 19, 29
 
 
 def fails(*_):
@@ -203,8 +203,8 @@ def test_what_is_too_large_says_less_or_goes_to_the_policy(lab, then):
 
 @pytest.mark.contract("W7")
 @simulated(seeds=1)
-def test_a_topic_that_cannot_be_written(lab):
-    refuses = lab.cluster.fail("Produce", error=NOT_AUTHORIZED)
+def test_a_topic_that_cannot_be_written_now(lab):
+    refuses = lab.cluster.fail("Produce", error=NOT_ENOUGH_REPLICAS)
     one, other = lab.topic("t", 2)
     put(lab, one, "", "reject", "")
     put(lab, other, "", "")
@@ -229,6 +229,58 @@ def test_a_topic_that_cannot_be_written(lab):
     assert run.stop().dead_letters == 1
     assert len(letters(lab)) == 1
     assert committed(lab) == [3, 2]
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize("error", [INVALID_TOPIC, NOT_AUTHORIZED])
+@pytest.mark.parametrize("then", ["stop", "skip", "block"])
+@simulated(seeds=1)
+def test_a_letter_that_no_try_can_send_goes_to_the_policy(lab, then, error):
+    """W7: no topic of that name can be, or the right is missing."""
+    lab.cluster.fail("Produce", error=error)
+    sent = DeadLetter(producer(lab, enable_idempotence=False), "dead", max_ratio=None)
+    run = working(lab, sent, "", "bad", "", on_exhausted=then)
+    if then == "stop":
+        error = run.ends()
+        assert isinstance(error, RecordFailedError)
+        assert "it cannot be a dead letter" in str(error)
+    else:
+        run.done(3 if then == "skip" else 1)
+        lab.sleep(10)
+        assert run.stop().skipped == (then == "skip")
+    assert committed(lab) == [3 if then == "skip" else 1]
+    assert [one.then for one in run.told(events.DeadLetterRefused)] == [then]
+    assert letters(lab) == []
+
+
+@pytest.mark.contract("W7")
+@in_both
+@pytest.mark.parametrize("then", ["stop", "skip", "block"])
+@simulated(seeds=1)
+def test_a_topic_of_letters_that_is_away_ends_nothing(lab, then, executor):
+    """W7: for ten times as long as all attempts take; and no attempt is used up."""
+    away = lab.cluster.fail("Produce", error=UNKNOWN_TOPIC)
+    retry = Retry(attempts=3, first=1.0, most=2.0, jitter=False)
+    to = producer(lab, retries=0, enable_idempotence=False)
+    run = working(
+        lab,
+        DeadLetter(to, "dead", max_ratio=None),
+        *("", "bad", "", "reject", ""),
+        retry=retry,
+        on_exhausted=then,
+        executor=executor,
+    )
+    run.done(1)
+    lab.sleep(30)
+    assert run.error is None
+    assert len(run.told(events.DeadLetterFailed)) > 9
+    assert (run.told(events.DeadLetterRefused), committed(lab)) == ([], [1])
+    away.end()
+    run.done(5)
+    report = run.stop()
+    assert (report.dead_letters, report.skipped, committed(lab)) == (2, 0, [5])
+    found = [dict(one.headers)["dead-letter-attempts"] for one in letters(lab)]
+    assert found == [b"3", b"1"]
 
 
 @pytest.mark.contract("W7")
@@ -517,21 +569,24 @@ def test_a_registry_that_is_away_is_tried_again(lab):
     assert run.stop().committed
 
 
-@pytest.mark.contract("W1")
+@pytest.mark.contract("W1", "W5")
 @simulated(seeds=1)
-def test_a_sink_that_never_returns_keeps_nothing_of_ended_ownerships(lab):
-    """W1: each brings the same records again, and the letter of the first is under way."""
+def test_a_sink_that_never_returns_is_waited_for_as_a_handler(lab):
+    """W1, W5: the record is not handled beside it, and nothing is kept of what has ended."""
     filled(lab, 1, "bad", *[""] * 99)
-    handler = Handler(lab, bad=fails)
-    run = Working(lab, handler, retry=ONCE, dead_letter=lambda *_: lab.sleep(1e6))
+    handler, sent = Handler(lab, bad=fails), []
+
+    def sink(record, _failure):
+        sent.append(record.offset)
+        lab.sleep(1e6)
+
+    run = Working(lab, handler, retry=ONCE, dead_letter=sink)
     for _ in range(3):
-        calls = len(handler.calls)
-        lab.until(lambda: len(handler.calls) > calls)  # noqa: B023 - used at once
-        lab.sleep(6)
+        lab.sleep(20)
+        assert (handler.offsets(), sent) == ([0], [0])
+        stats = run.worker.stats()
+        assert (stats.queued + stats.running, stats.done) in {(100, 0), (101, 0)}
         expel(lab)
-    posts = run.worker._letters._posts
-    assert len(posts) == 2  # what the sink has, and the present ownership's
-    assert all(one.letter is not None for one in posts)
 
 
 # How many records become dead letters before the worker stops for it

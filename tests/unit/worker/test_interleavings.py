@@ -23,12 +23,11 @@ from safeconsumer.holds import ledger
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
-from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.revocation import Revocation
-from safeconsumer.worker.tasks import Letter, Outcome, Task
+from safeconsumer.worker.tasks import Outcome, Task
 from tests.harness.signals import Places
-from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk, ended
 from tests.sim.world import World
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
@@ -46,7 +45,6 @@ class Scene:
     """A desk in the middle of things: something of every kind is under way."""
 
     desk: Desk
-    letters: list[Letter]  # what waits for an acknowledgement
     # tasks that were handed out and have not come back
     out: list[Task] = field(factory=list)
 
@@ -60,10 +58,17 @@ class Scene:
 
     def of(self, attempt, which=0):
         """Return a task that is out and at this attempt: the first, or the last."""
-        found = [task for task in self.out if task.attempt == attempt]
+        found = [one for one in self.out if not one.letter and one.attempt == attempt]
         if not found:  # the other thread has it
             raise InfeasibleError
         return found[which]
+
+    def letter(self):
+        """Return the task whose sink is called."""
+        found = [task for task in self.out if task.letter is not None]
+        if not found:
+            raise InfeasibleError
+        return found[0]
 
     def finish(self):
         desk = self.desk
@@ -71,8 +76,6 @@ class Scene:
         desk.resume()
         _lift(self)
         for _ in range(20):
-            while self.letters:
-                desk.schedule.letter_acknowledged(self.letters.pop())
             while self.out:
                 self.end(self.out[0])
             desk.pass_time(1.0)
@@ -81,23 +84,23 @@ class Scene:
 
 def _outcome(task, error):
     if error is None:
-        return all_done(task, 0.0)
+        return ended(task)
     failed = [(task.indexes[0], error)]
     return Outcome(task=task, failed=failed, left=list(task.indexes[1:]))
 
 
 def scene(order):
     """Have a first attempt and a second one out, a letter, a retry that is due, and more."""
-    letters = []
     desk = Desk(
         order,
         lambda record: record.offset % 6,
         BREAKS,
-        post=letters.append,
+        sink=print,
+        on_exhausted="skip",
         quantum=1,
         span=15,
     )
-    made = Scene(desk, letters)
+    made = Scene(desk)
     desk.admit(6)
     for error in (PLANTED, PLANTED, REJECTED):
         made.claim()
@@ -108,7 +111,8 @@ def scene(order):
     desk.pass_time(1.0)
     while sum(task.attempt > 1 for task in made.out) < 2:
         made.claim()
-    for task in [one for one in made.out if one.attempt == 1][2:]:
+    first = [one for one in made.out if one.attempt == 1 and not one.letter]
+    for task in first[2:]:
         made.end(task, PLANTED)
     desk.clock.now += 1.0
     return made
@@ -170,10 +174,9 @@ STEPS = (
     Step("break", lambda made: made.end(made.of(1, -1), DOWN)),
     Step("break and try", _break_and_try),
     Step("lift", _lift),
-    Step(
-        "letter",
-        lambda made: made.desk.schedule.letter_acknowledged(made.letters.pop()),
-    ),
+    Step("letter", lambda made: made.end(made.letter())),
+    Step("letter fails", lambda made: made.end(made.letter(), PLANTED)),
+    Step("letter is refused", lambda made: made.end(made.letter(), REJECTED)),
 )
 PAIRS = [
     (a, b)

@@ -1,6 +1,7 @@
 """Errors that a worker keeps do not keep the local variables of the handler."""
 
 import weakref
+from concurrent.futures import Future
 
 import pytest
 
@@ -63,6 +64,14 @@ def alive(collect):
     return [one for ref in LOCALS if (one := ref()) is not None]
 
 
+def holding(letters):
+    def sink(_record, failure):
+        letters.append(failure)
+        return Future()  # nobody answers
+
+    return sink
+
+
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
 def test_letter_under_way_keeps_no_local_of_handler(fail, collect):
@@ -71,7 +80,7 @@ def test_letter_under_way_keeps_no_local_of_handler(fail, collect):
     def handle(_record, _context):
         fail()
 
-    with bench("thread", handle, count=1, post=letters.append) as made:
+    with bench("thread", handle, count=1, sink=holding(letters)) as made:
         made.admit(1)
         made.wait(lambda: letters, "its letter")
         assert len(LOCALS) == 1
@@ -92,7 +101,7 @@ def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
                 errors[at] = error
         raise BatchFailure(errors)
 
-    with bench("thread", handle, count=1, batch=3, post=letters.append) as made:
+    with bench("thread", handle, count=1, batch=3, sink=holding(letters)) as made:
         made.admit(3)
         made.wait(lambda: letters, "the first letter")
         assert len(LOCALS) == 3

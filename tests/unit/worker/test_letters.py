@@ -1,24 +1,15 @@
-"""How letters are posted: told cut, in time, once, and forgotten."""
+"""What letters say of errors, and of records that cannot be read."""
 
 import asyncio
-import threading
-import weakref
 from collections import namedtuple
-from concurrent.futures import Future
 
 import pytest
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer.errors import DeserializationError, HandlersFailError
-from safeconsumer.worker import BatchFailure, Retry, RetryLater, dead_letters
+from safeconsumer.worker import BatchFailure, Retry, RetryLater
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.lanes import Lane, Order
-from safeconsumer.worker.tasks import Letter
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
-from tests.harness.waiting import wait_for
-from tests.harness.worker.desk import TP, Desk
-from tests.harness.worker.fake_client import FakeRecord
-from tests.sim.playing import simulated
 
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
@@ -49,130 +40,6 @@ def test_a_stack_is_told_where_python_cannot_format_it(monkeypatch):
     assert stack(raised.value).endswith(where)
     assert where in chain(raised.value)
     assert "ValueError" in chain(raised.value)
-
-
-def _letter(desk, offset):
-    (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
-    return Letter(
-        lane=lane,
-        chunk=None,
-        index=0,
-        record=FakeRecord(*TP, offset),
-        attempt=1,
-        error=KeyError(),
-    )
-
-
-@simulated(seeds=1)
-def test_a_letter_of_a_revoked_partition_is_not_begun(world):  # noqa: ARG001 - its time is used
-    """W5: its record is handled again elsewhere, and would be written twice."""
-    desk = Desk(Order.PARTITION, retry=ONCE)
-    sent = []
-    over = threading.Event()
-
-    def sink(record, _failure):
-        sent.append(record.offset)
-        over.set()
-
-    letters = dead_letters.DeadLetters(sink, ONCE, desk.emit)
-    gone, there = _letter(Desk(Order.PARTITION), 0), _letter(desk, 1)
-    gone.lane.epoch.revoked.set()
-    letters.post(gone)
-    letters.post(there)
-    assert over.wait(30)
-    letters.stop()
-    assert sent == [1]
-
-
-@simulated(seeds=1)
-def test_a_letter_that_failed_is_tried_again_while_others_come(lab):
-    """W5: so its record does not block its lane for as long as they do."""
-    desk, most = Desk(Order.PARTITION), 1_000
-    sent = []
-    over = threading.Event()
-
-    def sink(record, _failure):
-        sent.append(record.offset)
-        lab.sleep(0.001)
-        answer = Future()
-        if record.offset == 0 and sent.count(0) == 1:
-            answer.set_exception(ConnectionError())
-        elif record.offset == 0 or len(sent) == most:
-            over.set()
-        else:  # there is always one more
-            letters.post(_letter(desk, len(sent) + 1))
-            answer.set_result(None)
-        return answer
-
-    letters = dead_letters.DeadLetters(sink, Retry(first=0.01, jitter=False), desk.emit)
-    letters.post(_letter(desk, 0))
-    letters.post(_letter(desk, 1))
-    assert over.wait(60)
-    letters.stop()
-    assert len(sent) < most
-
-
-@simulated(seeds=1)
-def test_a_letter_that_has_arrived_keeps_no_record(world, collect):  # noqa: ARG001 - its time is used
-    """W1: as soon as its answer is there."""
-    desk = Desk(Order.PARTITION)
-    over = threading.Event()
-    letters = dead_letters.DeadLetters(lambda _record, _failure: done, ONCE, desk.emit)
-    done = Future()
-    done.set_result(None)
-    arrived = []
-
-    def then(_letter):
-        arrived.append(None)
-        if len(arrived) == 4:
-            over.set()
-
-    letters.then = then
-    posted = [_letter(desk, offset) for offset in range(3)]
-    records = [weakref.ref(one.record) for one in posted]
-    while posted:
-        letters.post(posted.pop())
-    letters.post(_letter(desk, 3))
-    assert over.wait(30)
-    letters.stop()
-    letters._thread.join(30)
-    collect()
-    assert [one() for one in records] == [None] * 3
-
-
-@simulated(seeds=1)
-def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
-    world,  # noqa: ARG001 - its time is used
-    collect,
-):
-    """W1: its record is no longer counted, and the wait may be long."""
-    desk = Desk(Order.PARTITION)
-    failed = threading.Event()
-
-    def emit(_kind, **_fields):
-        failed.set()
-
-    def sink(_record, _failure):
-        raise ConnectionError
-
-    slow = Retry(first=3600.0, most=3600.0, jitter=False)
-    letters = dead_letters.DeadLetters(sink, slow, emit)
-    posted = _letter(desk, 0)
-    record = weakref.ref(posted.record)
-    letters.post(posted)
-    del posted
-    assert failed.wait(30)
-    desk.regain()
-
-    def is_forgotten():
-        letters.turn()
-        return not letters._posts
-
-    wait_for(is_forgotten, "it to be forgotten")
-    letters.stop()
-    letters._thread.join(30)
-    collect()
-    assert record() is None
 
 
 Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI024 - as upstream's

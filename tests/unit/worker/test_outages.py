@@ -5,6 +5,7 @@ import pickle
 from datetime import timedelta
 
 import pytest
+from kafka.errors import MessageSizeTooLargeError
 
 from safeconsumer import Breaker, Pause, Retry, RetryLater
 from safeconsumer.errors import HoldSettingError, WorkerSettingError
@@ -13,11 +14,12 @@ from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.batches import Ticket
-from safeconsumer.worker.calls import all_done, batch_failed
+from safeconsumer.worker.calls import Slot, all_done, batch_failed
+from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk, done_by
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 DOWN = ConnectionError("down")
@@ -212,15 +214,61 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(order, error
 
 def test_a_letter_may_arrive_while_its_topic_is_paused():
     """Its record is complete; what stands behind it waits."""
-    letters = []
-    desk = Desk(Order.UNORDERED, quantum=1, post=letters.append, records=3)
+    desk = Desk(Order.UNORDERED, quantum=1, sink=print, records=3)
     fail(desk, Reject("planted"))
+    letter = desk.schedule.queue.claim()
     fail(desk, Pause(60.0))
-    desk.schedule.letter_acknowledged(letters[0])
+    assert done_by(desk.schedule, letter) == [0]
     assert desk.work() == []
     assert desk.held.done == 1
     desk.pass_time(60.0)
     assert desk.work() == [1, 2]
+
+
+@pytest.mark.contract("W10")
+@pytest.mark.parametrize("order", list(Order))
+def test_a_letter_waits_for_the_end_of_a_pause(order):
+    """W10: as its record does; one that was claimed just before is put back."""
+    desk = Desk(order, sink=pytest.fail, records=2, retry=Retry(attempts=1))
+    fail(desk, ValueError("planted"))
+    claimed = desk.schedule.queue.claim()
+    desk.pause()
+    desk.schedule.complete([call_sink(pytest.fail, *claimed, Slot())])
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == [0, 1]
+    assert desk.schedule.dead_letters == 1
+
+
+@pytest.mark.contract("W11")
+def test_a_letter_is_no_failure_of_a_topic():
+    """W11: what its sink raises says nothing of what handlers need."""
+    desk = Desk(Order.PARTITION, breaker=BREAKS, retry=_RETRY, sink=print, records=2)
+    for error in (Reject("planted"), DOWN, DOWN, DOWN):
+        assert fail(desk, error) == 0
+        desk.pass_time(1.0)
+    assert owners(desk) == set()
+    assert desk.work() == [0, 1]
+
+
+@pytest.mark.contract("W11")
+def test_a_letter_is_no_trial_of_a_topic():
+    """W11: that it has arrived says nothing of what handlers need."""
+    desk = Desk(Order.KEY, breaker=BREAKS, retry=_RETRY, sink=print, records=3)
+    fail(desk, Reject("planted"))
+    letter = claim(desk)
+    fail(desk, DOWN)
+    fail(desk, DOWN)
+    assert owners(desk) == {BREAKER}
+    fail(desk, MessageSizeTooLargeError(), letter)
+    desk.pass_time(10.0)
+    letter, trial = claim(desk), claim(desk)
+    assert letter.letter is not None
+    assert trial.letter is None
+    assert done_by(desk.schedule, [letter]) == [0]
+    assert desk.schedule.queue.claim() == []
+    succeed(desk, trial)
+    assert len(desk.work()) == 1
 
 
 # ------------------------------------------------------------ pauses of batches
