@@ -577,29 +577,28 @@ class _Bench:
 
     def bury(self, task: Task, slot: Slot) -> Outcome:
         """Call the sink, and note what it has taken."""
-        sink, taken = self._schedule.queue.policy.sink, []
+        sink = self._schedule.queue.policy.sink
         assert sink is not None  # noqa: S101 - there is a letter for it
 
-        def wait(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's
-            dead = DeadRecord(
-                record=record, error=failure.error, attempts=failure.attempts
-            )
+        def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
+            self._sent = None
             answer = answered(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
             except TimeoutError:  # nobody answers, and the record is left
                 self._end()
                 raise
-            taken.append(evolve(dead, letter=self._sent))
             if error is not None:
                 raise error
-            return None
+            dead = DeadRecord(
+                record=record,
+                error=failure.error,
+                attempts=failure.attempts,
+                letter=self._sent,
+            )
+            self.run.dead_letters.append(dead)
 
-        outcome = call_sink(wait, task, slot)
-        if outcome.finished:
-            self.run.dead_letters += taken
-        self._sent = None
-        return outcome
+        return call_sink(wait, task, slot)
 
     def _conclude(self) -> None:
         run, log = self.run, self.consumer.log.values()

@@ -65,10 +65,11 @@ _FINAL = (
 )
 
 
-def call_sink(sink: Sink, task: Task, slot: Slot) -> Outcome:
+def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     """Call the sink with the record of a task, and wait until it has the letter."""
     (index,), letter = task.indexes, task.letter
     assert letter is not None  # noqa: S101 - its caller has looked
+    assert sink is not None  # noqa: S101 - there is a letter for it
     record = record_at(task.chunk, index)
     failure = Failure(
         error=letter.error, attempts=letter.attempts, is_brief=letter.is_brief

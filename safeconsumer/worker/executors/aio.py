@@ -23,7 +23,7 @@ from safeconsumer.worker.calls import (
     context_of,
     refuse_undone,
 )
-from safeconsumer.worker.dead_letters import Sink, call_sink
+from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context, Handler, HandlerTimeoutError
@@ -249,21 +249,19 @@ class Coroutines:
             return
         outcomes = []
         for task in tasks:
-            sink = self._schedule.queue.policy.sink
-            if task.letter is not None and sink is not None:
-                outcomes.append(await self._bury(sink, task, slot))
-            else:
-                outcomes.append(await self._run(task, slot))
+            run = self._run if task.letter is None else self._bury
+            outcomes.append(await run(task, slot))
             if self._is_over:
                 return
         self._schedule.complete(outcomes)
         await asyncio.sleep(0)
 
-    async def _bury(self, sink: Sink, task: Task, slot: Slot) -> Outcome:
+    async def _bury(self, task: Task, slot: Slot) -> Outcome:
         # Its thread is a daemon, so a sink that does not return keeps no process alive.
         ours, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert ours is not None  # noqa: S101 - it runs this
         answer: asyncio.Future[Outcome] = loop.create_future()
+        sink = self._schedule.queue.policy.sink
 
         def call() -> None:
             outcome = call_sink(sink, task, slot)

@@ -69,10 +69,9 @@ class Threads:
             end_slot(slot, self._schedule, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
-        sink = self._schedule.queue.policy.sink
         try:
-            if task.letter is not None and sink is not None:
-                return call_sink(sink, task, slot)
+            if task.letter is not None:
+                return call_sink(self._schedule.queue.policy.sink, task, slot)
             return self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None

@@ -366,7 +366,7 @@ def test_a_letter_that_is_refused_hides_no_error():
 
 
 def test_what_a_sink_returns_is_waited_for():
-    """An error means another try; and a record whose letter nobody answers is left."""
+    """An error means another try."""
     failed = Future()
     failed.set_exception(TimeoutError("not acknowledged"))
     good = Future()
@@ -375,3 +375,12 @@ def test_what_a_sink_returns_is_waited_for():
     settings = {"dead_letter": lambda _r, _f: futures.pop(0), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])
+
+
+def test_a_record_whose_letter_nobody_answers_is_left(monkeypatch):
+    """It would wait for ever: the run ends."""
+    monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
+    settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
+    run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)
+    assert (run.dead_letters, run.committed) == ([], {TopicPartition("topic", 0): 0})
+    assert [record.value for record in run.left] == ["bad"]
