@@ -1,6 +1,4 @@
-"""Says when a topic's failures are an outage, and when one record may try."""
-
-from typing import TYPE_CHECKING
+"""Says when a topic's failures are an outage, and for how long it is held."""
 
 from attrs import define, field, frozen
 
@@ -13,9 +11,6 @@ from safeconsumer._checks import (
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.retry import check_waits, longer_wait
 
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
-
 
 @frozen(kw_only=True)
 class Breaker:
@@ -23,12 +18,13 @@ class Breaker:
     Holds a topic while its handlers fail with errors that look like an outage.
 
     Once it opens, the topic is held, with the owner ``worker:breaker``, a reason and an
-    expiry, and no handler begins on it. When the hold expires one record tries, first
-    the one that failed last: if it succeeds, the topic flows again; if it fails with
-    such an error again, the topic is held for longer. Neither that failure nor the one
-    that opened the breaker uses up an attempt. To close it early, call
-    ``consumer.resume("orders", owner="worker:breaker")``. Each topic has its own
-    breaker, and the workers of a group do not share theirs::
+    expiry, and no handler begins on it. When the hold expires the topic goes on, first
+    with the record that failed last: the first success ends it all, and at the first
+    such error the topic is held again, for longer. No failure uses up an attempt from
+    the one that opened the breaker on. With several handlers at a time several records
+    may fail before it is held again. To close it early, call
+    ``consumer.resume("orders", owner="worker:breaker")``: it begins to count again. Each
+    topic has its own breaker, and the workers of a group do not share theirs::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
@@ -41,7 +37,7 @@ class Breaker:
             are handled one after the other, as with ``order="partition"``, set
             ``Retry.attempts`` higher than this, or a record is given up before the
             breaker opens.
-        first: seconds until a record tries for the first time.
+        first: seconds for which the topic is held at first.
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
 
@@ -61,39 +57,28 @@ class Breaker:
             raise WorkerSettingError(message)
         check_waits(self.first, self.factor, self.most)
 
-    def wait(self, tries: int) -> float:
-        """Return the seconds to hold the topic after so many failed tries."""
-        return longer_wait(tries, self.first, self.factor, self.most)
+    def wait(self, holds: int) -> float:
+        """Return the seconds to hold the topic after so many holds in vain."""
+        return longer_wait(holds, self.first, self.factor, self.most)
 
 
 @define(eq=False)
-class Trip:
+class Row:
     """
-    A topic that a breaker has stopped; once its hold has expired, one record may try.
+    The failures of a topic in a row; a success ends it.
 
     Attributes:
-        since: when it was stopped, in seconds on the clock.
-        until: when the hold expires, in seconds on the clock.
-        reason: why, as text for people.
-        tries: how many tries have failed since.
-        is_placed: whether the consumer has the hold; no record begins before that.
-        is_lifted: whether the hold was lifted since: then all records go on.
-        task: the task that tries.
+        count: how many there are.
+        holds: how often the topic was held for them.
+        since: when it was first held, in seconds on the clock.
+        until: when the last of the holds expires, likewise.
+        reason: of that hold, as text for people.
+        is_placed: whether the consumer has that hold, or had it.
     """
 
-    since: float
+    count: int = 0
+    holds: int = 0
+    since: float = 0.0
     until: float = 0.0
     reason: str = ""
-    tries: int = 0
-    is_placed: bool = False
-    is_lifted: bool = False
-    task: "Task | None" = None
-
-    def is_tried_by(self, task: "Task") -> bool:
-        """Tell whether this task tries for the topic, or is a part of the one that does."""
-        tries = self.task
-        return tries is task or (
-            tries is not None
-            and tries.chunk is task.chunk
-            and tries.indexes[0] in task.indexes
-        )
+    is_placed: bool = True

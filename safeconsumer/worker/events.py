@@ -211,8 +211,8 @@ class BreakerOpened(WorkerEvent):
 
     Attributes:
         topic: the topic.
-        tries: how many tries have failed since it was first stopped.
-        seconds: until one record tries.
+        tries: how often it was held for that before, in vain.
+        seconds: for which it is held.
         reason: which error, and how often.
     """
 
@@ -232,8 +232,8 @@ class BreakerClosed(WorkerEvent):
 
     Attributes:
         topic: the topic.
-        tries: how many tries have failed.
-        seconds: since it was first stopped.
+        tries: how often it was held in vain.
+        seconds: since it was first held.
         is_lifted: whether the hold was lifted; otherwise a record has succeeded, or the
             topic could not be held.
         error: why it could not be held; otherwise None.

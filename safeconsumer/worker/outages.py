@@ -1,7 +1,7 @@
 """Places the holds that handlers ask for, and those of breakers."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from attrs import define, evolve, field
@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker, Trip
+from safeconsumer.worker.breaker import Breaker, Row
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import (
     HandlersFailError,
@@ -44,7 +44,9 @@ class Outages:
     Places the holds that results ask for, before the results are taken over.
 
     So a failed record is behind its hold already when it is queued again. Whether a
-    hold exists is asked of the ledger, never remembered.
+    hold exists is asked of the ledger, never remembered. A breaker counts failures in a
+    row, and its hold is one as a handler asks for: when that has expired, who is first
+    in line goes on.
 
     Attributes:
         pauses: how often a handler asked for a pause.
@@ -57,7 +59,7 @@ class Outages:
     _breaker: Breaker | None
     pauses: int = 0
     opened: int = 0
-    _in_a_row: dict[str, int] = field(factory=dict)
+    _rows: dict[str, Row] = field(factory=dict)
 
     # ------------------------------------------------------------ results
 
@@ -127,87 +129,98 @@ class Outages:
     # ------------------------------------------------------------ the breaker
 
     def _count(self, outcome: Outcome) -> Outcome:
-        task = outcome.task
         named = next((one for _, one in outcome.failed if self._is_named(one)), None)
-        if named is None and not self._in_a_row and not self._queue.tripped:
+        if named is None and not self._rows:
             return outcome  # nearly always
-        error = "" if named is None else _text(named)
+        topic, error = (
+            outcome.task.epoch.tp.topic,
+            "" if named is None else _text(named),
+        )
         with self._queue.held.lock:
-            trip, is_new = self._judge(outcome, error)
-        if trip is None or named is None:
+            seconds, is_new = self._judge(topic, error, is_well=bool(outcome.finished))
+        if is_new and not self._hold(topic, seconds):
             return outcome
-        if is_new and not self._hold(task.epoch.tp.topic, trip):
-            return outcome
-        return self._barred(outcome, max(0.0, trip.until - self._queue.clock()))
+        return (
+            self._barred(outcome, seconds) if named is not None and seconds else outcome
+        )
 
     def _is_named(self, error: BaseException) -> bool:
         assert self._breaker is not None  # noqa: S101 - as above
         is_control = isinstance(error, (WorkerControl, HandlersFailError))
         return is_all(error, self._breaker.on) and not is_control
 
-    def _judge(self, outcome: Outcome, error: str) -> tuple[Trip | None, bool]:
-        # Returns what stops the topic now, and whether its hold is to be placed.
+    def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
+        # Returns for how long the topic is held from now on, and whether by a new hold.
         assert self._breaker is not None  # noqa: S101 - as above
-        task, now = outcome.task, self._queue.clock()
-        topic = task.epoch.tp.topic
-        trip = self._standing(topic, now)
-        if task.epoch.is_closed or (trip is not None and not trip.is_tried_by(task)):
-            # Its ownership has ended, or it began before the topic was stopped.
-            return trip, False
-        if trip is None:
-            before = self._in_a_row.pop(topic, 0)
-            count = (0 if outcome.finished else before) + bool(error)
-            if count >= self._breaker.failures:
-                return self._open(topic, Trip(now), error), True
-            if count:
-                self._in_a_row[topic] = count
-            return None, False
-        if error:
-            trip.tries += 1
-            return self._open(topic, trip, error), True
-        if outcome.finished:
-            self._close(topic, trip, is_lifted=False)
-        else:  # no verdict on the outage: another record tries
-            trip.task = None
-            self._queue.release(topic)
-        return None, False
-
-    def _open(self, topic: str, trip: Trip, error: str) -> Trip:
-        assert self._breaker is not None  # noqa: S101 - as above
-        again = f"; {trip.tries} tries have failed since" if trip.tries else ""
-        trip.reason = f"{error}, {self._breaker.failures} times in a row{again}"
-        seconds = self._breaker.wait(trip.tries)
-        trip.until = self._queue.clock() + seconds
-        trip.is_placed, trip.task = False, None
-        self._queue.tripped[topic] = trip
+        row, left = self._rows.get(topic), self._left(topic)
+        if left:  # it began before the topic was held
+            return left, False
+        now = self._queue.clock()
+        if row is not None and (is_well or now < row.until):
+            self._close(topic, is_lifted=now < row.until)
+            row = None
+        if not error:
+            return 0.0, False
+        row = self._rows[topic] = Row() if row is None else row
+        row.count += 1
+        if row.count < self._breaker.failures:
+            return 0.0, False
+        again = f"; {row.holds} tries have failed since" if row.holds else ""
+        row.reason = f"{error}, {self._breaker.failures} times in a row{again}"
+        seconds = self._breaker.wait(row.holds)
+        row.until, row.is_placed = now + seconds, False
+        if not row.holds:
+            row.since = now
         self._tell(
             worker_events.BreakerOpened,
             topic=topic,
-            tries=trip.tries,
+            tries=row.holds,
             seconds=seconds,
-            reason=trip.reason,
+            reason=row.reason,
         )
-        return trip
+        row.holds += 1
+        return seconds, True
 
-    def _hold(self, topic: str, trip: Trip) -> bool:
-        # Nothing of the topic begins meanwhile, nor before it is known to be held.
+    def _left(self, topic: str) -> float:
+        # For how long the topic is still held by the breaker; 0 if it is not.
+        row = self._rows.get(topic)
+        if row is None:
+            return 0.0
+        left = max(0.0, row.until - self._queue.clock())
+        if not left or not row.is_placed:
+            return left
+        there = self._queue.ledger.peek().holds.of(Topic(topic))
+        return left if any(hold.owner == BREAKER for hold in there) else 0.0
+
+    def _hold(self, topic: str, seconds: float) -> bool:
+        row = self._rows[topic]
         refused: BaseException | None = None
         try:
-            seconds = max(0.001, trip.until - self._queue.clock())
-            self._place(Topic(topic), BREAKER, trip.reason, seconds)
+            self._place(Topic(topic), BREAKER, row.reason, max(0.001, seconds))
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
                 raise  # otherwise records fail as without a breaker
         finally:
             with self._queue.held.lock:
-                trip.is_placed = True
+                row.is_placed = True
                 if refused is None:
-                    self.opened += not trip.tries
-                    self._queue.release(topic)
+                    self.opened += row.holds == 1
                 else:
-                    self._close(topic, trip, is_lifted=False, error=shown(refused))
+                    self._close(topic, is_lifted=False, error=shown(refused))
         return refused is None
+
+    def _close(self, topic: str, *, is_lifted: bool, error: str | None = None) -> None:
+        row = self._rows.pop(topic, None)
+        if row is not None and row.holds:
+            self._tell(
+                worker_events.BreakerClosed,
+                topic=topic,
+                tries=row.holds - 1,
+                seconds=self._queue.clock() - row.since,
+                is_lifted=is_lifted,
+                error=error,
+            )
 
     def _barred(self, outcome: Outcome, seconds: float) -> Outcome:
         failed = [
@@ -222,72 +235,34 @@ class Outages:
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
         )
 
-    def _standing(self, topic: str, now: float) -> Trip | None:
-        trip = self._queue.tripped.get(topic)
-        if trip is None:
-            return None
-        if trip.is_lifted or (trip.is_placed and now < trip.until):
-            there = self._queue.ledger.peek().holds.of(Topic(topic))
-            if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
-                self._close(topic, trip, is_lifted=True)
-                return None
-        return trip
-
-    def _close(
-        self, topic: str, trip: Trip, *, is_lifted: bool, error: str | None = None
-    ) -> None:
-        del self._queue.tripped[topic]
-        self._queue.release(topic)
-        self._tell(
-            worker_events.BreakerClosed,
-            topic=topic,
-            tries=trip.tries,
-            seconds=self._queue.clock() - trip.since,
-            is_lifted=is_lifted,
-            error=error,
-        )
-
-    # ------------------------------------------------------------ as time goes by
-
-    def turn(self) -> None:
-        """Notice holds that were lifted, and let another record try. The lock is held."""
-        tripped = self._queue.tripped
-        for topic in tuple(tripped):
-            trip = self._standing(topic, self._queue.clock())
-            if trip is not None and trip.task is not None:
-                if not trip.task.epoch.is_closed:
-                    continue
-                trip.task = None
-            self._queue.release(topic)
-
-    def stopped(self) -> dict[str, Trip]:
+    def stopped(self) -> dict[str, Row]:
         """
         Return the topics that a breaker has stopped. The lock is held.
 
         A topic whose hold has ended and of which there is nothing here is left out: its
-        present owner reports it, and here one record tries if any comes.
+        present owner reports it. One whose hold was lifted is left out, too.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
         return {
-            topic: trip
-            for topic, trip in self._queue.tripped.items()
-            if now < trip.until or topic in here
+            topic: row
+            for topic, row in self._rows.items()
+            if row.holds and (self._left(topic) if now < row.until else topic in here)
         }
 
     def broken(self) -> list[str]:
         """Report which topics a breaker has stopped, and why. Any thread."""
         with self._queue.held.lock:
-            return list(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        now = self._queue.clock()
-        for topic, trip in self.stopped().items():
-            is_tried = trip.task is not None and not trip.task.epoch.is_closed
-            then = "a record tries" if is_tried else "the next record tries"
-            if now < trip.until:
-                then = f"a record tries in {trip.until - now:.1f} s"
-            yield f"{topic}: stopped by a breaker: {trip.reason}; {then}"
+            now, stopped = self._queue.clock(), self.stopped()
+        return [
+            f"{topic}: stopped by a breaker: {row.reason}; "
+            + (
+                f"held for {row.until - now:.1f} s"
+                if now < row.until
+                else "tried again"
+            )
+            for topic, row in stopped.items()
+        ]
 
 
 def checked_pause(error: BaseException) -> BaseException:

@@ -70,8 +70,7 @@ class Pump:
         drain: how long to wait for batches that are out.
         commit: when to commit.
         breaker: holds a topic while its records fail with errors that look like an
-            outage; then one record tries, in a batch with no other. See
-            :class:`Breaker`.
+            outage. See :class:`Breaker`.
         on_event: takes every event; events become structlog lines too, unless the
             consumer has ``log=False``. Its exceptions are counted in
             :attr:`hook_failures`. If it does not return, the thread that leaves the
@@ -300,7 +299,6 @@ class Pump:
     def _bury(self) -> None:
         # As a worker's handler thread does with a letter.
         sink, complete = self._schedule.queue.policy.sink, self._schedule.complete
-        assert sink is not None  # noqa: S101 - it is started for one
         try:
             for task in iter(self._letters.get, None):
                 complete([call_sink(sink, task, self._burying)])

@@ -13,7 +13,6 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
-from safeconsumer.worker.breaker import Trip
 from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
@@ -73,7 +72,6 @@ class Queue:
     Attributes:
         ready: the lanes that may be handed out.
         ledger: the consumer's holds.
-        tripped: the topics that a breaker has stopped.
         may_come: tells whether more records of a partition may come now.
     """
 
@@ -91,7 +89,6 @@ class Queue:
         self.clock = clock
         self.ledger = ledger
         self.ready = Turns()
-        self.tripped: dict[str, Trip] = {}
         self.may_come: Callable[[TopicPartition], bool] = lambda _tp: True
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
@@ -136,12 +133,6 @@ class Queue:
             if self._seen is not None and not epoch.is_closed:
                 epoch.is_held = covers(self._seen, epoch.tp)
 
-    def release(self, topic: str) -> None:
-        """Let the waiting records of a topic go on, if no hold covers them."""
-        for epoch in self.held.epochs.values():
-            if epoch.tp.topic == topic:
-                self._bring_back(epoch)
-
     def _bring_back(self, epoch: Epoch) -> None:
         if not epoch.is_held and self.ready.bring_back(epoch):
             self.notify()
@@ -151,21 +142,9 @@ class Queue:
         epoch = lane.epoch
         lane.state = LaneState.READY
         epoch.ready.appendleft(lane)
-        if not epoch.is_held and epoch.tp.topic not in self.tripped:
+        if not epoch.is_held:
             self.ready.go_first(epoch)
             self.notify()
-
-    def _is_tripped(self, epoch: Epoch) -> bool:
-        # For a partition that no hold covers any more.
-        trip = self.tripped.get(epoch.tp.topic)
-        if trip is None or trip.is_lifted:
-            return False
-        if not trip.is_placed:
-            return True
-        if self.clock() < trip.until:  # its hold has not expired
-            trip.is_lifted = True
-            return False
-        return trip.task is not None and not trip.task.epoch.is_closed
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -278,23 +257,14 @@ class Queue:
         return []
 
     def _may_begin(self, epoch: Epoch) -> bool:
-        if not epoch.ready or epoch.is_held:  # without a lane it has ended
-            return False
-        return not (self.tripped and self._is_tripped(epoch))
+        return bool(epoch.ready) and not epoch.is_held  # without a lane it has ended
 
     def _first_of(self, lane: Lane) -> Task | None:
-        epoch = lane.epoch
         if not lane.runs:
             self.let_go(lane)
             return None
         if lane.follows is not None and self._is_following(lane):
             return None
-        trip = self.tripped.get(epoch.tp.topic) if self.tripped else None
-        if trip is not None and not trip.is_lifted:
-            task = self._task(lane, 1)
-            if task is not None and task.letter is None:
-                trip.task = task
-            return task
         if self.policy.is_batch and not lane.is_tried:
             return self._batch(lane)
         task = self._task(lane, self._size(lane))

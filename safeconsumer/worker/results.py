@@ -97,16 +97,7 @@ class Schedule:
         """
         self.queue.look()
         self.queue.clear_lanes()
-        soon = self.queue.turn()
-        if self.queue.tripped:
-            self._look_at_breakers()
-        return soon
-
-    def _look_at_breakers(self) -> None:
-        with self._held.lock:
-            self.outages.turn()
-            told = self._taken()
-        self._tell_all(told)
+        return self.queue.turn()
 
     # ------------------------------------------------------------ results
 

@@ -13,13 +13,12 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.batches import Ticket
 from safeconsumer.worker.calls import Slot, all_done, batch_failed
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
 from safeconsumer.worker.tasks import Outcome
-from tests.harness.worker.desk import TP, Desk, done_by
+from tests.harness.worker.desk import Desk, done_by
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 DOWN = ConnectionError("down")
@@ -174,42 +173,21 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
 
 
 @EACH_ORDER
-def test_a_trial_that_is_given_back_leaves_it_to_the_next_record(order):
-    """A pump gives back a batch that nobody answered; its topic would otherwise stay held."""
-    desk = broken(order, 3, retry=_RETRY)
-    desk.pass_time(10.0)
-    ticket = Ticket(desk.schedule, claim(desk))
-    assert desk.schedule.queue.claim() == []
-    ticket.give_back()
-    assert desk.work() == [0, 1, 2]
-    assert owners(desk) == set()
-
-
-@EACH_ORDER
 @pytest.mark.parametrize("error", [None, DOWN])
-def test_a_trial_whose_partition_went_and_came_back_decides_nothing(order, error):
-    """Another record tries, of the ownership that is, and is heard."""
+def test_a_call_whose_partition_went_and_came_back_decides_nothing(order, error):
+    """A record of the ownership that is does."""
     desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     old = claim(desk)
     regain(desk, 3)
-    tasks = desk.schedule.queue.claim()  # none, if what runs of it is waited for
-    is_over = (
-        all_done(old, 0.0)
-        if error is None
-        else Outcome(task=old, failed=[(old.indexes[0], error)])
-    )
-    desk.schedule.complete([is_over])
-    desk.schedule.turn()
-    assert desk.schedule.queue.tripped[TP.topic].tries == 0
-    tasks = tasks or desk.schedule.queue.claim()
-    (trial,) = tasks
-    assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
-    assert desk.schedule.queue.claim() == []
-    succeed(desk, trial)
-    assert desk.schedule.queue.tripped == {}
-    desk.work()
-    assert (desk.held.records, desk.held.done) == (0, 3)
+    if error is None:
+        succeed(desk, old)
+    else:
+        fail(desk, error, old)
+    assert owners(desk) == set()
+    assert worker_events.BreakerClosed not in desk.told
+    assert desk.work() == [0, 1, 2]
+    assert worker_events.BreakerClosed in desk.told
 
 
 def test_a_letter_may_arrive_while_its_topic_is_paused():
@@ -252,7 +230,7 @@ def test_a_letter_is_no_failure_of_a_topic():
 
 
 @pytest.mark.contract("W11")
-def test_a_letter_is_no_trial_of_a_topic():
+def test_a_letter_is_no_success_of_a_topic():
     """W11: that it has arrived says nothing of what handlers need."""
     desk = Desk(Order.KEY, breaker=BREAKS, retry=_RETRY, sink=print, records=3)
     fail(desk, Reject("planted"))
@@ -262,13 +240,12 @@ def test_a_letter_is_no_trial_of_a_topic():
     assert owners(desk) == {BREAKER}
     fail(desk, MessageSizeTooLargeError(), letter)
     desk.pass_time(10.0)
-    letter, trial = claim(desk), claim(desk)
+    letter = claim(desk)
     assert letter.letter is not None
-    assert trial.letter is None
     assert done_by(desk.schedule, [letter]) == [0]
-    assert desk.schedule.queue.claim() == []
-    succeed(desk, trial)
-    assert len(desk.work()) == 1
+    assert worker_events.BreakerClosed not in desk.told
+    assert len(desk.work()) == 2
+    assert worker_events.BreakerClosed in desk.told
 
 
 # ------------------------------------------------------------ pauses of batches
@@ -374,7 +351,7 @@ def test_it_holds_the_topic_and_says_why():
     )
     (line,) = desk.schedule.outages.broken()
     assert line.startswith(f"orders: stopped by a breaker: {hold.reason}; ")
-    assert line.endswith("; a record tries in 10.0 s")
+    assert line.endswith("; held for 10.0 s")
     desk.pass_time(9.9)
     assert desk.work() == []
 
@@ -411,7 +388,7 @@ def test_who_lifts_the_hold_closes_it():
     assert owners(desk) == {BREAKER}
 
 
-def test_what_began_before_it_opened_is_no_attempt_and_no_try():
+def test_what_began_before_it_opened_is_no_attempt_and_no_verdict():
     """A late failure does not prolong it, a late success does not close it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     early = [claim(desk) for _ in range(4)]
@@ -422,13 +399,13 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try():
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
     assert desk.failures == {0: 1}
+    assert worker_events.BreakerClosed not in desk.told
     desk.pass_time(10.0)
-    assert len(desk.schedule.queue.claim()) == 1
-    assert desk.schedule.queue.claim() == []
+    assert desk.work() == [0, 1, 2, 4, 5]
 
 
 def test_other_errors_neither_open_nor_close_it():
-    """A try that ends so says nothing: another record tries."""
+    """A call that ends so says nothing: the next one decides."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
         assert not owners(desk)
@@ -436,10 +413,23 @@ def test_other_errors_neither_open_nor_close_it():
     assert owners(desk) == {BREAKER}
     desk.pass_time(10.0)
     fail(desk, ValueError())
-    task = claim(desk)
-    assert desk.schedule.queue.claim() == []
-    succeed(desk, task)
+    assert worker_events.BreakerClosed not in desk.told
+    succeed(desk, claim(desk))
     assert worker_events.BreakerClosed in desk.told
+
+
+def test_of_several_calls_after_a_hold_the_first_failure_renews_it():
+    """Once: the others are no attempts, and make it no longer."""
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
+    fail(desk, DOWN)
+    fail(desk, DOWN)
+    desk.pass_time(10.0)
+    known = desk.failures
+    for task in [claim(desk) for _ in range(4)]:
+        fail(desk, DOWN, task)
+    (hold,) = desk.ledger.view().holds
+    assert hold.expires_at == desk.clock.now + 30.0
+    assert (desk.failures, desk.work()) == (known, [])
 
 
 def test_a_success_in_between_begins_the_count_anew():
@@ -477,16 +467,13 @@ def test_a_batch_is_one_call(answer):
 
 
 def test_a_batch_that_opens_it_comes_again_whole():
-    """One of its records tries first."""
+    """As after a pause."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     fail_batch(desk, DOWN)
     assert desk.epoch.failed == {}
     desk.pass_time(5.0)
-    task = claim(desk)
-    assert list(task.indexes) == [0]
-    succeed(desk, task)
-    assert list(claim(desk).indexes) == [1, 2]
+    assert list(claim(desk).indexes) == [0, 1, 2]
 
 
 def test_a_failure_of_what_is_being_taken_away_counts():
@@ -515,29 +502,24 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts():
     desk.held.close(desk.epoch)
 
 
-def test_nothing_begins_before_the_hold_is_placed():
-    """The moment between the decision and the hold lets nothing through."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
-    seen = []
-    place = desk.place
+def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
+    """Another thread's, in the moment between the decision and the hold."""
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
+    late, place = claim(desk), desk.place
 
     def placing(*args):
-        seen.append(desk.schedule.queue.claim())
-        desk.schedule.turn()
-        seen.append(desk.schedule.queue.claim())
+        fail(desk, DOWN, late)
         place(*args)
 
     desk.schedule.outages._place = placing
-    desk.admit(6)
     fail(desk, DOWN)
     fail(desk, DOWN)
-    assert seen == [[], []]
+    (hold,) = desk.ledger.view().holds
+    assert hold.expires_at == desk.clock.now + 10.0
+    assert desk.told.count(worker_events.BreakerOpened) == 1
+    assert late.indexes[0] not in desk.failures
     desk.pass_time(10.0)
-    succeed(desk, claim(desk))
-    desk.work()
-    desk.pass_time(1.0)
-    desk.work()
-    assert not desk.held.records
+    assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_topic_that_cannot_be_held_goes_on_without():
