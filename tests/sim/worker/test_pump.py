@@ -1,6 +1,7 @@
 """What a pump promises to a loop that is somebody's own."""
 
 import gc
+import itertools
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from safeconsumer import (
     RetryLater,
     SafeConsumer,
     StopWorker,
+    events,
 )
 from safeconsumer.errors import (
     DeserializationError,
@@ -158,6 +160,56 @@ def test_what_failed_for_good_goes_the_policys_way(lab, order, then):
         loop()
     assert committed(lab) == [4 if then in ("skip", "dead letter") else 1]
     assert [offset for offset, _ in letters] == [1] * (then == "dead letter")
+
+
+@pytest.mark.contract("W5", "W7")
+@simulated(seeds=1)
+def test_a_sink_that_takes_long_holds_up_no_batch(lab):
+    """W5, W7: neither the loop; who leaves the block waits for it."""
+    letters, told = [], []
+
+    def sink(record, _failure):
+        lab.sleep(8)
+        letters.append(record.offset)
+
+    options = {"dead_letter": sink, "on_event": told.append}
+    with pumping(lab, 8, order="unordered", **options) as pump:
+        first, second = taken(lab, pump, 8)
+        first.fail(Reject("planted"), 1)
+        first.done()
+        assert pump.turn() == []
+        at = lab.now
+        second.fail(ValueError("planted"), 0)
+        second.done()
+        (again,) = taken(lab, pump, 1)
+        assert lab.now - at < 2
+        again.done()
+        lab.sleep(5)
+        (slow,) = (one for one in told if isinstance(one, events.DeadLetterSlow))
+        assert (slow.offset, letters) == (1, [])
+    assert (letters, committed(lab)) == ([1], [8])
+
+
+@pytest.mark.contract("W7")
+@ORDERS
+@simulated(seeds=1)
+def test_a_sink_that_fails_is_called_again(lab, order):
+    """W7: after the waits of the policy, for longer than all attempts take."""
+    tried = []
+
+    def sink(_record, _failure):
+        tried.append(lab.now)
+        if len(tried) < 8:
+            raise OSError
+
+    with pumping(lab, 4, order=order, dead_letter=sink) as pump:
+        (batch,) = taken(lab, pump, 4)
+        batch.fail(Reject("planted"), 0)
+        batch.done()
+        lab.until(lambda: pump.turn() == [] and len(tried) == 8, 400)
+        waits = [round(b - a) for a, b in itertools.pairwise(tried)]
+        assert waits == [1, 2, 4, 8, 16, 30, 30]
+    assert committed(lab) == [4]
 
 
 @pytest.mark.contract("W3")
