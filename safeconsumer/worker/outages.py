@@ -132,17 +132,12 @@ class Outages:
         named = next((one for _, one in outcome.failed if self._is_named(one)), None)
         if named is None and not self._rows:
             return outcome  # nearly always
-        topic, error = (
-            outcome.task.epoch.tp.topic,
-            "" if named is None else _text(named),
-        )
+        topic = outcome.task.epoch.tp.topic
+        error = "" if named is None else _text(named)
         with self._queue.held.lock:
             seconds, is_new = self._judge(topic, error, is_well=bool(outcome.finished))
-        if is_new and not self._hold(topic, seconds):
-            return outcome
-        return (
-            self._barred(outcome, seconds) if named is not None and seconds else outcome
-        )
+        is_held = self._hold(topic, seconds) if is_new else seconds > 0
+        return self._barred(outcome, seconds) if is_held and error else outcome
 
     def _is_named(self, error: BaseException) -> bool:
         assert self._breaker is not None  # noqa: S101 - as above
